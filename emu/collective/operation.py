@@ -1,0 +1,175 @@
+"""What a collective is for: which rank has which blocks, and which blocks each wants.
+
+N ranks, B blocks. A block that one rank has is copied; one that several have is summed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I32, I64, column, digest
+from emu.errors import InputError, must_be
+from emu.registry import unknown
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Operation:
+    """Have and want; nothing else.
+
+    Every wanted block must end as the sum of the values of those that had it, each exactly once. A rank's input is its
+    have-blocks in ascending order, its output its want-blocks; the operation's size is the larger of the two, over ranks.
+    """
+
+    name: str
+    n_ranks: int
+    n_blocks: int
+    have: I32  # [H, 2] (rank, block), sorted
+    want: I32  # [W, 2] (rank, block), sorted
+    root: int = 0  # of a rooted operation
+
+    def input_blocks(self, rank: int) -> I32:
+        """The blocks that `rank` has, ascending."""
+        return _blocks_of(self.have, rank)
+
+    def output_blocks(self, rank: int) -> I32:
+        """The blocks that `rank` wants, ascending."""
+        return _blocks_of(self.want, rank)
+
+    def block_counts(self, count: int) -> I64:
+        """[B] elements of each block where the whole size is `count` elements, as even as can be.
+
+        A whole that does not divide is cut at `count * b // blocks`, so that some blocks are one element larger; an
+        all_to_all, whose size is a rank's own buffer, cuts every rank's in the same way.
+        """
+        largest = self.blocks_in_size
+        edges = np.arange(largest + 1, dtype=np.int64) * count // largest
+        return np.tile(np.diff(edges), self.n_blocks // largest)
+
+    @property
+    def blocks_in_size(self) -> int:
+        """How many blocks the largest buffer of a rank holds (1 for a job of no ranks' blocks)."""
+        per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]
+        return max(1, *map(int, per_rank))
+
+    def digest(self) -> str:
+        """Equal operations have equal digests."""
+        return digest((self.name, self.n_ranks, self.n_blocks, self.have, self.want, self.root))
+
+
+def _blocks_of(rows: I32, rank: int) -> I32:
+    low, high = np.searchsorted(rows[:, 0], (rank, rank + 1))
+    return rows[low:high, 1]
+
+
+def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
+    table = np.stack(np.broadcast_arrays(np.asarray(ranks), np.asarray(blocks)), axis=-1).reshape(-1, 2)
+    order = np.lexsort((table[:, 1], table[:, 0]))
+    sorted_rows = np.ascontiguousarray(table[order], dtype=np.int32)
+    sorted_rows.setflags(write=False)
+    return sorted_rows
+
+
+def _all_reduce(n: int, root: int) -> Operation:
+    ranks = np.arange(n)
+    return Operation("all_reduce", n, 1, _pairs(ranks, 0), _pairs(ranks, 0))
+
+
+def _reduce_scatter(n: int, root: int) -> Operation:
+    ranks = np.arange(n)
+    return Operation("reduce_scatter", n, n, _pairs(ranks[:, None], ranks), _pairs(ranks, ranks))
+
+
+def _all_gather(n: int, root: int) -> Operation:
+    ranks = np.arange(n)
+    return Operation("all_gather", n, n, _pairs(ranks, ranks), _pairs(ranks[:, None], ranks))
+
+
+def _all_to_all(n: int, root: int) -> Operation:
+    source, sink = np.arange(n)[:, None], np.arange(n)
+    item = source * n + sink  # block (s, d): what s has for d
+    return Operation("all_to_all", n, n * n, _pairs(source, item), _pairs(sink, item))
+
+
+def _broadcast(n: int, root: int) -> Operation:
+    return Operation("broadcast", n, 1, _pairs([root], 0), _pairs(np.arange(n), 0), root)
+
+
+def _reduce(n: int, root: int) -> Operation:
+    return Operation("reduce", n, 1, _pairs(np.arange(n), 0), _pairs([root], 0), root)
+
+
+def _scatter(n: int, root: int) -> Operation:
+    ranks = np.arange(n)
+    return Operation("scatter", n, n, _pairs(root, ranks), _pairs(ranks, ranks), root)
+
+
+def _gather(n: int, root: int) -> Operation:
+    ranks = np.arange(n)
+    return Operation("gather", n, n, _pairs(ranks, ranks), _pairs(root, ranks), root)
+
+
+OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter": _reduce_scatter,
+    "all_gather": _all_gather,
+    "all_to_all": _all_to_all,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "scatter": _scatter,
+    "gather": _gather,
+}
+ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
+REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+
+
+def operation(name: str, n: int, root: int = 0) -> Operation:
+    """The operation `name` among `n` ranks.
+
+    Raises:
+        InputError: an unknown name, fewer than one rank, or a root that is not one of them.
+    """
+    if name not in OPERATIONS:
+        raise unknown("operation", name, OPERATIONS)
+    if n < 1:
+        raise must_be(name, "ranks", "1 or more", n)
+    if not 0 <= root < n or (root and name not in ROOTED):
+        raise must_be(name, "root", f"a rank of 0..{n - 1}" if name in ROOTED else "0, it has none", root)
+    return OPERATIONS[name](n, root)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slots:
+    """How many elements each slot of a schedule holds, and where in its block they begin.
+
+    A block's count is cut at `count * W[j] // W[-1]`, W the running sum of the shares: one formula for equal, unequal,
+    ragged and empty parts.
+    """
+
+    block: I32  # [K] the block a slot is a part of
+    start: I64  # [K] its first element within that block
+    count: I64  # [K] its elements
+
+
+def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
+    """Cut blocks into the slots of a schedule.
+
+    Args:
+        block_counts: [B] elements of each block.
+        n_slots: K, a multiple of B; slot = block * parts + part.
+        shares: Of the parts of a block; () is equal.
+
+    Raises:
+        InputError: K is no multiple of B, or the shares are not one a part.
+    """
+    parts = n_slots // max(1, len(block_counts))
+    if parts * len(block_counts) != n_slots or (shares and len(shares) != parts):
+        raise InputError(f"schedule: {n_slots} slots and {len(shares)} shares do not cut {len(block_counts)} blocks")
+    running = np.concatenate(([0], np.cumsum(shares or np.ones(parts, np.int64)))).astype(np.int64)
+    edges = block_counts[:, None] * running // running[-1]
+    return Slots(
+        column(np.repeat(np.arange(len(block_counts)), parts), np.int32),
+        column(edges[:, :-1], np.int64),
+        column(np.diff(edges, axis=1), np.int64),
+    )

@@ -1,0 +1,25 @@
+"""Errors that a person is meant to read: one line each, and the exit code that goes with it."""
+
+
+class EmuError(Exception):
+    """Base of every error that Emu raises on purpose; `str()` of it is the one line that is shown."""
+
+    exit_code = 1
+
+
+class InputError(EmuError):
+    """What was asked cannot be done: a bad name, value, shape or file. Nothing was started."""
+
+    exit_code = 2
+
+
+class RunError(EmuError):
+    """What was started went wrong: a dead rank, a deadlock, a failed proof, wrong data."""
+
+    exit_code = 1
+
+
+def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> InputError:
+    """The one template of input errors: `<where>: <name> must be <what>, got <value>; <how to mend>`."""
+    value = repr(got) if isinstance(got, str) else str(got)
+    return InputError(f"{where}: {name} must be {what}, got {value}" + (f"; {mend}" if mend else ""))

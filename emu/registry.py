@@ -1,0 +1,139 @@
+"""What the catalogue offers: file a thing under its name, find it again, build it from a word.
+
+The catalogue's packages are found by the entry points of the group `emu.catalogue`; every module in them is imported, and
+files what it has by a decorator. So a new collective, topology or model is one new file.
+"""
+
+import difflib
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from emu.errors import InputError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name, filled on first use from the catalogue package of that kind.
+
+    Args:
+        kind: What one of them is called in an error message, e.g. "topology".
+        package: The name of the entry point that files them, e.g. "topologies".
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._filed: dict[str, T] = {}
+
+    def file(self, name: str, thing: T) -> None:
+        """File `thing` under `name`.
+
+        Raises:
+            InputError: the name is taken.
+        """
+        if name in self._filed:
+            raise InputError(f"registry: {self.kind} {name!r} is filed twice; give one of them another name")
+        self._filed[name] = thing
+
+    def find(self, name: str) -> T:
+        """The thing of that name.
+
+        Raises:
+            InputError: nothing has that name; the message names the nearest.
+        """
+        load_catalogue(self.package)
+        if name not in self._filed:
+            raise unknown(self.kind, name, self._filed)
+        return self._filed[name]
+
+    def __iter__(self) -> Iterator[tuple[str, T]]:
+        load_catalogue(self.package)
+        return iter(sorted(self._filed.items()))
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that nothing has: the nearest known names, else all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    return InputError(f"registry: no {kind} is called {name!r}; {hint}")
+
+
+@cache
+def load_catalogue(package: str) -> None:
+    """Import every module of the catalogue package that the entry point `package` names."""
+    for point in entry_points(group="emu.catalogue", name=package):
+        root = _import_package(point.value)
+        for info in pkgutil.iter_modules(root.__path__):
+            importlib.import_module(f"{root.__name__}.{info.name}")
+
+
+def _import_package(name: str) -> ModuleType:
+    """The catalogue's own package, also where a folder of that name lies beside the user's script."""
+    beside = str(Path(__file__).resolve().parents[1])
+    spec = importlib.machinery.PathFinder.find_spec(name, [beside])
+    if name in sys.modules or spec is None or spec.loader is None:
+        return importlib.import_module(name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def drop_catalogue_names() -> None:
+    """Take the catalogue's names out of `sys.modules`, so that a user's own folders of those names are found."""
+    for point in entry_points(group="emu.catalogue"):
+        for name in [n for n in sys.modules if n == point.value or n.startswith(point.value + ".")]:
+            del sys.modules[name]
+
+
+def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
+    """Name, variant and settings of `NAME[:VARIANT][:key=value,...]`.
+
+    Raises:
+        InputError: a setting without `=`, a setting given twice, or more than one variant.
+    """
+    name, *rest = text.split(":")
+    variant = ""
+    settings: dict[str, str] = {}
+    for piece in rest:
+        if "=" not in piece:
+            if variant or settings:
+                raise InputError(f"{kind}: {text!r} is not NAME[:VARIANT][:key=value,...]; {piece!r} is out of place")
+            variant = piece
+            continue
+        for item in piece.split(","):
+            key, equals, value = item.partition("=")
+            if not equals or not key or not value or key in settings:
+                raise InputError(f"{kind}: {text!r} has a setting {item!r} that is not one new key=value")
+            settings[key] = value
+    return name, variant, settings
+
+
+def check_settings(where: str, build: Callable[..., object], given: Iterable[str]) -> None:
+    """Refuse settings that `build` does not take, and say which it still needs.
+
+    Raises:
+        InputError: an unknown setting (with the nearest), or a required one that is missing.
+    """
+    known = inspect.signature(build).parameters
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+            raise InputError(f"{where}: unknown setting {key!r}; {hint}")
+    missing = [k for k, p in known.items() if p.default is p.empty and k not in given]
+    if missing:
+        example = ",".join(f"{k}=..." for k in missing)
+        raise InputError(f"{where}: settings missing: {', '.join(missing)}; write {where}:{example}")

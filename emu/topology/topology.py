@@ -1,0 +1,104 @@
+"""A machine's network as a value: directed links as columns, and a router that is asked lazily.
+
+L links, P asked pairs, H hops. NPUs are numbered 0..n_npus-1, switches after them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from emu.arrays import F64, I16, I32, I64, column, digest
+from emu.errors import InputError
+from emu.units import seconds
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Links:
+    """Directed links, one row each; a full-duplex cable is two rows."""
+
+    src: I32  # [L] node
+    dst: I32  # [L] node
+    bandwidth_Bps: F64  # [L] of this direction
+    latency_fs: I64  # [L] ticks, of one hop
+    dimension: I16  # [L] the dimension, tier or plane it belongs to
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def latency_s(self) -> F64:
+        """[L] latency in seconds."""
+        return np.array([seconds(t) for t in self.latency_fs], dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Routes:
+    """The links that each asked pair's messages cross, in order, as CSR."""
+
+    start: I64  # [P + 1]
+    link: I32  # [H]
+
+    def of(self, pair: int) -> I32:
+        """The links of one pair, in order."""
+        return self.link[self.start[pair] : self.start[pair + 1]]
+
+    @property
+    def hops(self) -> I64:
+        """[P] links a pair crosses."""
+        return np.diff(self.start)
+
+
+Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; key tells equal pairs apart (channel, group)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Topology:
+    """Links, dims, routes and bill of a machine; a value.
+
+    Changing it (an optical switch that turns, a fault) is another Topology. The router is a pure function of
+    (src, dst, key), so that what is timed twice takes the same links twice.
+    """
+
+    name: str
+    n_npus: int
+    n_nodes: int  # NPUs and switches
+    links: Links
+    router: Router
+    dims: tuple[int, ...] = ()  # shape of the NPU numbering, last fastest (C order); () = one dimension
+    bill: Mapping[str, int] = field(default_factory=dict)  # what one buys to build it, e.g. {"NPU": 64, "link x4": 448}
+    assumptions: tuple[str, ...] = ()  # what its source does not say and this value takes, a sentence each
+
+    def __post_init__(self) -> None:
+        low = min((int(c.min()) for c in (self.links.src, self.links.dst) if len(c)), default=0)
+        high = max((int(c.max()) for c in (self.links.src, self.links.dst) if len(c)), default=0)
+        if low < 0 or high >= max(1, self.n_nodes) or self.n_npus > self.n_nodes or self.n_npus < 1:
+            raise InputError(f"{self.name}: links name nodes {low}..{high} of {self.n_nodes}, {self.n_npus} of them NPUs")
+        if len(self.links) and not (self.links.bandwidth_Bps > 0).all():
+            slow = int(np.argmin(self.links.bandwidth_Bps))
+            raise InputError(f"{self.name}: link {slow} must have a bandwidth above 0")
+
+    def routes(self, src: I64, dst: I64, key: I64) -> Routes:
+        """The links from each src to each dst; only what is asked is computed.
+
+        Args:
+            src: [P] NPUs (or switches, for helpers).
+            dst: [P] others.
+            key: [P] a number that spreads equal pairs over equal paths: the channel, hashed with the group where there
+                are several.
+
+        Raises:
+            InputError: a pair that nothing joins, or a node and itself.
+        """
+        arrays = [column(a, np.int64) for a in (src, dst, key)]
+        found = self.router(*arrays)
+        unjoined = np.flatnonzero(found.hops == 0)
+        if len(unjoined):
+            pair = unjoined[0]
+            raise InputError(f"{self.name}: no route from node {arrays[0][pair]} to node {arrays[1][pair]}")
+        return found
+
+    def digest(self) -> str:
+        """Equal names, shapes and links have equal digests (the router is named by them)."""
+        links = (getattr(self.links, n) for n in Links.__slots__)
+        return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links))

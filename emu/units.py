@@ -1,0 +1,148 @@
+"""Parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
+
+Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only.
+A bare K, M or G is refused: half of the field means 10**3 by it, the other half 2**10.
+"""
+
+import re
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+
+from emu.errors import InputError, must_be
+
+TICKS_PER_S = 10**15
+MAX_TICKS = 2**63 - 1
+
+_PREFIX = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_TIMES = {"s": 0, "ms": -3, "us": -6, "µs": -6, "ns": -9, "ps": -12, "fs": -15}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*$")
+
+
+def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
+    found = _QUANTITY.match(text)
+    if found is None:
+        raise must_be("units", name, what, text)
+    return Decimal(found.group(1)), found.group(2) or ""
+
+
+def _scale(prefix: str) -> int | None:
+    if prefix.endswith("i"):
+        power = _PREFIX.get(prefix[:-1])
+        return 1024**power if power else None
+    power = _PREFIX.get(prefix)
+    return None if power is None else 1000**power
+
+
+def parse_size(text: str | int, name: str = "size") -> int:
+    """Bytes of a size such as `64MiB`, `1.5GB` or `4096`.
+
+    Raises:
+        InputError: not a size, not a whole number of bytes, negative, or a bare K/M/G.
+    """
+    what = "a size such as 64MiB, 1GB or 4096B"
+    if isinstance(text, int):
+        return _whole_bytes(Decimal(text), name, what, text)
+    number, unit = _split(text, name, what)
+    if unit.endswith("b"):
+        raise must_be("units", name, what, text, "bytes are written with a capital B")
+    if unit and unit[-1] != "B" and _scale(unit.removesuffix("i")) is not None:
+        letter = unit[0].upper()
+        raise must_be("units", name, what, text, f"say {letter}iB (2**10) or {letter}B (10**3)")
+    scale = _scale(unit.removesuffix("B"))
+    if scale is None:
+        raise must_be("units", name, what, text)
+    return _whole_bytes(number * scale, name, what, text)
+
+
+def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
+    if value < 0 or value != value.to_integral_value():
+        raise must_be("units", name, what, got, "a size is a whole number of bytes, 0 or more")
+    return int(value)
+
+
+def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
+    """Bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
+
+    Raises:
+        InputError: not a rate, or not above 0.
+    """
+    what = "a rate above 0 such as 50GB/s or 400Gb/s"
+    number, unit = (Decimal(str(text)), "B/s") if not isinstance(text, str) else _split(text, name, what)
+    per_second = unit.removesuffix("ps") if unit.endswith(("Bps", "bps")) else unit.removesuffix("/s")
+    scale = _scale(per_second[:-1]) if per_second != unit and per_second[-1:] in ("B", "b") else None
+    if scale is None or not number.is_finite() or number <= 0:
+        raise must_be("units", name, what, text)
+    bits = 8 if per_second.endswith("b") else 1
+    return float(number * scale / bits)
+
+
+def parse_time(text: str | float, name: str = "time") -> int:
+    """Ticks (1 fs) of a time such as `500ns`; a bare number is seconds.
+
+    Raises:
+        InputError: not a time, negative, or beyond 2**63 ticks (2.5 hours).
+    """
+    what = "a time of 0 or more such as 500ns or 1.5us"
+    number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "s")
+    power = _TIMES.get(unit)
+    if power is None:
+        raise must_be("units", name, what, text, "units are s, ms, us, ns, ps and fs")
+    return ticks(number.scaleb(power), name)
+
+
+def ticks(seconds: float | Decimal, name: str = "time") -> int:
+    """Ticks of a number of seconds, as an exact decimal rounded half-even once."""
+    value = _exact(seconds, name, "a number of seconds")
+    if value < 0:
+        raise must_be("units", name, "0 or more", seconds)
+    whole = int((value * TICKS_PER_S).to_integral_value(ROUND_HALF_EVEN))
+    if whole > MAX_TICKS:
+        raise InputError(f"units: {name} must be below 9223 s (2**63 ticks of 1 fs), got {seconds} s")
+    return whole
+
+
+def _exact(seconds: float | Decimal, name: str, what: str) -> Decimal:
+    try:
+        value = Decimal(str(seconds))
+    except InvalidOperation:
+        raise must_be("units", name, what, seconds) from None
+    if not value.is_finite():
+        raise must_be("units", name, what, seconds)
+    return value
+
+
+def seconds(ticks: int) -> float:
+    """Seconds of a number of ticks."""
+    return int(ticks) / TICKS_PER_S
+
+
+def format_size(size_bytes: float) -> str:
+    """`64 MiB`, `1.5 KiB`, `40 B`."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size_bytes >= 1024**power:
+            return f"{size_bytes / 1024**power:.4g} {unit}"
+    return f"{size_bytes:.4g} B"
+
+
+def format_bandwidth(bandwidth_Bps: float) -> str:
+    """`50 GB/s`."""
+    return _metric(bandwidth_Bps, "B/s")
+
+
+def format_flops(flops: float) -> str:
+    """`989 TFLOP`."""
+    return _metric(flops, "FLOP")
+
+
+def _metric(value: float, unit: str) -> str:
+    for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
+        if abs(value) >= 1000**power:
+            return f"{value / 1000**power:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def format_time(time_s: float) -> str:
+    """`2.363 ms`, `500 ns`."""
+    for power, unit in ((0, "s"), (-3, "ms"), (-6, "us"), (-9, "ns")):
+        if abs(time_s) >= 10.0**power:
+            return f"{time_s / 10.0**power:.4g} {unit}"
+    return "0 s" if time_s == 0 else f"{time_s * 1e12:.4g} ps"
