@@ -5,6 +5,7 @@ N ranks, B blocks. A block that one rank has is copied; one that several have is
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -124,6 +125,7 @@ ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 
 
+@lru_cache(maxsize=256)
 def operation(name: str, n: int, root: int = 0) -> Operation:
     """The operation `name` among `n` ranks.
 

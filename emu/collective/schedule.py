@@ -5,6 +5,7 @@ S rows, N ranks, K slots, T rounds.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -136,6 +137,11 @@ class Schedule:
         """[S] the slot that each row writes at its receiver."""
         return self.slot if self.dst_slot is None else self.dst_slot
 
+    def rounds(self) -> list[slice]:
+        """[T] the rows of each round."""
+        ends = [0, *self.round_end.tolist()]
+        return [slice(low, high) for low, high in pairwise(ends)]
+
     def round_column(self) -> I32:
         """[S] the round of each row (not stored: it would cost 4 B a row)."""
         sizes = np.diff(self.round_end, prepend=0)
@@ -149,8 +155,7 @@ class Schedule:
         if not self.translate:
             return self
         shifts = np.stack(np.unravel_index(np.arange(self.n_ranks), self.translate), axis=-1)
-        bounds = zip(np.concatenate(([0], self.round_end[:-1])), self.round_end, strict=True)
-        rounds = (self._translated(slice(low, high), shifts) for low, high in bounds)
+        rounds = (self._translated(rows, shifts) for rows in self.rounds())
         return Schedule.build(self.n_ranks, self.n_slots, rounds, shares=self.shares, helpers=self.helpers)
 
     def _translated(self, rows: slice, shifts: I64) -> Sends:

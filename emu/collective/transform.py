@@ -10,11 +10,6 @@ from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 
 
-def _rounds(schedule: Schedule) -> list[slice]:
-    ends = schedule.round_end.tolist()
-    return [slice(low, high) for low, high in zip([0, *ends[:-1]], ends, strict=True)]
-
-
 def _sends(schedule: Schedule, rows: slice) -> Sends:
     return Sends(
         schedule.src[rows],
@@ -39,7 +34,7 @@ def dual(schedule: Schedule) -> Schedule:
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
     full = schedule.expand()
     turned = (
-        Sends(full.dst[rows], full.src[rows], full.slot[rows], True, full.channel[rows]) for rows in reversed(_rounds(full))
+        Sends(full.dst[rows], full.src[rows], full.slot[rows], True, full.channel[rows]) for rows in reversed(full.rounds())
     )
     return Schedule.build(full.n_ranks, full.n_slots, turned, shares=full.shares, helpers=full.helpers)
 
@@ -54,7 +49,7 @@ def then(first: Schedule, second: Schedule) -> Schedule:
     shape = [(s.n_ranks, s.n_slots, s.helpers, s.shares) for s in (a, b)]
     if shape[0] != shape[1]:
         raise InputError(f"schedule: (ranks, slots, helpers, shares) {shape[0]} cannot be followed by {shape[1]}")
-    rounds = [_sends(s, rows) for s in (a, b) for rows in _rounds(s)]
+    rounds = [_sends(s, rows) for s in (a, b) for rows in s.rounds()]
     return Schedule.build(a.n_ranks, a.n_slots, rounds, shares=a.shares, helpers=a.helpers)
 
 
@@ -74,5 +69,5 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
         src, dst = (move(c[rows].astype(np.int64)) for c in (full.src, full.dst))
         return Sends(src, dst, slot, full.reduce[rows], full.channel[rows])
 
-    rounds = [moved(rows) for rows in _rounds(full)]
+    rounds = [moved(rows) for rows in full.rounds()]
     return Schedule.build(n, full.n_slots, rounds, shares=full.shares, helpers=full.helpers)
