@@ -1,0 +1,32 @@
+# Two commands for a user: `make demo` and `make test`. Each is enough alone on a fresh machine.
+# PYTHON is any Python of 3.11 or above, e.g. `make demo PYTHON=python3.12`.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test slow check format bench clean
+
+demo: .venv/ready
+	$(BIN)/emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack --steps 5
+
+test: .venv/ready
+	$(BIN)/python -m pytest
+
+slow: .venv/ready
+	$(BIN)/python -m pytest -m slow
+
+check: .venv/ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/ready
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.venv/ready: pyproject.toml constraints.txt
+	@sh .ci/setup $(PYTHON)
+
+clean:
+	rm -rf .venv build *.egg-info
