@@ -1,0 +1,68 @@
+"""Options that several commands take, and how results are printed."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any, TypeVar
+
+import click
+
+from emu.units import parse_size, parse_time
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Size(click.ParamType):
+    """A size such as 64MiB."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        return parse_size(value, _flag(param))
+
+
+class Time(click.ParamType):
+    """A time such as 500ns."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Ticks."""
+        return parse_time(value if isinstance(value, str) else float(value), _flag(param))
+
+
+def _flag(param: click.Parameter | None) -> str:
+    return max(param.opts, key=len) if param else "value"
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+
+
+def topology_option(command: F) -> F:
+    """`--topology`, as often as one likes."""
+    return click.option(
+        "--topology",
+        "topologies",
+        multiple=True,
+        required=True,
+        metavar="NAME[:VARIANT][:key=value,...]",
+        help="Where it runs; give several to compare. See `emu list topologies`.",
+    )(command)
+
+
+def print_json(value: object) -> None:
+    """A result as JSON on stdout."""
+    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_plain(v) for v in value]
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,21 @@
+"""Results as tables on stdout: plain text, aligned, readable in a pipe as on a screen."""
+
+from collections.abc import Sequence
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, units: Sequence[str] = ()) -> str:
+    """Columns under their heads, numbers to the right, words to the left; a second head line for units."""
+    heads = [tuple(head), *([tuple(units)] if units else [])]
+    lines = [*heads, *map(tuple, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    right = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(head))]
+    return "\n".join(_line(line, widths, right) for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    aligned = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
+    return "  ".join(aligned).rstrip()
+
+
+def _is_number(cell: str) -> bool:
+    return cell[:1].isdigit() or cell in ("", "-") or cell[:1] == "-"

@@ -1,0 +1,72 @@
+"""The command as a whole: one line for each error, the right exit code, nothing loaded that is not needed."""
+
+import subprocess
+import sys
+from unittest.mock import Mock
+
+import pytest
+
+from emu.errors import InputError, RunError
+from launch import main as launch_main
+
+
+def test_help_loads_neither_torch_nor_ray_nor_numba() -> None:
+    code = (
+        "import sys\nfrom launch.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as leave:\n    assert leave.code == 0, leave.code\n"
+        "heavy = {'torch', 'ray', 'numba', 'matplotlib', 'scipy'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "emu bench all_reduce" in done.stdout
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as leave:
+        launch_main.main(list(args))
+    code = leave.value.code
+    assert isinstance(code, int)
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["benhc"], "no command is called 'benhc'; did you mean bench?"),
+        (["bench"], "Missing argument 'OPERATION'"),
+        (["bench", "all_reduce"], "Missing option '--topology'"),
+        (["bench", "all_reduce", "--toplogy", "x"], "No such option: --toplogy"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:
+    code, err = run(capsys, *args)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (InputError("bench: size must be ..."), 2, "emu: bench: size must be ..."),
+        (RunError("rank 3: all_reduce failed"), 1, "emu: rank 3: all_reduce failed"),
+        (KeyboardInterrupt(), 130, "emu: interrupted"),
+    ],
+)
+def test_an_error_has_its_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    monkeypatch.setattr(launch_main.emu, "main", Mock(side_effect=error))
+    got, err = run(capsys, "list")
+    assert got == code
+    assert err.splitlines() == [message]
+
+
+def test_anything_else_is_a_bug_with_its_traceback_and_exit_code_70(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_main.emu, "main", Mock(side_effect=ZeroDivisionError))
+    code, err = run(capsys, "list")
+    assert code == 70
+    assert "ZeroDivisionError" in err
+    assert err.splitlines()[-1] == "emu: this is a bug in Emu; please report it with the lines above"
