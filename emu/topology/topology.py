@@ -5,12 +5,15 @@ L links, P asked pairs, H hops. NPUs are numbered 0..n_npus-1, switches after th
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, column, digest
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.units import seconds
+
+MAX_LINKS = 2**24
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,13 +73,19 @@ class Topology:
     assumptions: tuple[str, ...] = ()  # what its source does not say and this value takes, a sentence each
 
     def __post_init__(self) -> None:
+        if self.n_npus < 1 or min(self.dims, default=1) < 1:
+            raise must_be(self.name, "NPUs", "1 or more", self.dims or self.n_npus)
+        if self.dims and prod(self.dims) != self.n_npus:
+            raise InputError(f"{self.name}: dims {self.dims} do not number {self.n_npus} NPUs")
         low = min((int(c.min()) for c in (self.links.src, self.links.dst) if len(c)), default=0)
         high = max((int(c.max()) for c in (self.links.src, self.links.dst) if len(c)), default=0)
-        if low < 0 or high >= max(1, self.n_nodes) or self.n_npus > self.n_nodes or self.n_npus < 1:
+        if low < 0 or high >= self.n_nodes or self.n_npus > self.n_nodes:
             raise InputError(f"{self.name}: links name nodes {low}..{high} of {self.n_nodes}, {self.n_npus} of them NPUs")
-        if len(self.links) and not (self.links.bandwidth_Bps > 0).all():
-            slow = int(np.argmin(self.links.bandwidth_Bps))
-            raise InputError(f"{self.name}: link {slow} must have a bandwidth above 0")
+        bad = ~(np.isfinite(self.links.bandwidth_Bps) & (self.links.bandwidth_Bps > 0))
+        if bad.any():
+            raise InputError(f"{self.name}: link {np.argmax(bad)} must have a finite bandwidth above 0")
+        if (self.links.latency_fs < 0).any():
+            raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
 
     def routes(self, src: I64, dst: I64, key: I64) -> Routes:
         """The links from each src to each dst; only what is asked is computed.
@@ -88,9 +97,12 @@ class Topology:
                 are several.
 
         Raises:
-            InputError: a pair that nothing joins, or a node and itself.
+            InputError: a node that is not there, a pair that nothing joins, or a node and itself.
         """
         arrays = [column(a, np.int64) for a in (src, dst, key)]
+        for nodes in arrays[:2]:
+            if len(nodes) and not 0 <= nodes.min() <= nodes.max() < self.n_nodes:
+                raise InputError(f"{self.name}: nodes must be 0..{self.n_nodes - 1}, got {nodes.min()}..{nodes.max()}")
         found = self.router(*arrays)
         unjoined = np.flatnonzero(found.hops == 0)
         if len(unjoined):
@@ -102,3 +114,13 @@ class Topology:
         """Equal names, shapes and links have equal digests (the router is named by them)."""
         links = (getattr(self.links, n) for n in Links.__slots__)
         return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links))
+
+
+def check_link_count(name: str, count: int) -> None:
+    """Refuse more links than a value should hold, before the memory for them is asked for.
+
+    Raises:
+        InputError: more than 2**24.
+    """
+    if count > MAX_LINKS:
+        raise must_be(name, "links", "at most 2**24", count, "take fewer NPUs")

@@ -1,0 +1,171 @@
+"""The registry of topologies, and how a line such as `NAME:VARIANT:key=value,...` becomes one.
+
+A builder's arguments are its settings; their annotations say how each is read and shown.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, get_type_hints
+
+from emu.errors import InputError, must_be
+from emu.registry import Registry, check_settings, parse_call
+from emu.topology.topology import Topology
+from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a setting is on the command line."""
+
+    read: Callable[[str, str], object]  # (text, name of the setting) -> value
+    show: Callable[[Any], str]
+
+
+def _read_count(text: str, name: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
+        raise must_be("topology", name, "a whole number of 1 or more", text)
+    return int(text)
+
+
+def _read_dims(text: str, name: str) -> tuple[int, ...]:
+    sizes = text.split("x")
+    if not all(re.fullmatch(r"[0-9]{1,18}", s) and int(s) > 0 for s in sizes):
+        raise must_be("topology", name, "whole numbers of 1 or more joined by x, such as 8x8x4", text)
+    return tuple(map(int, sizes))
+
+
+def _read_latency(text: str, name: str) -> int:
+    if re.fullmatch(r"[\d.eE+-]+", text):  # seconds to `parse_time`, but a link of 500 s is a unit forgotten
+        raise must_be("topology", name, "a time with its unit, such as 500ns", text)
+    return parse_time(text, name)
+
+
+def _show_dims(dims: tuple[int, ...]) -> str:
+    return "x".join(map(str, dims))
+
+
+def _show_latency(ticks: int) -> str:
+    return format_time(seconds(ticks)).replace(" ", "")
+
+
+def _show_bandwidth(bandwidth_Bps: float) -> str:
+    return format_bandwidth(bandwidth_Bps).replace(" ", "")
+
+
+Count = Annotated[int, Kind(_read_count, str)]
+Dims = Annotated[tuple[int, ...], Kind(_read_dims, _show_dims)]
+Bandwidth = Annotated[float, Kind(parse_bandwidth, _show_bandwidth)]  # bytes per second, one direction
+Latency = Annotated[int, Kind(_read_latency, _show_latency)]  # ticks of one link
+
+Build = Callable[..., Topology]
+
+
+@dataclass(frozen=True, slots=True)
+class Invariants:
+    """What a source or a closed form says of one instance; the battery of tests holds the topology to it."""
+
+    links: int  # directed
+    degree: int  # links out of each NPU
+    diameter: int  # links between the two NPUs farthest apart
+    bisection_Bps: float | None = None  # one way, between the halves that are worst joined; None: not known
+    shortest: bool = True  # no route is a detour
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A topology of the catalogue: its builder, and what one should know of it."""
+
+    name: str  # NAME or NAME:VARIANT
+    build: Build
+    summary: str  # the first line of the builder's docstring
+    source: str
+    examples: tuple[str, ...]  # settings of small instances; the first is shown to people
+    invariants: Callable[..., Invariants]  # takes the builder's arguments
+    kinds: tuple[tuple[str, Kind], ...]  # of each setting
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Each setting and its default, "" where it has none."""
+        parameters = inspect.signature(self.build).parameters
+        return tuple(
+            (name, "" if parameters[name].default is inspect.Parameter.empty else kind.show(parameters[name].default))
+            for name, kind in self.kinds
+        )
+
+    @property
+    def example(self) -> str:
+        """A line that builds one."""
+        return ":".join(filter(None, (self.name, self.examples[0])))
+
+    def arguments(self, given: dict[str, str]) -> dict[str, Any]:
+        """The builder's arguments from the settings as written.
+
+        Raises:
+            InputError: an unknown or missing setting, or a value that does not parse; the message names it.
+        """
+        check_settings(self.name, self.build, given)
+        kinds = dict(self.kinds)
+        try:
+            return {name: kinds[name].read(text, name) for name, text in given.items()}
+        except InputError as error:
+            raise InputError(f"{self.name}: {str(error).partition(': ')[2]}") from None
+
+
+TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")
+
+
+def topology(
+    name: str, *, source: str, examples: tuple[str, ...], invariants: Callable[..., Invariants]
+) -> Callable[[Build], Build]:
+    """File a builder under NAME or NAME:VARIANT.
+
+    Args:
+        name: As it is written on the command line.
+        source: Paper, section.
+        examples: Settings of small instances, on which the tests of every topology run.
+        invariants: From the builder's arguments, what is known of the instance.
+
+    Raises:
+        InputError: the name is taken, or an argument is annotated with no kind of setting.
+    """
+
+    def file(build: Build) -> Build:
+        summary = (build.__doc__ or "").strip().partition("\n")[0]
+        TOPOLOGIES.file(name, Blueprint(name, build, summary, source, examples, invariants, _kinds(name, build)))
+        return build
+
+    return file
+
+
+def _kinds(name: str, build: Build) -> tuple[tuple[str, Kind], ...]:
+    hints = get_type_hints(build, include_extras=True)
+    found = []
+    for setting in inspect.signature(build).parameters:
+        kind = next((k for k in getattr(hints.get(setting), "__metadata__", ()) if isinstance(k, Kind)), None)
+        if kind is None:
+            raise must_be(name, f"the annotation of {setting}", "Count, Dims, Bandwidth or Latency", hints.get(setting))
+        found.append((setting, kind))
+    return tuple(found)
+
+
+def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:
+    """The blueprint and the builder's arguments of `NAME[:VARIANT][:key=value,...]`.
+
+    Raises:
+        InputError: an unknown name or variant (with the nearest), or a bad setting.
+    """
+    name, variant, settings = parse_call(text, "topology")
+    blueprint = TOPOLOGIES.find(f"{name}:{variant}" if variant else name)
+    return blueprint, blueprint.arguments(settings)
+
+
+def build_topology(text: str) -> Topology:
+    """The topology of `NAME[:VARIANT][:key=value,...]`, named by that text.
+
+    Raises:
+        InputError: as `read_topology`, or the builder refuses its arguments.
+    """
+    blueprint, arguments = read_topology(text)
+    return replace(blueprint.build(**arguments), name=text)

@@ -1,0 +1,84 @@
+"""A topology in words: the rows that `emu show topology` prints, and the classes of its links."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.topology.facts import Summary, summary
+from emu.topology.topology import Topology
+from emu.units import format_bandwidth, format_time, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """The links of one dimension."""
+
+    dimension: int
+    wiring: str  # "ring", "full mesh", "to switches", or "" where it is none of them
+    size: int  # of the dimension
+    links: int  # directed
+    rate: str  # bandwidth one way and latency, with their ranges
+
+    @property
+    def label(self) -> str:
+        """`dimension 0, ring of 8: 128 links, 50 GB/s, 500 ns`."""
+        if self.wiring == "to switches":
+            return f"NPU to switch: {self.links} links, {self.rate}"
+        shape = f", {self.wiring} of {self.size}" if self.wiring else ""
+        return f"dimension {self.dimension}{shape}: {self.links} links, {self.rate}"
+
+
+def link_classes(topology: Topology) -> list[LinkClass]:
+    """The links by dimension, those that have any."""
+    return [_link_class(topology, int(d)) for d in np.unique(topology.links.dimension)]
+
+
+def _link_class(topology: Topology, dimension: int) -> LinkClass:
+    links, n = topology.links, topology.n_npus
+    rows = np.flatnonzero(links.dimension == dimension)
+    size = topology.dims[dimension] if dimension < len(topology.dims) else n
+    rates = _range([format_bandwidth(b) for b in _ends(links.bandwidth_Bps[rows])])
+    times = _range([format_time(seconds(int(t))) for t in _ends(links.latency_fs[rows])])
+    to_switch = bool((links.src[rows] >= n).any() or (links.dst[rows] >= n).any())
+    wiring = "to switches" if to_switch else _wiring(size, len(rows) / n)
+    return LinkClass(dimension, wiring, size, len(rows), f"{rates}, {times}")
+
+
+def _wiring(size: int, ports: float) -> str:
+    if ports == 2:
+        return "ring"
+    return "full mesh" if ports == size - 1 else ""
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    return values.min(), values.max()
+
+
+def _range(words: list[str]) -> str:
+    return words[0] if words[0] == words[-1] else f"{words[0]} to {words[-1]}"
+
+
+def table_topology(topology: Topology) -> list[tuple[str, str]]:
+    """Labels and values, in the order in which one asks."""
+    facts = summary(topology)
+    shape = f" ({' x '.join(map(str, topology.dims))})" if len(topology.dims) > 1 else ""
+    return [
+        ("topology", topology.name),
+        ("NPUs", f"{facts.npus}{shape}"),
+        ("switches", str(facts.switches)),
+        ("links", f"{facts.links}, one way each"),
+        *(("", c.label) for c in link_classes(topology)),
+        ("degree", f"{_range([str(d) for d in facts.degree])} links out of an NPU"),
+        ("diameter", _diameter(facts)),
+        ("injection", f"{_range([format_bandwidth(b) for b in facts.injection_Bps])} out of an NPU"),
+        ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
+        ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
+        *(("assumed", sentence) for sentence in topology.assumptions),
+    ]
+
+
+def _diameter(facts: Summary) -> str:
+    if facts.diameter is None:
+        return "none: some NPUs cannot reach others"
+    words = f"{facts.diameter} link{'' if facts.diameter == 1 else 's'}"
+    return words if facts.diameter_exact else f"at least {words} (measured to 64 of the NPUs)"

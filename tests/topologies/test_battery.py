@@ -1,0 +1,121 @@
+"""What every topology of the catalogue must hold, on each of the small instances that it names."""
+
+import itertools
+from collections import Counter
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
+from emu.topology.facts import summary
+
+LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
+every = pytest.mark.parametrize("line", LINES)
+
+
+def _pairs(topology):
+    nodes = itertools.permutations(range(topology.n_npus), 2)
+    return np.array(list(nodes), dtype=np.int64).reshape(-1, 2)
+
+
+def _routes(topology, key):
+    pairs = _pairs(topology)
+    return pairs, topology.routes(pairs[:, 0], pairs[:, 1], np.full(len(pairs), key))
+
+
+def _graph(topology):
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(range(topology.n_nodes))
+    graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    return graph
+
+
+@every
+def test_links_degree_diameter_and_bisection_are_those_promised(line):
+    blueprint, arguments = read_topology(line)
+    promised, found = blueprint.invariants(**arguments), summary(build_topology(line))
+    assert (found.links, found.degree, found.diameter) == (promised.links, (promised.degree,) * 2, promised.diameter)
+    assert found.diameter_exact
+    if promised.bisection_Bps is not None:
+        assert found.bisection_Bps == pytest.approx(promised.bisection_Bps, rel=1e-12)
+
+
+@every
+def test_npus_come_before_switches(line):
+    topology = build_topology(line)
+    graph = _graph(topology)
+    assert 1 <= topology.n_npus <= topology.n_nodes == len(graph)
+    switches = range(topology.n_npus, topology.n_nodes)
+    assert all(graph.in_degree(s) and graph.out_degree(s) for s in switches)
+
+
+@every
+def test_every_link_has_one_back_of_the_same_rate(line):
+    links = build_topology(line).links
+    rates = list(zip(links.bandwidth_Bps, links.latency_fs, links.dimension, strict=True))
+    there = Counter(zip(links.src, links.dst, rates, strict=True))
+    assert there == Counter(zip(links.dst, links.src, rates, strict=True))
+    assert not (links.src == links.dst).any()
+
+
+@every
+@pytest.mark.parametrize("key", [0, 1])
+def test_routes_start_and_end_right_are_contiguous_and_visit_no_node_twice(line, key):
+    topology = build_topology(line)
+    pairs, routes = _routes(topology, key)
+    src, dst = topology.links.src[routes.link], topology.links.dst[routes.link]
+    assert np.array_equal(src[routes.start[:-1]], pairs[:, 0])
+    assert np.array_equal(dst[routes.start[1:] - 1], pairs[:, 1])
+    inside = np.setdiff1d(np.arange(1, len(src)), routes.start)
+    assert np.array_equal(dst[inside - 1], src[inside])
+    pair = np.repeat(np.arange(len(pairs)), routes.hops)
+    visits = np.concatenate((np.stack((pair, dst), -1), np.stack((np.arange(len(pairs)), pairs[:, 0]), -1)))
+    assert len(np.unique(visits, axis=0)) == len(visits)
+
+
+@every
+@pytest.mark.parametrize("key", [0, 1])
+def test_routes_are_as_short_as_networkx_finds_where_that_is_promised(line, key):
+    blueprint, arguments = read_topology(line)
+    topology = build_topology(line)
+    pairs, routes = _routes(topology, key)
+    shortest = dict(nx.all_pairs_shortest_path_length(_graph(topology)))
+    least = np.array([shortest[src][dst] for src, dst in pairs.tolist()], dtype=np.int64)
+    assert (routes.hops >= least).all()
+    assert not blueprint.invariants(**arguments).shortest or np.array_equal(routes.hops, least)
+
+
+@every
+def test_a_pair_is_routed_alike_whatever_else_is_asked(line):
+    topology = build_topology(line)
+    pairs, routes = _routes(topology, 1)
+    order = np.random.default_rng(0).permutation(len(pairs))[:40]
+    asked = pairs[order]
+    some = topology.routes(asked[:, 0], asked[:, 1], np.ones(len(asked)))
+    for place, pair in enumerate(order.tolist()):
+        assert np.array_equal(some.of(place), routes.of(pair))
+
+
+@every
+def test_keys_of_one_parity_take_one_route(line):
+    topology = build_topology(line)
+    for key, same in ((0, 6), (1, -3)):
+        assert np.array_equal(_routes(topology, key)[1].link, _routes(topology, same)[1].link)
+
+
+@every
+def test_dims_number_the_npus_and_the_bill_counts_them_and_the_cables(line):
+    topology = build_topology(line)
+    assert not topology.dims or np.prod(topology.dims) == topology.n_npus
+    assert topology.bill["NPU"] == topology.n_npus
+    cables = [number for part, number in topology.bill.items() if part.startswith(("cable", "link"))]
+    assert sum(cables) == len(topology.links) // 2
+
+
+@pytest.mark.parametrize("name", [name for name, _ in TOPOLOGIES])
+def test_a_blueprint_says_what_it_is_where_it_is_from_and_how_to_build_one(name):
+    blueprint = TOPOLOGIES.find(name)
+    assert blueprint.summary.endswith(".")
+    assert blueprint.source
+    assert build_topology(blueprint.example).n_npus > 1

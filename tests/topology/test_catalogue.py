@@ -1,0 +1,105 @@
+import pytest
+
+from emu.errors import InputError
+from emu.topology.catalogue import (
+    TOPOLOGIES,
+    Bandwidth,
+    Count,
+    Invariants,
+    Latency,
+    build_topology,
+    read_topology,
+    topology,
+)
+from emu.topology.star import star
+
+LINK = "bandwidth=50GB/s,latency=500ns"
+UNIT = "a time with its unit, such as 500ns"
+RATE = "a rate above 0 such as 50GB/s or 400Gb/s"
+SIZES = "whole numbers of 1 or more joined by x, such as 8x8x4"
+
+
+def test_settings_are_read_by_their_kinds():
+    blueprint, arguments = read_topology("torus:dims=8x8x4,bandwidth=400Gb/s,latency=1.5us")
+    assert blueprint.name == "torus"
+    assert arguments == {"dims": (8, 8, 4), "bandwidth": 50e9, "latency": 1_500_000_000}
+
+
+def test_a_topology_is_named_by_what_was_asked_for():
+    assert build_topology("ub-mesh:rack").name == "ub-mesh:rack"
+    assert build_topology(f"ring:n=3,{LINK}").name == f"ring:n=3,{LINK}"
+
+
+def test_a_blueprint_says_what_it_takes():
+    assert TOPOLOGIES.find("torus").settings == (("dims", ""), ("bandwidth", ""), ("latency", ""))
+    assert TOPOLOGIES.find("ub-mesh:rack").settings == (("lane_rate", "14GB/s"), ("latency", "300ns"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("toros:dims=3", "registry: no topology is called 'toros'; did you mean torus?"),
+        ("switch:big:n=3", "registry: no topology is called 'switch:big'; did you mean switch?"),
+        (f"torus:dims=0x4,{LINK}", f"torus: dims must be {SIZES}, got '0x4'"),
+        (f"torus:dims=8x,{LINK}", f"torus: dims must be {SIZES}, got '8x'"),
+        (f"torus:dims=8*8,{LINK}", f"torus: dims must be {SIZES}, got '8*8'"),
+        (f"switch:n=0,{LINK}", "switch: n must be a whole number of 1 or more, got '0'"),
+        (f"switch:n=-3,{LINK}", "switch: n must be a whole number of 1 or more, got '-3'"),
+        (f"switch:n=1e3,{LINK}", "switch: n must be a whole number of 1 or more, got '1e3'"),
+        ("switch:n=8,bandwidth=0GB/s,latency=1ns", f"switch: bandwidth must be {RATE}, got '0GB/s'"),
+        ("switch:n=8,bandwidth=-1GB/s,latency=1ns", f"switch: bandwidth must be {RATE}, got '-1GB/s'"),
+        ("switch:n=8,bandwidth=fast,latency=1ns", f"switch: bandwidth must be {RATE}, got 'fast'"),
+        ("switch:n=8,bandwidth=50,latency=1ns", f"switch: bandwidth must be {RATE}, got '50'"),
+        ("switch:n=8,bandwidth=1GB/s,latency=500", f"switch: latency must be {UNIT}, got '500'"),
+        ("switch:n=8,bandwidth=1GB/s,latency=1e-6", f"switch: latency must be {UNIT}, got '1e-6'"),
+        ("ring:n=8,bandwith=1GB/s", "ring: unknown setting 'bandwith'; did you mean bandwidth?"),
+        ("ub-mesh:rack:bandwidth=1GB/s", "ub-mesh:rack: unknown setting 'bandwidth'; it takes lane_rate, latency"),
+        ("ring", "ring: settings missing: n, bandwidth, latency; write ring:n=...,bandwidth=...,latency=..."),
+        (f"full-mesh:n=5000,{LINK}", "full-mesh: links must be at most 2**24, got 24995000; take fewer NPUs"),
+        (f"switch:n=8388609,{LINK}", "switch: links must be at most 2**24, got 16777218; take fewer NPUs"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(text, message):
+    with pytest.raises(InputError) as refused:
+        build_topology(text)
+    assert str(refused.value) == message
+
+
+def test_a_latency_that_does_not_parse_names_the_topology_and_the_units():
+    with pytest.raises(InputError, match=r"^switch: latency must be a time .* got '5 weeks'; units are s, ms, us"):
+        build_topology("switch:n=8,bandwidth=1GB/s,latency=5 weeks")
+
+
+def test_a_negative_latency_is_refused():
+    with pytest.raises(InputError, match=r"^switch: latency must be 0 or more"):
+        build_topology("switch:n=8,bandwidth=1GB/s,latency=-1ns")
+
+
+@pytest.mark.parametrize("text", ["ub-mesh", "ub-mesh:rak"])
+def test_an_unknown_variant_is_refused_with_those_there_are(text):
+    with pytest.raises(InputError) as refused:
+        build_topology(text)
+    assert str(refused.value).startswith(f"registry: no topology is called '{text}'; did you mean ")
+    assert "ub-mesh:rack" in str(refused.value)
+
+
+def _invariants(n, bandwidth, latency):
+    return Invariants(2 * n, 1, 2)
+
+
+def test_a_name_filed_twice_is_refused():
+    def again(n: Count, bandwidth: Bandwidth, latency: Latency):
+        return star("ring", n, bandwidth, latency)
+
+    TOPOLOGIES.find("ring")  # the catalogue fills itself on first use
+    with pytest.raises(InputError, match=r"^registry: topology 'ring' is filed twice; give one of them another name$"):
+        topology("ring", source="none", examples=(), invariants=_invariants)(again)
+
+
+def test_a_builder_whose_settings_have_no_kind_is_refused():
+    def odd(n: int):
+        return star("odd", n, 1e9, 0)
+
+    message = r"^odd: the annotation of n must be Count, Dims, Bandwidth or Latency, got <class 'int'>$"
+    with pytest.raises(InputError, match=message):
+        topology("odd", source="none", examples=(), invariants=_invariants)(odd)

@@ -1,0 +1,70 @@
+"""The textbook's topologies: a switch, a ring, a full mesh, a torus. No rate is a default: every link's is asked for.
+
+Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5. N NPUs, B a link's bandwidth.
+"""
+
+from math import prod
+
+from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.grid import Dimension, grid
+from emu.topology.star import star
+from emu.topology.topology import Topology
+
+_SOURCE = "Dally and Towles, Principles and Practices of Interconnection Networks (2004)"
+_LINK = "bandwidth=50GB/s,latency=500ns"
+
+
+def _examples(*shapes: str) -> tuple[str, ...]:
+    return tuple(f"{shape},{_LINK}" for shape in shapes)
+
+
+def _torus_invariants(dims: tuple[int, ...], bandwidth: float, latency: int) -> Invariants:
+    npus, used, longest = prod(dims), sum(s > 1 for s in dims), max(dims)
+    halved = 2 * npus // longest * bandwidth if longest % 2 == 0 else None
+    return Invariants(2 * used * npus, 2 * used, sum(s // 2 for s in dims), halved)
+
+
+def _ring_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
+    used = n > 1
+    return Invariants(2 * n * used, 2 * used, n // 2, 2 * bandwidth * used)
+
+
+def _mesh_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
+    return Invariants(n * (n - 1), n - 1, int(n > 1), (n // 2) * (n - n // 2) * bandwidth)
+
+
+def _switch_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
+    return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth)
+
+
+@topology("switch", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=5"), invariants=_switch_invariants)
+def switch(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
+    """NPUs round one switch that never blocks: degree 1, diameter 2 links, bisection N/2 B."""
+    return star("switch", n, bandwidth, latency)
+
+
+@topology("ring", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=3", "n=9"), invariants=_ring_invariants)
+def ring(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
+    """NPUs in a cycle, a link to each side: degree 2, diameter N/2, bisection 2 B."""
+    return grid("ring", [Dimension(n, "cycle", bandwidth, latency)])
+
+
+@topology("full-mesh", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=5"), invariants=_mesh_invariants)
+def full_mesh(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
+    """NPUs each linked to every other: degree N-1, diameter 1, bisection N²/4 B."""
+    return grid("full-mesh", [Dimension(n, "complete", bandwidth, latency)])
+
+
+@topology(
+    "torus",
+    source=_SOURCE,
+    examples=_examples("dims=4x4", "dims=4x3", "dims=3x5", "dims=2x2x2", "dims=5x1x4", "dims=1", "dims=3x2x2x2"),
+    invariants=_torus_invariants,
+)
+def torus(dims: Dims, bandwidth: Bandwidth, latency: Latency) -> Topology:
+    """A grid closed to a ring along each of D dimensions: degree 2D, diameter sum of d/2, bisection 2N/d B of the longest.
+
+    A dimension of size 2 has two parallel links each way, one of size 1 has none. The last dimension is numbered fastest
+    and walked first.
+    """
+    return grid("torus", [Dimension(size, "cycle", bandwidth, latency) for size in dims])
