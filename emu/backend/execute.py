@@ -135,7 +135,8 @@ def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes
     """Many small rows over buffers that lie apart: side by side they become few strided operations."""
     if len(buffers) < 8 or len(buffers) != schedule.n_ranks or schedule.n_rows < 8 * len(buffers):
         return False
-    apart = [_stride(side) is None for side in ([b.input for b in buffers.values()], [b.output for b in buffers.values()])]
+    inputs, outputs = ([b.input for b in buffers.values()], [b.output for b in buffers.values()])
+    apart = [_stride(inputs, read_only=True) is None, _stride(outputs) is None]
     item = next(iter(buffers.values())).output.element_size()
     return any(apart) and int(sizes.sum()) * item * schedule.n_ranks < _SMALL_ROW_BYTES * schedule.n_rows
 
@@ -183,7 +184,7 @@ def _address(schedule: Schedule, buffers: Mapping[int, Buffers]) -> tuple[Addres
         (INPUT, {r: b.input for r, b in buffers.items()}),
         (OUTPUT, {r: b.output for r, b in buffers.items()}),
     ):
-        ranks, stride = list(tensors), _stride(list(tensors.values()))
+        ranks, stride = list(tensors), _stride(list(tensors.values()), read_only=region == INPUT)
         if stride is not None:
             memories[region] = tensors[ranks[0]]
             base[region, ranks] = np.arange(len(ranks)) * stride
@@ -195,14 +196,17 @@ def _address(schedule: Schedule, buffers: Mapping[int, Buffers]) -> tuple[Addres
     return Addressing(memory, base), memories
 
 
-def _stride(tensors: Sequence[Tensor]) -> int | None:
-    """Elements from each tensor to the next where all lie in one storage at a constant positive stride, else None."""
+def _stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
+    """Elements from each tensor to the next where all lie in one storage at a constant stride, else None.
+
+    What is only read may overlap.
+    """
     storage = tensors[0].untyped_storage().data_ptr()
     if len(tensors) < 2 or any(t.untyped_storage().data_ptr() != storage or not t.numel() for t in tensors):
         return None
     steps = {int(b.storage_offset()) - int(a.storage_offset()) for a, b in pairwise(tensors)}
     step = steps.pop()
-    return None if steps or step < tensors[0].numel() else step
+    return None if steps or step < (1 if read_only else tensors[0].numel()) else step
 
 
 def _compiled(

@@ -1,0 +1,178 @@
+"""How long does one collective take on an idle fabric, and did it do its job? The figures are those of nccl-tests."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from emu.arrays import I32
+from emu.backend.execute import execute
+from emu.collective.algorithm import schedule
+from emu.collective.operation import Operation, cut, operation
+from emu.collective.schedule import Schedule
+from emu.errors import InputError, must_be
+from emu.fabric.lower import lower
+from emu.fabric.run import run
+from emu.fabric.timeline import Timeline
+from emu.registry import unknown
+from emu.study.payload import REDUCTIONS, Payload, dtype_of
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.units import format_size, seconds
+
+
+def busbw_factor(operation: str, n: int) -> float:
+    """What busbw is to algbw, so that busbw can be held against a link's rate whatever n is.
+
+    Source: nccl-tests doc/PERFORMANCE.md.
+    """
+    if operation == "all_reduce":
+        return 2 * (n - 1) / n
+    return 1.0 if operation in ("broadcast", "reduce") else (n - 1) / n
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One size of one collective on one topology; times are virtual but for those that begin with `wall_`."""
+
+    topology: str
+    operation: str
+    algorithm: str
+    ranks: int
+    size_bytes: int
+    dtype: str
+    reduce: str
+    root: int
+    time_s: float
+    algbw_Bps: float
+    busbw_Bps: float
+    wrong: int | None  # elements that came out wrong; None where no data was moved
+    how: str  # which way the engine took
+    send_overhead_s: float
+    wall_build_s: float
+    wall_execute_s: float | None
+    wall_fabric_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What to measure: sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
+
+    operation: str
+    algorithm: str
+    sizes: tuple[int, ...]
+    dtype: str = "float32"
+    reduce: str = "sum"
+    root: int = 0
+    ranks: int | None = None  # all NPUs of the topology
+    timing_only: bool = False
+    send_overhead_fs: int = 0
+
+
+def bench(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
+    """Move real data, check every element, and time the same schedule on the fabric, size by size.
+
+    Raises:
+        InputError: an unknown name, ranks that do not fit, a size that is no whole number of elements, or more data than
+            this host's free memory holds.
+    """
+    item = dtype_of(request.dtype).itemsize
+    n = topology.n_npus if request.ranks is None else request.ranks
+    op = operation(request.operation, n, request.root)
+    placement = place(topology, n)
+    _check(request, op, item)
+    began = time.perf_counter()
+    plan = schedule(request.operation, request.algorithm, n, request.root)
+    wall_build_s = time.perf_counter() - began
+    for size in request.sizes:
+        moved = _move(op, plan, size // item, request)
+        timed = _time(op, plan, size // item, topology, placement, request)
+        yield _row(topology, request, n, size, wall_build_s, moved, timed)
+        wall_build_s = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    wrong: int | None = None
+    wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    timeline: Timeline
+    wall_s: float
+
+
+def _row(
+    topology: Topology, request: BenchRequest, n: int, size: int, wall_build_s: float, moved: _Moved, timed: _Timed
+) -> BenchRow:
+    time_s = timed.timeline.end_s
+    algbw = size / time_s if time_s else 0.0
+    return BenchRow(
+        topology=topology.name,
+        operation=request.operation,
+        algorithm=request.algorithm,
+        ranks=n,
+        size_bytes=size,
+        dtype=request.dtype,
+        reduce=request.reduce,
+        root=request.root,
+        time_s=time_s,
+        algbw_Bps=algbw,
+        busbw_Bps=algbw * busbw_factor(request.operation, n),
+        wrong=moved.wrong,
+        how=timed.timeline.how,
+        send_overhead_s=seconds(request.send_overhead_fs),
+        wall_build_s=wall_build_s,
+        wall_execute_s=moved.wall_s,
+        wall_fabric_s=timed.wall_s,
+    )
+
+
+def _check(request: BenchRequest, op: Operation, item: int) -> None:
+    if request.reduce not in REDUCTIONS:
+        raise unknown("reduce operation", request.reduce, REDUCTIONS)
+    for size in request.sizes:
+        if size % item:
+            raise must_be("bench", "size", f"a multiple of {item} bytes, the size of a {request.dtype}", size)
+    # An output a rank, as much scratch where an algorithm relays or adds what its rank does not want, and the engine's own.
+    needed, free = 2 * max(request.sizes) * op.n_ranks, psutil.virtual_memory().available
+    if needed > free and not request.timing_only:
+        raise InputError(
+            f"bench: {op.n_ranks} ranks of {format_size(max(request.sizes))} take up to {format_size(needed)} of memory, and "
+            f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
+        )
+
+
+def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest) -> _Moved:
+    if request.timing_only:
+        return _Moved()
+    payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
+    began = time.perf_counter()
+    execute(plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
+    wall_s = time.perf_counter() - began
+    return _Moved(payload.wrong(), wall_s)
+
+
+def _time(op: Operation, plan: Schedule, count: int, topology: Topology, placement: I32, request: BenchRequest) -> _Timed:
+    began = time.perf_counter()
+    slots = cut(op.block_counts(count), plan.n_slots, plan.shares)
+    slot_bytes = slots.count * dtype_of(request.dtype).itemsize
+    piece = lower(plan, slot_bytes, topology, placement, send_overhead_fs=request.send_overhead_fs)
+    return _Timed(run(piece.graph), time.perf_counter() - began)
+
+
+def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
+    """Sizes from `begin` to `end`, each `factor` times the one before, as nccl-tests steps them.
+
+    Raises:
+        InputError: an end below the beginning, or a factor that does not grow.
+    """
+    if not 0 < begin <= end:
+        raise must_be("bench", "sizes", "a beginning above 0 and an end not below it", f"{begin}..{end}")
+    if factor <= 1:
+        raise must_be("bench", "factor", "above 1", factor)
+    steps = int(np.floor(np.log(end / begin) / np.log(factor) + 1e-9))
+    return tuple(int(begin * factor**i) for i in range(steps + 1))

@@ -1,0 +1,95 @@
+"""`emu bench`: one collective, its data and its time, as nccl-tests prints them."""
+
+import click
+
+from emu.collective.algorithm import Choice, algorithm
+from emu.errors import InputError, RunError
+from emu.study.bench import BenchRequest, BenchRow, bench, sizes_between
+from emu.topology.catalogue import build_topology
+from emu.units import format_size, format_time
+from launch.cli.options import Size, Time, json_option, print_json, topology_option
+from launch.show.progress import tracked
+from launch.show.table import table
+
+
+@click.command("bench")
+@click.argument("operation")
+@topology_option
+@click.option("--algorithm", "name", metavar="NAME", help="Which algorithm; the default is the catalogue's.")
+@click.option("--size", type=Size(), help="One size: the whole buffer of a rank (total for all_gather, reduce_scatter).")
+@click.option("-b", "--begin", type=Size(), help="Sizes from here ...")
+@click.option("-e", "--end", type=Size(), help="... to here ...")
+@click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="... by this factor.")
+@click.option("-d", "--dtype", default="float32", show_default=True, help="Of the elements.")
+@click.option("-o", "--reduce", default="sum", show_default=True, help="sum, avg, min, max or product.")
+@click.option("-r", "--root", default=0, show_default=True, help="Of a rooted operation.")
+@click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
+@click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
+@click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
+@json_option
+def bench_command(
+    operation: str,
+    topologies: tuple[str, ...],
+    name: str | None,
+    size: int | None,
+    begin: int | None,
+    end: int | None,
+    factor: float,
+    dtype: str,
+    reduce: str,
+    root: int,
+    ranks: int | None,
+    timing_only: bool,
+    send_overhead: int,
+    as_json: bool,
+) -> None:
+    """Move real data by a collective, check every element, and time the same schedule on the fabric.
+
+    \b
+    emu bench all_reduce --algorithm ring --topology switch:n=8,bandwidth=50GB/s,latency=500ns --size 64MiB
+    emu bench all_to_all --topology ub-mesh:rack -b 64KiB -e 64MiB -f 4 --json
+    """
+    chosen = algorithm(operation, name or Choice().name(operation))
+    sizes = _sizes(size, begin, end, factor)
+    request = BenchRequest(operation, chosen.name, sizes, dtype, reduce, root, ranks, timing_only, send_overhead)
+    built = [build_topology(word) for word in topologies]
+    rows = [row for each in built for row in tracked(bench(each, request), f"{operation} on {each.name}", len(sizes))]
+    if as_json:
+        print_json(rows)
+    else:
+        click.echo(_table(rows))
+    wrong = sum(row.wrong or 0 for row in rows)
+    if wrong:
+        raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
+
+
+def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) -> tuple[int, ...]:
+    if size is not None and (begin is not None or end is not None):
+        raise InputError("bench: give --size, or -b and -e, not both")
+    low = size if size is not None else begin
+    if low is None:
+        raise InputError("bench: no size given; give --size 64MiB, or -b 1MiB -e 64MiB")
+    return sizes_between(low, low if end is None else end, factor)
+
+
+def _table(rows: list[BenchRow]) -> str:
+    head = ("topology", "operation", "algorithm", "ranks", "size", "type", "time", "algbw", "busbw", "wrong")
+    units = ("", "", "", "", "", "", "", "(GB/s)", "(GB/s)", "")
+    cells = [
+        (
+            row.topology,
+            row.operation,
+            row.algorithm,
+            str(row.ranks),
+            format_size(row.size_bytes),
+            row.dtype,
+            format_time(row.time_s),
+            f"{row.algbw_Bps / 1e9:.3f}",
+            f"{row.busbw_Bps / 1e9:.3f}",
+            "-" if row.wrong is None else str(row.wrong),
+        )
+        for row in rows
+    ]
+    moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
+    overhead = format_time(rows[0].send_overhead_s)
+    return f"{table(head, cells, units=units)}\n\nvirtual time; {moved}; send overhead {overhead}"

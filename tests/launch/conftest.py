@@ -1,0 +1,34 @@
+"""Run the command as a person does, in this process."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from launch.main import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def emu(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    def run(*args: str) -> Done:
+        with pytest.raises(SystemExit) as leave:
+            main(list(args))
+        assert isinstance(leave.value.code, int)
+        return Done(leave.value.code, *capsys.readouterr())
+
+    return run

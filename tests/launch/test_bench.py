@@ -1,0 +1,126 @@
+"""`emu bench` as a person uses it: its figures, its columns, its refusals."""
+
+import pytest
+
+from emu.collective import algorithm as algorithms
+from emu.collective.schedule import Schedule, Sends
+
+SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+KEYS = {"operation", "algorithm", "ranks", "size_bytes", "dtype", "time_s", "algbw_Bps", "busbw_Bps", "wrong"}
+KEYS |= {"wall_build_s", "wall_execute_s", "wall_fabric_s"}
+
+
+def test_a_ring_on_a_switch_takes_its_closed_form(emu) -> None:
+    done = emu("bench", "all_reduce", "--algorithm", "ring", "--topology", SWITCH, "--size", "64MiB", "--json")
+    (row,) = done.json
+    assert done.code == 0
+    assert set(row) >= KEYS
+    steps, alpha_s, body_s = 14, 2 * 500e-9, 2**23 / 50e9
+    assert row["time_s"] == pytest.approx(steps * (alpha_s + body_s), rel=1e-9)
+    assert row["busbw_Bps"] == pytest.approx(row["algbw_Bps"] * 14 / 8)
+    assert row["wrong"] == 0
+
+
+@pytest.mark.parametrize(
+    "operation", ["reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "scatter", "gather"]
+)
+def test_every_operation_moves_its_data_right_from_the_last_root(emu, operation: str) -> None:
+    root = ["--root", "7"] if operation in ("broadcast", "reduce", "scatter", "gather") else []
+    done = emu("bench", operation, "--topology", SWITCH, "--size", "1000B", "-d", "int16", *root, "--json")
+    assert done.code == 0, done.err
+    assert done.json[0]["wrong"] == 0
+    assert done.json[0]["time_s"] > 0
+
+
+def test_sizes_step_from_begin_to_end_on_each_topology(emu) -> None:
+    args = ("-b", "1KiB", "-e", "1MiB", "-f", "4", "--topology", SWITCH, "--topology", "ub-mesh:board", "--json")
+    rows = emu("bench", "all_gather", *args).json
+    assert [row["size_bytes"] for row in rows] == [4**i * 1024 for i in range(6)] * 2
+    assert [row["topology"] for row in rows] == [SWITCH] * 6 + ["ub-mesh:board"] * 6
+
+
+def test_timing_only_moves_nothing_and_takes_the_same_virtual_time(emu) -> None:
+    args = ("bench", "all_to_all", "--topology", SWITCH, "--size", "1MiB", "--json")
+    (moved,), (timed,) = emu(*args).json, emu(*args, "--timing-only").json
+    assert timed["wrong"] is None
+    assert timed["wall_execute_s"] is None
+    assert timed["time_s"] == moved["time_s"]
+
+
+def test_a_send_overhead_holds_a_ranks_sends_apart(emu) -> None:
+    args = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "64B", "-d", "int8", "--json")
+    (free,), (paid,) = emu(*args).json, emu(*args, "--send-overhead", "1us").json
+    assert paid["time_s"] - free["time_s"] == pytest.approx(7e-6, abs=1e-8)
+
+
+def test_the_table_says_what_was_checked(emu) -> None:
+    done = emu("bench", "all_reduce", "--topology", SWITCH, "--size", "64MiB")
+    assert "2.363 ms" in done.out
+    assert "every element of every rank was checked" in done.out
+    assert "send overhead 0 s" in done.out
+
+
+def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = Schedule.build(2, 2, [Sends([0, 1], [1, 0], [1, 0], reduce=True)])  # reduces, and forgets to gather
+    monkeypatch.setattr(algorithms.Algorithm, "schedule", lambda *_, **__: half)
+    args = ("--topology", "switch:n=2,bandwidth=1GB/s,latency=1us", "--size", "400B", "--json")
+    done = emu("bench", "all_reduce", *args)
+    assert done.code == 1
+    assert done.json[0]["wrong"] > 0
+    assert done.err.splitlines() == [f"emu: bench: {done.json[0]['wrong']} elements of all_reduce came out wrong"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["all_redcue", "--size", "1MiB"], "no operation is called 'all_redcue'; did you mean all_reduce"),
+        (
+            ["all_reduce", "--size", "1MiB", "--algorithm", "rign"],
+            "no all_reduce algorithm is called 'rign'; did you mean ring",
+        ),
+        (
+            ["all_reduce", "--size", "64M"],
+            "--size must be a size such as 64MiB, 1GB or 4096B, got '64M'; say MiB (2**10) or MB",
+        ),
+        (["all_reduce", "--size", "-4B"], "--size must be a size"),
+        (["all_reduce", "--size", "6B"], "size must be a multiple of 4 bytes, the size of a float32, got 6"),
+        (["all_reduce"], "no size given; give --size 64MiB"),
+        (["all_reduce", "--size", "4B", "-b", "4B"], "give --size, or -b and -e, not both"),
+        (
+            ["all_reduce", "-b", "8KiB", "-e", "4KiB"],
+            "sizes must be a beginning above 0 and an end not below it, got '8192..4096'",
+        ),
+        (["all_reduce", "-b", "4KiB", "-e", "8KiB", "-f", "1"], "factor must be above 1, got 1.0"),
+        (["all_reduce", "--size", "1MiB", "-d", "float23"], "no dtype is called 'float23'; did you mean float32"),
+        (["all_reduce", "--size", "1MiB", "-o", "summ"], "no reduce operation is called 'summ'; did you mean sum"),
+        (["all_reduce", "--size", "1MiB", "-r", "3"], "root must be 0, it has none, got 3"),
+        (["broadcast", "--size", "1MiB", "-r", "8"], "root must be a rank of 0..7, got 8"),
+        (["all_reduce", "--size", "1MiB", "--ranks", "9"], "9 ranks do not fit switch:n=8"),
+        (["all_reduce", "--size", "1MiB", "--ranks", "0"], "ranks must be 1 or more, got 0"),
+        (["all_reduce", "--size", "1MiB", "--send-overhead", "1 fortnight"], "--send-overhead must be a time"),
+        (["all_reduce", "--size", "100TB"], "memory"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_runs(emu, args: list[str], message: str) -> None:
+    done = emu("bench", *args, "--topology", SWITCH)
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        ("swich:n=8", "no topology is called 'swich'; did you mean switch"),
+        ("switch:n=8", "settings missing: bandwidth, latency"),
+        ("switch:n=8,bandwidth=50GB,latency=1us", "bandwidth must be a rate above 0 such as 50GB/s"),
+        ("switch:n=8,bandwidth=50GB/s,latency=1", "latency must be a time with its unit"),
+        ("torus:dims=0x4,bandwidth=50GB/s,latency=1us", "dims must be whole numbers of 1 or more"),
+    ],
+)
+def test_a_bad_topology_is_one_line(emu, topology: str, message: str) -> None:
+    done = emu("bench", "all_reduce", "--size", "1MiB", "--topology", topology)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
