@@ -21,5 +21,5 @@ class RunError(EmuError):
 
 def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> InputError:
     """The one template of input errors: `<where>: <name> must be <what>, got <value>; <how to mend>`."""
-    value = repr(got) if isinstance(got, str) else str(got)
+    value = repr(got) if isinstance(got, str) else " ".join(str(got).split())
     return InputError(f"{where}: {name} must be {what}, got {value}" + (f"; {mend}" if mend else ""))

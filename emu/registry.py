@@ -74,15 +74,40 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
 def load_catalogue(package: str) -> None:
     """Import every module of the catalogue package that the entry point `package` names."""
     for point in entry_points(group="emu.catalogue", name=package):
+        users = _set_aside(point.value)
         root = _import_package(point.value)
         for info in pkgutil.iter_modules(root.__path__):
             importlib.import_module(f"{root.__name__}.{info.name}")
+        if users:
+            _drop(point.value)
+            sys.modules.update(users)
+
+
+def _spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where the package of that name lies that was installed with this one."""
+    return importlib.machinery.PathFinder.find_spec(name, [str(Path(__file__).resolve().parents[1])])
+
+
+def _set_aside(name: str) -> dict[str, ModuleType]:
+    """Take out what a user's script has imported from a folder of its own that has the catalogue's name."""
+    spec, there = _spec_beside(name), sys.modules.get(name)
+    if spec is None or there is None or _origin(there.__spec__) == _origin(spec):
+        return {}
+    return _drop(name)
+
+
+def _origin(spec: importlib.machinery.ModuleSpec | None) -> Path | None:
+    return Path(spec.origin).resolve() if spec and spec.origin else None
+
+
+def _drop(name: str) -> dict[str, ModuleType]:
+    """Take a package and all in it out of `sys.modules`."""
+    return {n: sys.modules.pop(n) for n in list(sys.modules) if n == name or n.startswith(name + ".")}
 
 
 def _import_package(name: str) -> ModuleType:
     """The catalogue's own package, also where a folder of that name lies beside the user's script."""
-    beside = str(Path(__file__).resolve().parents[1])
-    spec = importlib.machinery.PathFinder.find_spec(name, [beside])
+    spec = _spec_beside(name)
     if name in sys.modules or spec is None or spec.loader is None:
         return importlib.import_module(name)
     module = importlib.util.module_from_spec(spec)
@@ -94,22 +119,21 @@ def _import_package(name: str) -> ModuleType:
 def drop_catalogue_names() -> None:
     """Take the catalogue's names out of `sys.modules`, so that a user's own folders of those names are found."""
     for point in entry_points(group="emu.catalogue"):
-        for name in [n for n in sys.modules if n == point.value or n.startswith(point.value + ".")]:
-            del sys.modules[name]
+        _drop(point.value)
 
 
 def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
     """Name, variant and settings of `NAME[:VARIANT][:key=value,...]`.
 
     Raises:
-        InputError: a setting without `=`, a setting given twice, or more than one variant.
+        InputError: a setting without `=`, a setting given twice, or a variant that is empty, second or after settings.
     """
     name, *rest = text.split(":")
     variant = ""
     settings: dict[str, str] = {}
     for piece in rest:
         if "=" not in piece:
-            if variant or settings:
+            if variant or settings or not piece:
                 raise InputError(f"{kind}: {text!r} is not NAME[:VARIANT][:key=value,...]; {piece!r} is out of place")
             variant = piece
             continue

@@ -5,15 +5,19 @@ A bare K, M or G is refused: half of the field means 10**3 by it, the other half
 """
 
 import re
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from math import isfinite
 
 from emu.errors import InputError, must_be
 
 TICKS_PER_S = 10**15
 MAX_TICKS = 2**63 - 1
 
+_MOST_DIGITS = 400  # before or after the point; a float has 324 at most
+_EXACT = Context(prec=3 * _MOST_DIGITS)
+
 _PREFIX = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_TIMES = {"s": 0, "ms": -3, "us": -6, "µs": -6, "ns": -9, "ps": -12, "fs": -15}
+_TIMES = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9, "ps": -12, "fs": -15}
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*$")
 
 
@@ -21,7 +25,7 @@ def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
     found = _QUANTITY.match(text)
     if found is None:
         raise must_be("units", name, what, text)
-    return Decimal(found.group(1)), found.group(2) or ""
+    return _exact(found.group(1), name, what, text), found.group(2) or ""
 
 
 def _scale(prefix: str) -> int | None:
@@ -32,30 +36,30 @@ def _scale(prefix: str) -> int | None:
     return None if power is None else 1000**power
 
 
-def parse_size(text: str | int, name: str = "size") -> int:
+def parse_size(text: str | float, name: str = "size") -> int:
     """Bytes of a size such as `64MiB`, `1.5GB` or `4096`.
 
     Raises:
-        InputError: not a size, not a whole number of bytes, negative, or a bare K/M/G.
+        InputError: not a size, not a whole number of bytes, negative, 2**63 or more, or a bare K/M/G.
     """
     what = "a size such as 64MiB, 1GB or 4096B"
-    if isinstance(text, int):
-        return _whole_bytes(Decimal(text), name, what, text)
+    if not isinstance(text, str):
+        return _whole_bytes(_exact(text, name, what), name, what, text)
     number, unit = _split(text, name, what)
     if unit.endswith("b"):
         raise must_be("units", name, what, text, "bytes are written with a capital B")
-    if unit and unit[-1] != "B" and _scale(unit.removesuffix("i")) is not None:
+    if unit.removesuffix("i") in _PREFIX.keys() - {""}:
         letter = unit[0].upper()
         raise must_be("units", name, what, text, f"say {letter}iB (2**10) or {letter}B (10**3)")
     scale = _scale(unit.removesuffix("B"))
     if scale is None:
         raise must_be("units", name, what, text)
-    return _whole_bytes(number * scale, name, what, text)
+    return _whole_bytes(_EXACT.multiply(number, scale), name, what, text)
 
 
 def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
-    if value < 0 or value != value.to_integral_value():
-        raise must_be("units", name, what, got, "a size is a whole number of bytes, 0 or more")
+    if not 0 <= value < 2**63 or value != value.to_integral_value():
+        raise must_be("units", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
     return int(value)
 
 
@@ -63,20 +67,20 @@ def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
     """Bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
 
     Raises:
-        InputError: not a rate, or not above 0.
+        InputError: not a rate, not above 0, or beyond what a float holds.
     """
     what = "a rate above 0 such as 50GB/s or 400Gb/s"
-    number, unit = (Decimal(str(text)), "B/s") if not isinstance(text, str) else _split(text, name, what)
+    number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "B/s")
     per_second = unit.removesuffix("ps") if unit.endswith(("Bps", "bps")) else unit.removesuffix("/s")
     scale = _scale(per_second[:-1]) if per_second != unit and per_second[-1:] in ("B", "b") else None
-    if scale is None or not number.is_finite() or number <= 0:
+    rate = float(_EXACT.divide(number * (scale or 0), 8 if per_second.endswith("b") else 1))
+    if not (rate > 0 and isfinite(rate)):
         raise must_be("units", name, what, text)
-    bits = 8 if per_second.endswith("b") else 1
-    return float(number * scale / bits)
+    return rate
 
 
 def parse_time(text: str | float, name: str = "time") -> int:
-    """Ticks (1 fs) of a time such as `500ns`; a bare number is seconds.
+    """Ticks (1 fs) of a time such as `500ns`; a number that is no word is seconds.
 
     Raises:
         InputError: not a time, negative, or beyond 2**63 ticks (2.5 hours).
@@ -86,7 +90,7 @@ def parse_time(text: str | float, name: str = "time") -> int:
     power = _TIMES.get(unit)
     if power is None:
         raise must_be("units", name, what, text, "units are s, ms, us, ns, ps and fs")
-    return ticks(number.scaleb(power), name)
+    return ticks(number.scaleb(power, _EXACT), name)
 
 
 def ticks(seconds: float | Decimal, name: str = "time") -> int:
@@ -94,19 +98,21 @@ def ticks(seconds: float | Decimal, name: str = "time") -> int:
     value = _exact(seconds, name, "a number of seconds")
     if value < 0:
         raise must_be("units", name, "0 or more", seconds)
-    whole = int((value * TICKS_PER_S).to_integral_value(ROUND_HALF_EVEN))
+    whole = int(_EXACT.multiply(value, TICKS_PER_S).to_integral_value(ROUND_HALF_EVEN))
     if whole > MAX_TICKS:
         raise InputError(f"units: {name} must be below 9223 s (2**63 ticks of 1 fs), got {seconds} s")
     return whole
 
 
-def _exact(seconds: float | Decimal, name: str, what: str) -> Decimal:
+def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
+    """The number that was written, unless it is none or has more digits before or after the point than any quantity."""
     try:
-        value = Decimal(str(seconds))
+        value = Decimal(str(number))
     except InvalidOperation:
-        raise must_be("units", name, what, seconds) from None
-    if not value.is_finite():
-        raise must_be("units", name, what, seconds)
+        raise must_be("units", name, what, number if got is None else got) from None
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or max(abs(value.adjusted()), abs(exponent)) > _MOST_DIGITS:
+        raise must_be("units", name, what, number if got is None else got)
     return value
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from emu.collective.claim import Claim
-from emu.collective.operation import OPERATIONS, ROOTED
+from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
 from emu.collective.schedule import Schedule
 from emu.collective.transform import rotate
 from emu.errors import must_be
@@ -30,12 +30,30 @@ class Algorithm:
         """`operation/name`, as it is filed."""
         return f"{self.operation}/{self.name}"
 
+    def schedule(self, n: int, root: int = 0) -> Schedule:
+        """The schedule among n ranks, every row stored.
+
+        Raises:
+            InputError: a number of ranks or a root that cannot be, or that the algorithm does not take.
+        """
+        check_root(self.operation, n, root)
+        built = self.build(n).expand()
+        if self.operation not in ROOTED:
+            return built
+        return rotate(built, root, slots_are_ranks=self.operation in SLOTS_ARE_RANKS)
+
 
 ALGORITHMS: Registry[Algorithm] = Registry("collective", "collectives")
 
 
 def collective(operation: str, name: str, *, claim: Claim, default: bool = False) -> Callable[[Build], Build]:
-    """File a builder as an algorithm of `operation`, with what its paper claims of it."""
+    """File a builder as an algorithm of `operation`, with what its paper claims of it.
+
+    Raises:
+        InputError: no such operation, or the name is taken.
+    """
+    if operation not in OPERATIONS:
+        raise unknown("operation", operation, OPERATIONS)
 
     def file(build: Build) -> Build:
         summary = (build.__doc__ or "").strip().partition("\n")[0]
@@ -62,16 +80,12 @@ def algorithm(operation: str, name: str) -> Algorithm:
 
 @lru_cache(maxsize=256)
 def schedule(operation: str, name: str, n: int, root: int = 0) -> Schedule:
-    """The schedule of an algorithm among n ranks, every row stored.
+    """The schedule of the algorithm of that name; built once.
 
     Raises:
-        InputError: as `algorithm`; or the algorithm does not take that n.
+        InputError: as `algorithm` and `Algorithm.schedule`.
     """
-    if n < 1:
-        raise must_be(operation, "ranks", "1 or more", n)
-    built = algorithm(operation, name).build(n).expand()
-    slots_are_ranks = operation in ("scatter", "gather")
-    return rotate(built, root, slots_are_ranks=slots_are_ranks) if operation in ROOTED else built
+    return algorithm(operation, name).schedule(n, root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +110,13 @@ class Choice:
         return Choice(named)
 
     def name(self, operation: str) -> str:
-        """The algorithm that serves `operation`."""
+        """The algorithm that serves `operation`.
+
+        Raises:
+            InputError: no such operation.
+        """
+        if operation not in OPERATIONS:
+            raise unknown("operation", operation, OPERATIONS)
         return self.by_operation.get(operation) or _default(operation)
 
     def schedule(self, operation: str, n: int, root: int = 0) -> Schedule:

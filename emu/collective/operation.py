@@ -123,6 +123,7 @@ OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
 }
 ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+SLOTS_ARE_RANKS = frozenset({"scatter", "gather"})  # rooted ones whose blocks are named by rank, so that they rotate too
 
 
 @lru_cache(maxsize=256)
@@ -134,11 +135,20 @@ def operation(name: str, n: int, root: int = 0) -> Operation:
     """
     if name not in OPERATIONS:
         raise unknown("operation", name, OPERATIONS)
+    check_root(name, n, root)
+    return OPERATIONS[name](n, root)
+
+
+def check_root(name: str, n: int, root: int) -> None:
+    """Refuse fewer than one rank, and a root that is not one of them.
+
+    Raises:
+        InputError: as it says.
+    """
     if n < 1:
         raise must_be(name, "ranks", "1 or more", n)
     if not 0 <= root < n or (root and name not in ROOTED):
         raise must_be(name, "root", f"a rank of 0..{n - 1}" if name in ROOTED else "0, it has none", root)
-    return OPERATIONS[name](n, root)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -166,7 +176,7 @@ def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
         InputError: K is no multiple of B, or the shares are not one a part.
     """
     parts = n_slots // max(1, len(block_counts))
-    if parts * len(block_counts) != n_slots or (shares and len(shares) != parts):
+    if parts < 1 or parts * len(block_counts) != n_slots or (shares and len(shares) != parts):
         raise InputError(f"schedule: {n_slots} slots and {len(shares)} shares do not cut {len(block_counts)} blocks")
     running = np.concatenate(([0], np.cumsum(shares or np.ones(parts, np.int64)))).astype(np.int64)
     edges = block_counts[:, None] * running // running[-1]

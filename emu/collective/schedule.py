@@ -15,6 +15,7 @@ from emu.arrays import I16, I32, I64, Bool, column, digest
 from emu.errors import InputError
 
 MAX_ROWS = 2**24
+_INT16, _INT32 = 2**15, 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,20 @@ class Sends:
     channel: ArrayLike = 0
     dst_slot: ArrayLike | None = None
 
-    def columns(self) -> list[I64]:
-        """src, dst, slot, reduce, channel, dst_slot, flat and equally long."""
-        given = (self.src, self.dst, self.slot, self.reduce, self.channel)
-        return [a.ravel() for a in np.broadcast_arrays(*map(_int64, given), _int64(self.renamed))]
+    def table(self) -> I64:
+        """[6, rows] src, dst, slot, reduce, channel, dst_slot.
 
-    @property
-    def renamed(self) -> ArrayLike:
-        """The slot under which the receiver files each row."""
-        return self.slot if self.dst_slot is None else self.dst_slot
-
-
-def _int64(values: ArrayLike) -> I64:
-    return np.asarray(values, dtype=np.int64)
+        Raises:
+            InputError: a column of other than whole numbers.
+        """
+        renamed = self.slot if self.dst_slot is None else self.dst_slot
+        given = (self.src, self.dst, self.slot, self.reduce, self.channel, renamed)
+        table = np.empty((6, *np.broadcast(*given).shape), np.int64)
+        for i, values in enumerate(map(np.asarray, given)):
+            if values.size and values.dtype.kind not in "iub":
+                raise InputError(f"schedule: rows must name whole numbers, got {values.dtype} {values.flat[0]}")
+            table[i] = values
+        return table.reshape(6, -1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,7 +75,7 @@ class Schedule:
     dst_slot: I32 | None = None  # [S] where the receiver files it; None: under the same name (only imports differ)
     shares: tuple[int, ...] = ()  # of the parts of a block; () = equal
     helpers: int = 0  # participants that start empty, such as a switch that adds
-    temps: tuple[int, ...] = ()  # slot K + i is a spare copy of slot temps[i]
+    temps: tuple[int, ...] = ()  # slot K + i is a spare one of the size of slot temps[i], empty at the start
     translate: tuple[int, ...] = ()  # dims whose translations map it on itself: only the rows of src 0 are stored
     slot_digits: int = 1  # with translate: how many leading base-N digits of a slot are ranks (2 for all_to_all)
 
@@ -92,22 +94,25 @@ class Schedule:
         """A schedule from its rounds in order; each is one `Sends` or several, in any row order.
 
         Raises:
-            InputError: a participant or slot out of range, a rank that sends to itself, or too many rows (above 2**24
-                only those of rank 0 may be stored, with the translations that give the rest).
+            InputError: a participant, slot or channel out of range, a rank that sends a slot to itself, shares or spare
+                slots that fit no slot, translations that do not map it on itself, or more than 2**24 rows (with
+                translations only those of rank 0 are stored).
         """
-        tables = [_round_table(sends) for sends in rounds]
-        ends = np.cumsum([len(t) for t in tables], dtype=np.int64)
-        rows = np.concatenate(tables) if tables else np.empty((0, 6), np.int64)
+        if n_slots + len(temps) > _INT32:
+            raise InputError(f"schedule: {n_slots} slots and {len(temps)} spare ones, at most 2**31")
+        tables = _gather(rounds, MAX_ROWS)
+        ends = np.cumsum([t.shape[1] for t in tables], dtype=np.int64)
+        src, dst, slot, reduce, channel, dst_slot = _joined(tables)
         schedule = Schedule(
             n_ranks,
             n_slots,
             column(ends, np.int64),
-            column(rows[:, 0], np.int32),
-            column(rows[:, 1], np.int32),
-            column(rows[:, 2], np.int32),
-            column(rows[:, 3], np.bool_),
-            column(rows[:, 4], np.int16),
-            None if np.array_equal(rows[:, 2], rows[:, 5]) else column(rows[:, 5], np.int32),
+            column(src, np.int32),
+            column(dst, np.int32),
+            column(slot, np.int32),
+            column(reduce, np.bool_),
+            column(channel, np.int16),
+            None if np.array_equal(slot, dst_slot) else column(dst_slot, np.int32),
             tuple(shares),
             helpers,
             tuple(temps),
@@ -166,11 +171,11 @@ class Schedule:
     def _shift_rank(self, rank: I64, shifts: I64) -> I64:
         digits = np.stack(np.unravel_index(rank, self.translate), axis=-1)
         moved = (digits[None] + shifts[:, None]) % np.array(self.translate)
-        return _int64(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), self.translate))
+        return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), self.translate))
 
     def _shift_slot(self, slot: I64, shifts: I64) -> I64:
         rest = self.n_slots // self.n_ranks**self.slot_digits
-        moved, low = _int64(slot % rest), rest
+        moved, low = np.asarray(slot % rest), rest
         for _ in range(self.slot_digits):
             moved = moved + self._shift_rank(slot // low % self.n_ranks, shifts) * low
             low *= self.n_ranks
@@ -182,26 +187,40 @@ class Schedule:
         Raises:
             InputError: see `build`.
         """
-        ranks = _outside(self.src, self.n_participants) or _outside(self.dst, self.n_participants)
-        slots = _outside(self.slot, self.n_slots + len(self.temps))
-        slots = slots or _outside(self.written_slot, self.n_slots + len(self.temps))
-        if ranks:
-            raise InputError(f"schedule: row {ranks[0]} names participant {ranks[1]} of {self.n_participants}")
-        if slots:
-            raise InputError(f"schedule: row {slots[0]} names slot {slots[1]} of {self.n_slots}")
+        if self.n_rows > MAX_ROWS:
+            raise _too_many(self.n_rows)
+        names = self.n_slots + len(self.temps)
+        ranges = (
+            (self.src, self.n_participants, "participant"),
+            (self.dst, self.n_participants, "participant"),
+            (self.slot, names, "slot"),
+            (self.written_slot, names, "slot"),
+            (self.channel, _INT16, "channel"),
+        )
+        for values, end, what in ranges:
+            _check_range(values, end, what)
         to_itself = np.flatnonzero((self.src == self.dst) & (self.slot == self.written_slot))
         if len(to_itself):
-            raise InputError(f"schedule: row {to_itself[0]} sends slot {self.slot[to_itself[0]]} from a rank to itself")
+            row = to_itself[0]
+            raise InputError(f"schedule: row {row} sends slot {self.slot[row]} from rank {self.src[row]} to itself")
+        self._check_parts()
         self._check_translation()
+
+    def _check_parts(self) -> None:
+        parts = max(1, len(self.shares))
+        if any(s < 0 for s in self.shares) or (self.shares and not sum(self.shares)) or self.n_slots % parts:
+            raise InputError(f"schedule: shares {self.shares} do not cut {self.n_slots} slots into parts")
+        if any(not 0 <= t < self.n_slots for t in self.temps):
+            raise InputError(f"schedule: spare slots {self.temps} are copies of slots that must be 0..{self.n_slots - 1}")
 
     def _check_translation(self) -> None:
         if not self.translate:
-            if self.n_rows > MAX_ROWS:
-                raise InputError(f"schedule: {self.n_rows} rows, at most 2**24 without a declared translation")
             return
-        if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits or self.helpers:
+        if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits:
             raise InputError(f"schedule: translations {self.translate} do not map {self.n_ranks} ranks and their slots")
-        if self.n_rows and self.src.any():
+        if self.helpers or self.temps or self.dst_slot is not None:
+            raise InputError("schedule: translations move neither helpers nor renamed slots; store every row")
+        if self.src.any():
             raise InputError("schedule: with declared translations only the rows of rank 0 are stored")
 
     def digest(self) -> str:
@@ -209,19 +228,52 @@ class Schedule:
         return digest(getattr(self, name) for name in self.__slots__)
 
 
-def _round_table(sends: Sends | Iterable[Sends]) -> I64:
-    """[rows, 6] the rows of one round, sorted by (src, dst, channel, slot)."""
-    several = (sends,) if isinstance(sends, Sends) else tuple(sends)
-    if not several:
-        return np.empty((0, 6), np.int64)
-    src, dst, slot, reduce, channel, dst_slot = (np.concatenate(c) for c in zip(*(s.columns() for s in several), strict=True))
-    order = np.lexsort((dst_slot, slot, channel, dst, src))
-    return np.stack((src, dst, slot, reduce, channel, dst_slot), axis=-1)[order]
+def _gather(rounds: Iterable[Sends | Iterable[Sends]], most: int) -> list[I32]:
+    """The sorted table of each round that has rows."""
+    tables, total = [], 0
+    for sends in rounds:
+        several = [s.table() for s in ((sends,) if isinstance(sends, Sends) else sends)]
+        table = several[0] if len(several) == 1 else np.concatenate([np.empty((6, 0), np.int64), *several], axis=1)
+        total += table.shape[1]
+        if total > most:
+            raise _too_many(total)
+        if table.size:
+            tables.append(_sorted(_narrowed(table)))
+    return tables
 
 
-def _outside(values: I32, end: int) -> tuple[int, int] | None:
-    """Index and value of the first entry outside 0..end-1."""
-    if len(values) == 0 or (values.min() >= 0 and values.max() < end):
-        return None
-    index = int(np.flatnonzero((values < 0) | (values >= end))[0])
-    return index, int(values[index])
+def _joined(tables: list[I32]) -> list[I32]:
+    """The six columns; one after another, so that only one of them is held twice."""
+    return [np.concatenate([np.empty(0, np.int32), *(t[i] for t in tables)]) for i in range(6)]
+
+
+def _narrowed(table: I64) -> I32:
+    """The same as int32: what does not fit would otherwise wrap into range unseen."""
+    if table.min() < 0 or table.max() >= _INT32 or table[4].max() >= _INT16:
+        raise InputError(
+            f"schedule: rows name numbers {table.min()}..{table.max()} and channels to {table[4].max()}; participants and "
+            "slots must be 0..2**31 - 1, channels 0..2**15 - 1"
+        )
+    return table.astype(np.int32)
+
+
+def _sorted(table: I32) -> I32:
+    """The columns of one round by (src, dst, channel, slot, dst_slot); most builders give them so already."""
+    src, dst, slot, _, channel, dst_slot = table
+    if (src[1:] > src[:-1]).all():
+        return table
+    pair = (src.astype(np.int64) << 31) | dst
+    if (pair[1:] > pair[:-1]).all():
+        return table
+    item = (channel.astype(np.int64) << 31) | slot
+    return table[:, np.lexsort((dst_slot, item, pair))]
+
+
+def _check_range(values: I32 | I16, end: int, what: str) -> None:
+    if len(values) and not 0 <= values.min() <= values.max() < end:
+        row = int(np.flatnonzero((values < 0) | (values >= end))[0])
+        raise InputError(f"schedule: row {row} names {what} {values[row]}, it must be 0..{end - 1}")
+
+
+def _too_many(rows: int) -> InputError:
+    return InputError(f"schedule: {rows} rows or more, at most 2**24; declare translations and store the rows of rank 0")

@@ -3,29 +3,36 @@
 Each is a permutation of columns; none looks at what the schedule is for.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, column
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 
 
-def _sends(schedule: Schedule, rows: slice) -> Sends:
-    return Sends(
-        schedule.src[rows],
-        schedule.dst[rows],
-        schedule.slot[rows],
-        schedule.reduce[rows],
-        schedule.channel[rows],
-        schedule.written_slot[rows],
+def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
+    """The same ranks, helpers, slots and parts, other rows."""
+    return Schedule.build(
+        schedule.n_ranks,
+        schedule.n_slots,
+        rounds,
+        shares=schedule.shares,
+        helpers=schedule.helpers,
+        temps=schedule.temps,
     )
 
 
-def dual(schedule: Schedule) -> Schedule:
+def dual(schedule: Schedule, *, reduce: bool = True) -> Schedule:
     """Time reversed, every send turned round, overwrite become add.
 
     Turns an all_gather into a reduce_scatter and a broadcast into a reduce, provided that no (rank, slot) is written twice
     or where it is already held (the proof of the result says whether that was so).
+
+    Args:
+        schedule: One that only copies.
+        reduce: False where each slot has one holder, so that nothing is to be added: a gather from a scatter.
 
     Raises:
         InputError: the schedule adds, so that it has no dual.
@@ -33,41 +40,64 @@ def dual(schedule: Schedule) -> Schedule:
     if schedule.reduce.any():
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
     full = schedule.expand()
+    written = full.written_slot
     turned = (
-        Sends(full.dst[rows], full.src[rows], full.slot[rows], True, full.channel[rows]) for rows in reversed(full.rounds())
+        Sends(full.dst[rows], full.src[rows], written[rows], reduce, full.channel[rows], full.slot[rows])
+        for rows in reversed(full.rounds())
     )
-    return Schedule.build(full.n_ranks, full.n_slots, turned, shares=full.shares, helpers=full.helpers)
+    return _with_rounds(full, turned)
 
 
 def then(first: Schedule, second: Schedule) -> Schedule:
     """The rounds of `first`, then those of `second`, on the same ranks and slots.
 
     Raises:
-        InputError: their ranks, slots, helpers or shares differ.
+        InputError: their ranks, slots, helpers, shares or spare slots differ.
     """
     a, b = first.expand(), second.expand()
-    shape = [(s.n_ranks, s.n_slots, s.helpers, s.shares) for s in (a, b)]
+    shape = [(s.n_ranks, s.n_slots, s.helpers, s.shares, s.temps) for s in (a, b)]
     if shape[0] != shape[1]:
-        raise InputError(f"schedule: (ranks, slots, helpers, shares) {shape[0]} cannot be followed by {shape[1]}")
-    rounds = [_sends(s, rows) for s in (a, b) for rows in s.rounds()]
-    return Schedule.build(a.n_ranks, a.n_slots, rounds, shares=a.shares, helpers=a.helpers)
+        raise InputError(f"schedule: (ranks, slots, helpers, shares, spares) {shape[0]} cannot be followed by {shape[1]}")
+    renames = a.dst_slot is not None or b.dst_slot is not None
+    joined = Schedule(
+        a.n_ranks,
+        a.n_slots,
+        column(np.concatenate((a.round_end, b.round_end + a.n_rows)), np.int64),
+        column(np.concatenate((a.src, b.src)), np.int32),
+        column(np.concatenate((a.dst, b.dst)), np.int32),
+        column(np.concatenate((a.slot, b.slot)), np.int32),
+        column(np.concatenate((a.reduce, b.reduce)), np.bool_),
+        column(np.concatenate((a.channel, b.channel)), np.int16),
+        column(np.concatenate((a.written_slot, b.written_slot)), np.int32) if renames else None,
+        a.shares,
+        a.helpers,
+        a.temps,
+    )
+    joined.check()
+    return joined
 
 
 def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
-    """A schedule of root 0 made one of `root`: rank r becomes r + root mod N, and so do slots that are named by rank."""
+    """A schedule of root 0 made one of `root`: rank r becomes r + root mod N, and so do slots that are named by rank.
+
+    Raises:
+        InputError: slots that are named by rank and also renamed on their way.
+    """
     full, n = schedule.expand(), schedule.n_ranks
     if root == 0:
         return full
+    if slots_are_ranks and full.dst_slot is not None:
+        raise InputError("schedule: one that renames slots named by rank has no other root; write it for that root")
     parts = full.n_slots // n if slots_are_ranks else 1
 
     def move(ranks: I64) -> I64:
         return np.where(ranks < n, (ranks + root) % n, ranks)
 
     def moved(rows: slice) -> Sends:
-        slot = full.slot[rows].astype(np.int64)
-        slot = move(slot // parts) * parts + slot % parts if slots_are_ranks else slot
+        slot, renamed = (c[rows].astype(np.int64) for c in (full.slot, full.written_slot))
+        if slots_are_ranks:
+            slot = renamed = move(slot // parts) * parts + slot % parts
         src, dst = (move(c[rows].astype(np.int64)) for c in (full.src, full.dst))
-        return Sends(src, dst, slot, full.reduce[rows], full.channel[rows])
+        return Sends(src, dst, slot, full.reduce[rows], full.channel[rows], renamed)
 
-    rounds = [moved(rows) for rows in full.rounds()]
-    return Schedule.build(n, full.n_slots, rounds, shares=full.shares, helpers=full.helpers)
+    return _with_rounds(full, (moved(rows) for rows in full.rounds()))

@@ -1,0 +1,38 @@
+"""Collectives where every rank sends to every other at once: fewest rounds, and only as fast as the links it is given.
+
+Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform.
+Comput. Appl. 19 (2005): its pairwise exchange, here with all rounds in one.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.transform import then
+
+# Of one rank nothing is sent, so that there is no latency either.
+_HALF = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=lambda n: Fraction(n - 1, n))
+_BOTH = Claim("rank", alpha=lambda n: 2 * min(n - 1, 1), beta=lambda n: Fraction(2 * (n - 1), n))
+
+
+@collective("reduce_scatter", "direct", claim=_HALF)
+def reduce_scatter(n: int) -> Schedule:
+    """Every rank sends slot j to rank j, which adds all of them to its own."""
+    src, dst = np.nonzero(~np.eye(n, dtype=np.bool_))
+    return Schedule.build(n, n, [Sends(src, dst, slot=dst, reduce=True)])
+
+
+@collective("all_gather", "direct", claim=_HALF)
+def all_gather(n: int) -> Schedule:
+    """Every rank sends its own slot to all others."""
+    src, dst = np.nonzero(~np.eye(n, dtype=np.bool_))
+    return Schedule.build(n, n, [Sends(src, dst, slot=src)])
+
+
+@collective("all_reduce", "direct", claim=_BOTH)
+def all_reduce(n: int) -> Schedule:
+    """A direct reduce_scatter, then a direct all_gather."""
+    return then(reduce_scatter(n), all_gather(n))

@@ -1,0 +1,244 @@
+"""Prove that a schedule does its operation: exact multisets, and the same bits on every rank.
+
+Every wanted value must end as the sum of all holders' values, each exactly once. What a cell holds is a bit set of
+contributions, and a hash of the tree of additions that made it: equal hashes, equal bits in floating point.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import I64, Bool
+from emu.collective.cells import Piece, count_within, pieces
+from emu.collective.operation import Operation
+from emu.collective.schedule import Schedule
+from emu.errors import RunError
+
+U64 = NDArray[np.uint64]
+
+
+class ProofError(RunError):
+    """A schedule that does not do its operation: at which round, rank and slot, what is there and what should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was proved, and of how much."""
+
+    n_rows: int
+    n_rounds: int
+    uniform: bool  # every rank that wants a block gets the same bits, in floating point too
+
+
+def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
+    """Prove that `schedule` does `operation`.
+
+    Conservative: a read of nothing and a value added twice are refused even where no wanted value comes of it.
+
+    Args:
+        schedule: With any of what a schedule may have; translations are expanded.
+        operation: What every rank has and wants.
+        same_bits: Refuse sums that some ranks fold in another order than others; else the Proof only says so.
+
+    Raises:
+        ProofError: the first fault found.
+    """
+    full = schedule.expand()
+    check_shapes(full, operation)
+    uniform = True
+    for piece in pieces(full, operation):
+        state = _State.start(full, piece)
+        for rows in piece.rounds():
+            state.advance(rows)
+        state.check_sums()
+        uniform &= state.is_uniform(refuse=same_bits)
+    return Proof(full.n_rows, full.n_rounds, uniform)
+
+
+def check_shapes(schedule: Schedule, operation: Operation) -> None:
+    """Refuse a schedule of other ranks or blocks than the operation's.
+
+    Raises:
+        ProofError: as it says.
+    """
+    if schedule.n_ranks != operation.n_ranks:
+        raise ProofError(f"proof: {schedule.n_ranks} ranks must be the {operation.n_ranks} of {operation.name}")
+    if schedule.n_slots % operation.n_blocks or not schedule.n_slots:
+        raise ProofError(
+            f"proof: {schedule.n_slots} slots must be a multiple of the {operation.n_blocks} blocks of {operation.name}"
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _State:
+    """What each cell of a piece holds: words of bits, then the hash of how it was summed (0: empty)."""
+
+    schedule: Schedule
+    piece: Piece
+    held: U64  # [cells, words + 1]
+    writer: I64  # [cells] scratch: the last of a round's rows to write there
+
+    @staticmethod
+    def start(schedule: Schedule, piece: Piece) -> "_State":
+        """Every contribution in its cell, all else empty."""
+        given, bit = piece.given, piece.bit
+        held = np.zeros((piece.n_cells, 2 + int(bit.max(initial=0)) // 64), np.uint64)
+        held[given.cell, bit // 64] = _one_bit(bit)
+        name = piece.slots[given.slot] * schedule.n_participants + given.rank
+        held[given.cell, -1] = _leaf(name.astype(np.uint64))
+        return _State(schedule, piece, held, np.empty(piece.n_cells, np.int64))
+
+    def advance(self, rows: slice) -> None:
+        """One round: all reads, then all writes."""
+        row, target = self.piece.rows[rows], self.piece.target[rows]
+        value, adds = self.held[self.piece.source[rows]], self.schedule.reduce[row]
+        if not value[:, -1].all():
+            raise self._empty(int(row[np.argmin(value[:, -1])]))
+        self.writer[target] = row
+        several = bool((self.writer[target] != row).any())
+        if several:
+            self._refuse_second_write(row, target, adds)
+        if not adds.all():
+            self.held[target[~adds]] = value[~adds]
+            row, target, value = row[adds], target[adds], value[adds]
+        if several:
+            self._fold(row, target, value)
+        elif len(row):
+            self.held[target] = self._sum(self.held[target], value, row)
+
+    def _fold(self, row: I64, target: I64, value: U64) -> None:
+        """Add in ascending rank of where each value is from, a cell's own value at its own rank's place."""
+        cell, first = np.unique(target, return_index=True)
+        own = self.held[cell, -1] != 0
+        cell, first = cell[own], row[first[own]]
+        target = np.concatenate((cell, target))
+        value = np.concatenate((self.held[cell], value))
+        origin = np.concatenate((self.schedule.dst[first], self.schedule.src[row]))
+        order = np.lexsort((origin, target))
+        turn = count_within(target[order])
+        order = order[np.argsort(turn, kind="stable")]
+        row, target, value = np.concatenate((first, row))[order], target[order], value[order]
+        for low, high in pairwise([0, *np.cumsum(np.bincount(turn)).tolist()]):
+            now = slice(low, high)
+            self.held[target[now]] = self._sum(self.held[target[now]], value[now], row[now]) if low else value[now]
+
+    def _sum(self, a: U64, b: U64, row: I64) -> U64:
+        twice = (a[:, :-1] & b[:, :-1]).any(axis=1)
+        if twice.any():
+            at = int(np.argmax(twice))
+            raise self._twice(int(row[at]), a[at], b[at])
+        total = a | b
+        total[:, -1] = np.where(a[:, -1] == 0, b[:, -1], _branch(a[:, -1], b[:, -1]))
+        return total
+
+    def check_sums(self) -> None:
+        """Refuse a wanted value that is not the sum of all holders' values.
+
+        Raises:
+            ProofError: the first such.
+        """
+        given, wanted = self.piece.given, self.piece.wanted
+        whole = np.zeros((len(self.piece.slots), self.held.shape[1] - 1), np.uint64)
+        np.bitwise_or.at(whole, (given.slot, self.piece.bit // 64), _one_bit(self.piece.bit))
+        wrong = (self.held[wanted.cell, :-1] != whole[wanted.slot]).any(axis=1)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            slot, there = int(wanted.slot[at]), self.held[wanted.cell[at]]
+            raise ProofError(
+                f"proof: at the end: {self._place(int(wanted.rank[at]), int(self.piece.slots[slot]))} holds "
+                f"{self._named(slot, there)}, it must be {self._named(slot, whole[slot])}"
+            )
+
+    def is_uniform(self, *, refuse: bool) -> bool:
+        """Whether all ranks that want a slot hold sums that were folded in the same order.
+
+        Raises:
+            ProofError: they do not, and that is to be refused.
+        """
+        wanted = self.piece.wanted
+        made = self.held[wanted.cell, -1]
+        first = np.searchsorted(wanted.slot, wanted.slot)
+        other = np.flatnonzero(made != made[first])
+        if len(other) and refuse:
+            at = int(other[0])
+            place = self._place(int(wanted.rank[at]), int(self.piece.slots[wanted.slot[at]]))
+            raise ProofError(
+                f"proof: at the end: {place} was summed in another order than on rank {wanted.rank[first[at]]}; every rank "
+                "must get the same bits in floating point"
+            )
+        return not len(other)
+
+    def _refuse_second_write(self, row: I64, target: I64, adds: Bool) -> None:
+        written = np.zeros(self.piece.n_cells, np.int64)
+        np.add.at(written, target, 1)
+        clash = np.flatnonzero((written[target] > 1) & ~adds)
+        if len(clash):
+            cell = target[clash[0]]
+            writers = _spans(self.schedule.src[row[target == cell]])
+            at = int(row[clash[0]])
+            slot = int(self.schedule.written_slot[at])
+            raise ProofError(
+                f"proof: {self._moment(at)}: {self._place(int(self.schedule.dst[at]), slot)} is written by {writers}; "
+                "it must be by one, or all must add"
+            )
+
+    def _empty(self, row: int) -> ProofError:
+        s = self.schedule
+        return ProofError(
+            f"proof: {self._moment(row)}: {self._place(int(s.src[row]), int(s.slot[row]))} holds nothing, it must hold what "
+            f"is sent to rank {s.dst[row]}"
+        )
+
+    def _twice(self, row: int, there: U64, added: U64) -> ProofError:
+        slot = int(self.schedule.written_slot[row])
+        within = int(np.flatnonzero(self.piece.slots == slot)[0])
+        return ProofError(
+            f"proof: {self._moment(row)}: {self._place(int(self.schedule.dst[row]), slot)} sums {self._named(within, there)} "
+            f"and {self._named(within, added)}, it must have each once"
+        )
+
+    def _moment(self, row: int) -> str:
+        return f"round {np.searchsorted(self.schedule.round_end, row, 'right')}"
+
+    def _place(self, rank: int, slot: int) -> str:
+        return f"rank {rank}, slot {slot}" if rank < self.schedule.n_ranks else f"helper {rank}, slot {slot}"
+
+    def _named(self, slot: int, held: U64) -> str:
+        """The contributions that a cell of a slot (within the piece) holds, in words."""
+        piece, given = self.piece, self.piece.given
+        near = np.flatnonzero(piece.group[given.slot] == piece.group[slot])
+        has = near[(held[piece.bit[near] // 64] & _one_bit(piece.bit[near])) != 0]
+        if not len(has):
+            return "nothing"
+        own, other = has[given.slot[has] == slot], has[given.slot[has] != slot]
+        words = [f"the value{'s' * (len(own) > 1)} of rank{'s' * (len(own) > 1)} {_spans(given.rank[own])}"] if len(own) else []
+        words += [f"rank {given.rank[i]}'s slot {piece.slots[given.slot[i]]}" for i in other.tolist()]
+        return " and ".join(words)
+
+
+def _spans(ranks: I64) -> str:
+    """`0-3, 7` of 0, 1, 2, 3, 7."""
+    ranks = np.sort(ranks)
+    runs = np.split(ranks, np.flatnonzero(np.diff(ranks) != 1) + 1)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def _one_bit(bit: I64) -> U64:
+    return np.uint64(1) << (bit % 64).astype(np.uint64)
+
+
+def _leaf(name: U64) -> U64:
+    """A hash of a contribution, never 0 (splitmix64: Steele, Lea and Flood 2014)."""
+    mixed = (name + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)
+
+
+def _branch(a: U64, b: U64) -> U64:
+    """A hash of a + b, never 0: the same as of b + a, as of floats, and unlike for another bracketing."""
+    mixed: U64 = (a * b) ^ (a + b)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return mixed | np.uint64(1)

@@ -1,0 +1,108 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, cut, operation
+from emu.errors import InputError
+
+DEFINITIONS = {
+    # What each rank ends with, of x [rank, n or 1 blocks, elements]; `root` where there is one.
+    "all_reduce": lambda x, _: [x.sum(axis=0)] * len(x),
+    "reduce_scatter": lambda x, _: [x.sum(axis=0)[r : r + 1] for r in range(len(x))],
+    "all_gather": lambda x, _: [x[:, 0]] * len(x),
+    "all_to_all": lambda x, _: list(x.transpose(1, 0, 2)),
+    "broadcast": lambda x, root: [x[root]] * len(x),
+    "reduce": lambda x, root: [x.sum(axis=0) if r == root else x[:0, 0] for r in range(len(x))],
+    "scatter": lambda x, root: [x[root, r : r + 1] for r in range(len(x))],
+    "gather": lambda x, root: [x[:, 0] if r == root else x[:0, 0] for r in range(len(x))],
+}
+INPUT_BLOCKS = {"reduce_scatter", "all_to_all", "scatter"}  # whose input is n blocks a rank; of the others it is one
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_having_and_wanting_say_what_numpy_says_of_the_operation(name, n):
+    x = np.random.default_rng(0).integers(0, 100, (n, n if name in INPUT_BLOCKS else 1, 3))
+    for root in {0, n - 1} if name in ROOTED else {0}:
+        asked = operation(name, n, root)
+        blocks = np.zeros((asked.n_blocks, 3), np.int64)
+        for rank in range(n):
+            blocks[asked.input_blocks(rank)] += x[rank, : len(asked.input_blocks(rank))]
+        for rank, expected in enumerate(DEFINITIONS[name](x, root)):
+            assert blocks[asked.output_blocks(rank)].tolist() == expected.reshape(-1, 3).tolist()
+
+
+def test_every_operation_has_a_definition_here():
+    assert set(DEFINITIONS) == set(OPERATIONS)
+    assert set(OPERATIONS) >= ROOTED | REDUCING
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_only_operations_that_reduce_have_a_block_twice(name):
+    holders = np.bincount(operation(name, 5).have[:, 1])
+    assert (holders.max() > 1) == (name in REDUCING)
+
+
+@given(st.sampled_from(sorted(OPERATIONS)), st.integers(1, 9), st.integers(0, 50))
+def test_the_blocks_of_the_largest_buffer_hold_the_whole_size(name, n, count):
+    asked = operation(name, n)
+    counts = asked.block_counts(count)
+    buffers = [counts[asked.input_blocks(r)].sum() for r in range(n)] + [counts[asked.output_blocks(r)].sum() for r in range(n)]
+    assert len(counts) == asked.n_blocks
+    assert counts.max() - counts.min() <= 1
+    if name == "all_to_all":
+        assert {counts[asked.input_blocks(r)].sum() for r in range(n)} == {count}
+    else:
+        assert max(buffers) == count
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.lists(st.integers(0, 7), min_size=1, max_size=5))
+def test_a_block_is_cut_without_gap_or_overlap_as_its_shares_say(block_counts, shares):
+    shares = [*shares, 1]
+    parts = len(shares)
+    slots = cut(np.array(block_counts), len(block_counts) * parts, shares)
+    assert slots.block.tolist() == [b for b in range(len(block_counts)) for _ in range(parts)]
+    for block, count in enumerate(block_counts):
+        own = slice(block * parts, (block + 1) * parts)
+        ends = slots.start[own] + slots.count[own]
+        assert slots.start[own].tolist() == [0, *ends[:-1].tolist()]
+        assert ends.tolist() == [int(count * Fraction(sum(shares[: j + 1]), sum(shares))) for j in range(parts)]
+
+
+def test_equal_parts_are_the_shares_of_none():
+    counts = np.array([10, 3, 0])
+    assert cut(counts, 12).count.tolist() == cut(counts, 12, (1, 1, 1, 1)).count.tolist()
+    assert cut(counts, 12).count.tolist() == [2, 3, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("n_slots", "shares"), [(7, ()), (6, (1, 1, 1)), (0, ())])
+def test_slots_that_do_not_cut_the_blocks_are_refused(n_slots, shares):
+    with pytest.raises(InputError, match=f"{n_slots} slots and {len(shares)} shares do not cut 3 blocks"):
+        cut(np.array([1, 1, 1]), n_slots, shares)
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "root", "says"),
+    [
+        ("allreduce", 4, 0, "registry: no operation is called 'allreduce'; did you mean all_reduce"),
+        ("gather", 0, 0, "gather: ranks must be 1 or more, got 0"),
+        ("gather", 4, 4, r"gather: root must be a rank of 0\.\.3, got 4"),
+        ("gather", 4, -1, r"gather: root must be a rank of 0\.\.3, got -1"),
+        ("all_reduce", 4, 1, "all_reduce: root must be 0, it has none, got 1"),
+    ],
+)
+def test_what_is_no_operation_is_refused(name, n, root, says):
+    with pytest.raises(InputError, match=says):
+        operation(name, n, root)
+
+
+def test_equal_operations_have_equal_digests_and_others_have_not():
+    asked = [
+        operation(name, n, root) for name, n, root in [("gather", 4, 0), ("gather", 4, 1), ("gather", 5, 0), ("scatter", 4, 0)]
+    ]
+    assert len({o.digest() for o in asked}) == len(asked)
+    operation.cache_clear()
+    assert operation("gather", 4, 1).digest() == asked[1].digest()

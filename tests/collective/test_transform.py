@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from collectives import binomial, direct, ring
+from emu.collective.integers import check_integers
+from emu.collective.operation import operation
+from emu.collective.proof import prove
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.transform import dual, rotate, then
+from emu.errors import InputError
+
+
+def copies(schedule: Schedule) -> Schedule:
+    """The same sends, all of them overwrites."""
+    rounds = [Sends(schedule.src[r], schedule.dst[r], schedule.slot[r]) for r in schedule.rounds()]
+    return Schedule.build(schedule.n_ranks, schedule.n_slots, rounds)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 8])
+def test_the_dual_of_an_all_gather_is_a_reduce_scatter(n):
+    for gather in (ring.all_gather(n), direct.all_gather(n)):
+        prove(dual(gather), operation("reduce_scatter", n))
+    assert dual(direct.all_gather(n)).digest() == direct.reduce_scatter(n).digest()
+
+
+@pytest.mark.parametrize("build", [ring.all_gather, direct.all_gather, binomial.broadcast, binomial.scatter])
+def test_the_dual_of_the_dual_is_the_schedule(build):
+    assert dual(copies(dual(build(6))), reduce=False).digest() == build(6).digest()
+
+
+def test_a_dual_that_adds_nothing_only_copies():
+    assert not binomial.gather(8).reduce.any()
+    assert binomial.reduce(8).reduce.all()
+
+
+def test_a_dual_keeps_helpers_channels_parts_and_renamed_slots():
+    there = Schedule.build(
+        2, 2, [Sends(0, 2, 0, channel=3, dst_slot=2), Sends(2, 1, 2, dst_slot=0)], helpers=1, temps=(0,), shares=(1, 2)
+    )
+    back = dual(there)
+    assert (back.helpers, back.temps, back.shares) == (1, (0,), (1, 2))
+    assert list(zip(*(c.tolist() for c in (back.src, back.dst, back.slot, back.written_slot, back.channel)), strict=True)) == [
+        (1, 2, 0, 2, 0),
+        (2, 0, 2, 0, 3),
+    ]
+
+
+def test_what_adds_has_no_dual():
+    with pytest.raises(InputError, match="one that adds has no dual"):
+        dual(ring.reduce_scatter(3))
+
+
+def test_then_has_the_rounds_of_both_in_order():
+    first, second = ring.reduce_scatter(4), direct.all_gather(4)
+    both = then(first, second)
+    assert both.n_rounds == first.n_rounds + second.n_rounds
+    for name in ("src", "dst", "slot", "reduce", "channel"):
+        assert getattr(both, name).tolist() == [*getattr(first, name).tolist(), *getattr(second, name).tolist()]
+    prove(both, operation("all_reduce", 4))
+
+
+def test_then_is_associative():
+    a, b, c = ring.reduce_scatter(4), ring.all_gather(4), direct.all_gather(4)
+    assert then(then(a, b), c).digest() == then(a, then(b, c)).digest()
+
+
+def test_then_keeps_renamed_slots_of_either():
+    plain = Schedule.build(2, 1, [Sends(0, 1, 0)], temps=(0,))
+    renamed = Schedule.build(2, 1, [Sends(0, 1, 0, dst_slot=1)], temps=(0,))
+    assert then(plain, renamed).written_slot.tolist() == [0, 1]
+    assert then(renamed, plain).written_slot.tolist() == [1, 0]
+    assert then(plain, plain).dst_slot is None
+
+
+def test_what_has_other_slots_cannot_follow():
+    with pytest.raises(InputError, match=r"\(4, 4, 0, \(\), \(\)\) cannot be followed by \(4, 1, 0, \(\), \(\)\)"):
+        then(ring.all_gather(4), binomial.broadcast(4))
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 8])
+@pytest.mark.parametrize("name", ["broadcast", "reduce", "scatter", "gather"])
+def test_a_rotated_schedule_serves_every_root(n, name):
+    built = getattr(binomial, name)(n)
+    for root in range(n):
+        turned = rotate(built, root, slots_are_ranks=name in ("scatter", "gather"))
+        prove(turned, operation(name, n, root))
+        check_integers(turned, operation(name, n, root))
+
+
+def test_rotating_moves_parts_with_their_slot_and_leaves_helpers():
+    schedule = Schedule.build(3, 6, [Sends(0, 3, [2, 3]), Sends(3, 1, [2, 3])], helpers=1)
+    turned = rotate(schedule, 2, slots_are_ranks=True)
+    assert turned.src.tolist() == [2, 2, 3, 3]
+    assert turned.dst.tolist() == [3, 3, 0, 0]
+    assert turned.slot.tolist() == [0, 1, 0, 1]
+
+
+def test_rotating_all_the_way_round_is_the_schedule():
+    schedule = binomial.scatter(5)
+    turned = rotate(rotate(schedule, 2, slots_are_ranks=True), 3, slots_are_ranks=True)
+    assert turned.digest() == schedule.digest()
+
+
+def test_rotating_keeps_what_the_receiver_renames():
+    schedule = Schedule.build(3, 1, [Sends(0, 1, 0, dst_slot=1), Sends(1, 2, 1, dst_slot=0)], temps=(0,))
+    turned = rotate(schedule, 1, slots_are_ranks=False)
+    assert np.stack((turned.src, turned.slot, turned.written_slot)).tolist() == [[1, 2], [0, 1], [1, 0]]
+
+
+def test_slots_named_by_rank_that_are_renamed_cannot_be_rotated():
+    schedule = Schedule.build(2, 2, [Sends(0, 1, 0, dst_slot=1)])
+    with pytest.raises(InputError, match="write it for that root"):
+        rotate(schedule, 1, slots_are_ranks=True)

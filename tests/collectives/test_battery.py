@@ -1,0 +1,71 @@
+"""What holds of every collective in the catalogue: filing one more adds its tests."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm, schedule
+from emu.collective.integers import check_integers
+from emu.collective.operation import ROOTED, cut, operation
+from emu.collective.proof import prove
+
+NS = (1, 2, 3, 5, 8, 13, 17, 32)
+EVERY = pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS])
+
+
+def roots(found: Algorithm, n: int) -> list[int]:
+    return sorted({0, n // 2, n - 1}) if found.operation in ROOTED else [0]
+
+
+@EVERY
+@pytest.mark.parametrize("n", NS)
+def test_it_does_its_operation_with_the_same_bits_on_every_rank(found: Algorithm, n: int):
+    for root in roots(found, n):
+        built, wanted = schedule(found.operation, found.name, n, root), operation(found.operation, n, root)
+        assert prove(built, wanted).uniform
+        check_integers(built, wanted, seed=n)
+
+
+@EVERY
+def test_one_rank_has_nothing_to_send(found: Algorithm):
+    assert found.build(1).n_rows == 0
+
+
+@EVERY
+@pytest.mark.parametrize("n", NS)
+def test_it_is_built_the_same_every_time(found: Algorithm, n: int):
+    assert found.build(n).digest() == found.build(n).digest()
+
+
+@EVERY
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm, n: int):
+    """Also where a block has fewer elements than parts, so that some slots are empty."""
+    built, wanted = found.build(n), operation(found.operation, n)
+    for size in (0, 1, n - 1, n * n + 1):
+        counts = wanted.block_counts(size)
+        slots = cut(counts, built.n_slots, built.shares)
+        assert np.bincount(slots.block, weights=slots.count, minlength=len(counts)).tolist() == counts.tolist()
+
+
+@EVERY
+@pytest.mark.parametrize("n", NS)
+def test_it_claims_no_less_than_its_ports_must_carry(found: Algorithm, n: int):
+    """What the busiest rank sends or receives, of the size: a lower bound on beta where a rank has one port each way."""
+    if found.claim.fabric != "rank":
+        pytest.skip("claimed of other ports")
+    built, wanted = found.build(n), operation(found.operation, n)
+    parts = built.n_slots // wanted.n_blocks
+    busiest = max(int(np.bincount(column, minlength=1).max(initial=0)) for column in (built.src, built.dst))
+    assert found.claim.beta(n) * wanted.blocks_in_size * parts >= busiest
+    assert found.claim.alpha(n) <= built.n_rounds
+
+
+@EVERY
+def test_its_name_can_be_typed_and_its_text_says_what_it_does_and_where_it_is_from(found: Algorithm):
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", found.name)
+    assert found.summary.endswith(".")
+    module = sys.modules.get(found.build.__module__)
+    assert module is None or re.search(r"Source: .*\b(19|20)\d\d\b", " ".join((module.__doc__ or "").split()))

@@ -1,0 +1,26 @@
+import numpy as np
+import pytest
+
+from emu.errors import EmuError, InputError, RunError, must_be
+
+
+def test_bad_input_and_a_failed_run_exit_differently():
+    assert (InputError.exit_code, RunError.exit_code) == (2, 1)
+    assert issubclass(InputError, EmuError)
+    assert issubclass(RunError, EmuError)
+
+
+def test_an_error_survives_being_made_again_from_its_arguments():
+    error = must_be("torus", "dims", "1 or more", 0)
+    assert str(type(error)(*error.args)) == str(error)
+
+
+def test_an_input_error_says_where_what_and_how_to_mend_it():
+    error = must_be("torus", "dims", "1 or more", 0, "take a larger one")
+    assert str(error) == "torus: dims must be 1 or more, got 0; take a larger one"
+    assert str(must_be("torus", "dims", "1 or more", "x")) == "torus: dims must be 1 or more, got 'x'"
+
+
+@pytest.mark.parametrize("got", ["two\nlines", np.eye(2), [1, 2]])
+def test_an_input_error_is_one_line_whatever_was_given(got):
+    assert "\n" not in str(must_be("here", "this", "that", got))
