@@ -1,0 +1,107 @@
+"""One graph from pieces and single tasks, which share the links of one topology.
+
+V tasks, P participants of a piece, k tasks added at once.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import F64, I32, I64, column
+from emu.errors import InputError
+from emu.fabric.edges import Edges, Predecessors, columns_of
+from emu.fabric.graph import Graph
+from emu.fabric.lower import Piece
+from emu.fabric.waits import Out, wait_for_columns
+
+_NONE = np.empty(0, np.int32)
+
+
+def _free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> Graph:
+    """Tasks without hops and predecessors."""
+    zero, start = np.zeros(len(alpha_fs), np.int64), np.zeros(len(alpha_fs) + 1, np.int64)
+    return Graph(capacity_Bps, zero, alpha_fs, zero, start, _NONE, _NONE, start, _NONE, _NONE != 0, owner, origin)
+
+
+class Builder:
+    """Append tasks, say what they wait for, take the graph.
+
+    Args:
+        capacity_Bps: Of each link that the pieces were lowered on.
+    """
+
+    def __init__(self, capacity_Bps: F64) -> None:
+        self.n_tasks = 0
+        self._capacity = capacity_Bps
+        self._graphs = [_free(capacity_Bps, np.empty(0, np.int64), _NONE, _NONE)]
+        self._owners, self._origins = [_NONE], [_NONE]
+        self._waits: list[Edges] = [Edges.of(_NONE, _NONE)]
+
+    def tasks(self, alpha_fs: I64, owner: int = -1, origin: ArrayLike = -1) -> I64:
+        """Add tasks without hops (computations, delays, joins); their numbers.
+
+        Args:
+            alpha_fs: [k] ticks that each takes.
+            owner: Who does them.
+            origin: Where each comes from.
+        """
+        who, where = (column(np.broadcast_to(c, len(alpha_fs)), np.int32) for c in (owner, origin))
+        return self._append(_free(self._capacity, alpha_fs, who, where), who, where)
+
+    def piece(self, piece: Piece, owner: ArrayLike, origin: ArrayLike) -> int:
+        """Add a piece; the number of its first task.
+
+        Args:
+            piece: The same one may be added many times.
+            owner: [P] who the participants are; -1 is nobody.
+            origin: [P] where what each sends comes from.
+
+        Raises:
+            InputError: the piece was lowered on other links.
+        """
+        graph = piece.graph
+        if graph.n_links != len(self._capacity):
+            raise InputError(f"build: a piece on {graph.n_links} links cannot join a graph on {len(self._capacity)}")
+        # A join's owner is -1: it takes the last entry.
+        owners, origins = (column(np.append(who, -1)[graph.owner], np.int32) for who in (owner, origin))
+        return int(self._append(graph, owners, origins)[0])
+
+    def wait(self, task: I64, pred: I64) -> None:
+        """Let each task wait until the pred beside it has ended."""
+        self._waits.append(Edges.of(task, pred))
+
+    def graph(self) -> Graph:
+        """All that was added."""
+        pred = self._predecessors()
+        hop_start, hop_link, weight = self._starts("hop_start"), self._joined("hop_link"), self._joined("hop_weight")
+        size, alpha, ready = (self._joined(name) for name in ("size_bytes", "alpha_fs", "ready_fs"))
+        owner, origin = (np.concatenate(parts) for parts in (self._owners, self._origins))
+        return Graph(self._capacity, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
+
+    def _predecessors(self) -> Predecessors:
+        waits = Edges.joined(self._waits)
+        first = np.cumsum([0, *(g.n_tasks for g in self._graphs)])
+        own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])
+        start, left = self._starts("pred_start"), self._joined("pred_left")
+
+        def write(out: Out) -> None:
+            wait_for_columns(column(start, np.int64), column(own, np.int32), column(left, np.bool_), out)
+            waits.write(out)
+
+        return columns_of(write, self.n_tasks)
+
+    def _append(self, graph: Graph, owner: I32, origin: I32) -> I64:
+        first = self.n_tasks
+        self._graphs.append(graph)
+        self._owners.append(owner)
+        self._origins.append(origin)
+        self.n_tasks += graph.n_tasks
+        return np.arange(first, self.n_tasks)
+
+    def _starts(self, name: str) -> I64:
+        sizes = [np.diff(getattr(g, name)) for g in self._graphs]
+        return np.concatenate(([0], np.cumsum(np.concatenate(sizes)))).astype(np.int64)
+
+    def _joined(self, name: str) -> Any:
+        return np.concatenate([getattr(g, name) for g in self._graphs])

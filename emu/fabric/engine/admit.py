@@ -1,0 +1,73 @@
+"""New tasks among those that run: who waits for whom, where the links keep their flows, what they carry.
+
+V tasks, E predecessor edges, H hops.
+"""
+
+import numpy as np
+from numba import int64, njit, void
+from numpy.typing import NDArray
+
+from emu.arrays import F64, I32, I64
+from emu.fabric.engine.kernel import FLOWING, LEFT
+from emu.fabric.engine.layout import COLUMNS, F64_OUT, I32_OUT, I64_OUT, LINKS, TASKS, Columns, types
+
+
+@njit(void(TASKS, int64, COLUMNS), cache=True)
+def count_waits(tasks: NDArray[np.void], first: int, g: Columns) -> None:
+    """Count for each task from `first` on the predecessors that have not left; the others only move its start."""
+    for v in range(first, len(tasks)):
+        for i in range(g.pred_start[v], g.pred_start[v + 1]):
+            p = g.pred[i]
+            if tasks[p].status != LEFT:
+                tasks[v].waits += 1
+                continue
+            delay = 0 if g.pred_left[i] or g.hop_start[p] == g.hop_start[p + 1] else g.alpha[p]
+            tasks[v].start = max(tasks[v].start, tasks[p].left + delay)
+
+
+@njit(types.Tuple((I64_OUT, I32_OUT))(TASKS, COLUMNS), cache=True)
+def successors(tasks: NDArray[np.void], g: Columns) -> tuple[I64, I32]:
+    """Turn the edges from what has not left yet round: for each task who waits, ~v where only for its body."""
+    at = np.zeros(len(tasks) + 1, np.int64)
+    for p in g.pred:
+        at[p + 1] += tasks[p].status != LEFT
+    at = np.cumsum(at)
+    start, after = at.copy(), np.empty(at[-1], np.int32)
+    for v in range(len(tasks)):
+        for i in range(g.pred_start[v], g.pred_start[v + 1]):
+            p = g.pred[i]
+            if tasks[p].status != LEFT:
+                after[at[p]] = ~v if g.pred_left[i] else v
+                at[p] += 1
+    return start, after
+
+
+@njit(I32_OUT(TASKS, LINKS, COLUMNS), cache=True)
+def place_members(tasks: NDArray[np.void], links: NDArray[np.void], g: Columns) -> I32:
+    """Give every link room for all flows that are still to cross it, those that do so now in front."""
+    room = np.zeros(len(links) + 1, np.int64)
+    for v in range(len(tasks)):
+        if tasks[v].status != LEFT:
+            for h in range(g.hop_start[v], g.hop_start[v + 1]):
+                room[g.hop_link[h] + 1] += 1
+    room = np.cumsum(room)
+    members = np.empty(room[-1], np.int32)
+    for link in range(len(links)):
+        links[link].first, links[link].length = room[link], 0
+    for v in range(len(tasks)):
+        if tasks[v].status == FLOWING:
+            for h in range(g.hop_start[v], g.hop_start[v + 1]):
+                k = links[g.hop_link[h]]
+                members[k.first + k.length] = v
+                k.length += 1
+    return members
+
+
+@njit(F64_OUT(COLUMNS, int64), cache=True)
+def carried(g: Columns, n_links: int) -> F64:
+    """[L] bytes each link carries."""
+    total = np.zeros(n_links)
+    for v in range(len(g.size)):
+        for h in range(g.hop_start[v], g.hop_start[v + 1]):
+            total[g.hop_link[h]] += float(g.hop_weight[h]) * g.size[v]
+    return total

@@ -1,0 +1,193 @@
+"""The resumable solver: a fabric at a moment of virtual time.
+
+V tasks, L links. What is done to it happens at its present time, and `advance` moves that on.
+"""
+
+import numpy as np
+
+from emu.arrays import F64, Bool, column
+from emu.errors import InputError, RunError, must_be
+from emu.fabric.engine.admit import carried, count_waits, place_members, successors
+from emu.fabric.engine.check import check, order
+from emu.fabric.engine.kernel import FLOWING, LEFT, N_REG, NEVER, NOW, STEP, TOO_LATE, advance, begin, open_link
+from emu.fabric.engine.layout import LINK, TASK, Engine, columns
+from emu.fabric.graph import Graph
+from emu.fabric.timeline import Timeline
+from emu.units import TICKS_PER_S
+
+_RECENT = 64
+_CLOCK = "2**63 ticks of 1 fs (9223 s)"
+
+
+class State:
+    """What was added to a fabric, what flows on it, and what has left.
+
+    The same tasks added in several calls give the same bits, provided that each was added before it could start.
+    """
+
+    def __init__(self, capacity_Bps: F64) -> None:
+        self._graph = _no_tasks(capacity_Bps)
+        check(self._graph)
+        self._tasks = np.zeros(0, TASK)
+        self._links = np.zeros(self._graph.n_links, LINK)
+        self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
+        self._links["next_left"], self._links["place"] = NEVER, -1
+        self._reg = np.zeros(N_REG, np.int64)
+        self._reg[STEP], self._reg[TOO_LATE] = 1, -1
+        self._changes: dict[int, dict[int, float]] = {}  # capacity by time and link
+        n_links = self._graph.n_links
+        self._opened, self._event_link = np.zeros(n_links, np.int32), np.zeros(n_links, np.int32)
+        self._event_time, self._start_time = np.zeros(n_links, np.int64), np.zeros(0, np.int64)
+        self._start_task = np.zeros(0, np.int32)
+        self._engine = self._lay_out()
+
+    @property
+    def now_fs(self) -> int:
+        """What happens before this has happened."""
+        return int(self._reg[NOW])
+
+    @property
+    def has_left(self) -> Bool:
+        """[V] whether the body has left; of a task without one, whether it is known when it will have."""
+        return np.asarray(self._tasks["status"] == LEFT)
+
+    @property
+    def rate_Bps(self) -> F64:
+        """[V] at which each task flows at present; 0: it does not."""
+        return np.where(self._tasks["status"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
+
+    def add(self, graph: Graph) -> None:
+        """Add tasks on the same links, numbered after those there are; what could have started earlier starts now.
+
+        Args:
+            graph: its `pred` may name any task of this state.
+
+        Raises:
+            InputError: the graph cannot be run, or has other links.
+        """
+        if not np.array_equal(graph.capacity_Bps, self._graph.capacity_Bps):
+            raise InputError("graph: capacity_Bps must be that of the state it is added to; a change in time is set_capacity's")
+        check(graph, self._graph.n_tasks)
+        order(graph, self._graph.n_tasks)
+        self.admit(graph)
+
+    def admit(self, graph: Graph) -> None:
+        """Add tasks that `check` and `order` have let pass."""
+        first, more = self._graph.n_tasks, np.zeros(graph.n_tasks, TASK)
+        more["start"] = np.maximum(graph.ready_fs, self.now_fs)
+        self._tasks = np.concatenate([self._tasks, more]) if first else more
+        self._graph = joined = _joined(self._graph, graph) if first else graph
+        self._start_time = np.concatenate([self._start_time, np.zeros(graph.n_tasks, np.int64)])
+        self._start_task = np.concatenate([self._start_task, np.zeros(graph.n_tasks, np.int32)])
+        count_waits(self._tasks, first, columns(joined))
+        self._engine = self._lay_out()
+        begin(self._engine, first)
+        self._refuse_late()
+
+    def set_capacity(self, link: int, time_fs: int, capacity_Bps: float) -> None:
+        """Let a link have another capacity from a time on; 0: nothing flows.
+
+        Raises:
+            InputError: no such link, a time that is over, a capacity below 0, or a second one for that link and time.
+        """
+        if not 0 <= link < self._graph.n_links:
+            raise must_be("capacity event", "link", f"0 to {self._graph.n_links - 1}", link)
+        if not self.now_fs <= time_fs < NEVER:
+            raise must_be("capacity event", f"time_fs of link {link}", f"{self.now_fs} (now) or later", time_fs)
+        if not 0 <= capacity_Bps < np.inf:
+            raise must_be("capacity event", f"capacity_Bps of link {link}", "0 or more, and finite", capacity_Bps)
+        if link in self._changes.setdefault(time_fs, {}):
+            raise InputError(f"capacity event: link {link} is given two capacities at {time_fs} fs; give one")
+        self._changes[time_fs][link] = capacity_Bps
+
+    def advance(self, until_fs: int = NEVER) -> None:
+        """Let everything happen that happens before `until_fs`.
+
+        Raises:
+            InputError: a time that is over, or a task ends beyond the clock.
+        """
+        if until_fs < self.now_fs:
+            raise must_be("solver", "until_fs", f"{self.now_fs} (now) or later", until_fs)
+        for time in sorted(t for t in self._changes if t < until_fs):
+            advance(self._engine, time)
+            for link, capacity in self._changes.pop(time).items():
+                self._links[link]["capacity"] = capacity / TICKS_PER_S
+                open_link(self._engine, link)
+        advance(self._engine, until_fs)
+        self._refuse_late()
+
+    def timeline(self) -> Timeline:
+        """When everything happened, of a state that was advanced to the end.
+
+        Raises:
+            InputError: a task leaves beyond the clock.
+            RunError: a task has not left, for the clock or for a link without capacity.
+        """
+        graph, tasks = self._graph, self._tasks
+        if not self.has_left.all():
+            self._explain_unfinished()
+        left = np.ascontiguousarray(tasks["left"])
+        end = left + np.where(np.diff(graph.hop_start) > 0, graph.alpha_fs, 0)
+        start, load = np.ascontiguousarray(tasks["start"]), carried(columns(graph), graph.n_links)
+        return Timeline(start, left, end, load, "solver")
+
+    def _explain_unfinished(self) -> None:
+        if self.now_fs < NEVER:
+            task = int((~self.has_left).argmax())
+            raise RunError(f"solver: task {task} has not left at {self.now_fs} fs; advance further")
+        flowing = np.flatnonzero(self._tasks["status"] == FLOWING)
+        still = flowing[self._tasks["rate"][flowing] == 0]
+        if len(still):
+            task, link = int(still[0]), int(self._tasks["limit"][still[0]])
+            raise RunError(f"solver: task {task} never leaves: link {link} has no capacity any more; raise it by a later event")
+        raise _too_late(int(flowing[0]) if len(flowing) else int((~self.has_left).argmax()))
+
+    def _refuse_late(self) -> None:
+        if self._reg[TOO_LATE] >= 0:
+            raise _too_late(int(self._reg[TOO_LATE]))
+
+    def _lay_out(self) -> Engine:
+        """The arrays of the compiled half, around the tasks there are now."""
+        graph, tasks, links = columns(self._graph), self._tasks, self._links
+        n, n_links = len(tasks), len(links)
+        next_start, next_task = successors(tasks, graph)
+        return Engine(
+            tasks,
+            links,
+            graph,
+            column(next_start, np.int64),
+            column(next_task, np.int32),
+            place_members(tasks, links, graph),
+            self._opened,
+            np.empty(n_links, np.int32),
+            np.empty(n, np.int32),
+            np.empty(n, np.int32),
+            np.empty(n + n_links, np.float64),
+            np.empty(n + n_links, np.int32),
+            self._event_time,
+            self._event_link,
+            self._start_time,
+            self._start_task,
+            np.full(_RECENT, -1, np.int32),
+            self._reg,
+        )
+
+
+def _too_late(task: int) -> InputError:
+    return InputError(f"solver: task {task} ends after {_CLOCK}, the end of the clock; send less, or over faster links")
+
+
+def _no_tasks(capacity_Bps: F64) -> Graph:
+    n, n32, zero = column([], np.int64), column([], np.int32), column([0], np.int64)
+    return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
+
+
+def _joined(a: Graph, b: Graph) -> Graph:
+    """The tasks of `a`, then those of `b`, whose predecessors are numbered so already."""
+    offsets = {"hop_start": len(a.hop_link), "pred_start": len(a.pred)}
+    columns = {}
+    for name in Graph.__slots__:
+        first, second = getattr(a, name), getattr(b, name)
+        more = second[1:] + offsets[name] if name in offsets else second
+        columns[name] = first if name == "capacity_Bps" else np.concatenate([first, more])
+    return Graph(**columns)

@@ -1,0 +1,167 @@
+"""The sweep: time a graph as if nothing were shared, then verify that nothing is.
+
+If at every instant every link could carry what crosses it at its nominal rate (the least that a link of its route gives it
+alone), then nobody is ever limited by another, and this is the solver's answer to the bit; else there is no answer here.
+V tasks, L links, H hops, B bodies on one link.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, float64, int64, njit
+
+from emu.arrays import F64, I32, I64, Bool
+from emu.fabric.engine.admit import carried
+from emu.fabric.engine.layout import (
+    BOOL_OUT,
+    COLUMNS,
+    F64_IN,
+    F64_OUT,
+    I32_IN,
+    I64_IN,
+    I64_OUT,
+    Columns,
+    columns,
+    compiled,
+    types,
+)
+from emu.fabric.graph import Graph
+from emu.fabric.timeline import Timeline
+from emu.units import MAX_TICKS, TICKS_PER_S
+
+MAX_RATES = 8  # different rates on one link that are verified exactly; with more, a margin must stay free
+MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
+
+
+class _Pass(NamedTuple):
+    rate: F64  # [V] nominal, of a message
+    start: I64  # [V]
+    left: I64  # [V]
+    end: I64  # [V]
+    met: Bool  # [L] whether bodies may meet
+    since: I64  # [L] of the bodies so far, the one that leaves last: when it started, when it leaves, its load
+    until: I64  # [L]
+    load: F64  # [L]
+
+
+_PASS = types.NamedTuple((F64_OUT, I64_OUT, I64_OUT, I64_OUT, BOOL_OUT, I64_OUT, I64_OUT, F64_OUT), _Pass)
+
+
+def sweep(graph: Graph, order: I32) -> Timeline | None:
+    """Time a checked graph, its tasks taken in `order` (empty: as they stand); None if something may be shared."""
+    g, capacity, n, n_links = columns(graph), graph.capacity_Bps / TICKS_PER_S, graph.n_tasks, graph.n_links
+    start, left, end, since, until = (np.zeros(m, np.int64) for m in (n, n, n, n_links, n_links))
+    s = _Pass(np.zeros(n), start, left, end, np.zeros(n_links, np.bool_), since, until, np.zeros(n_links))
+    if not _time(g, capacity, order, s) or (s.met.any() and not _verify(g, capacity, s.rate, s.start, s.left, s.met)):
+        return None
+    return Timeline(s.start, s.left, s.end, carried(g, n_links), "sweep")
+
+
+@compiled(int64(COLUMNS, F64_IN, _PASS, int64))
+def _body(g: Columns, capacity: F64, s: _Pass, v: int) -> int:
+    """The ticks that a body takes at its nominal rate: 0 without one, -1 beyond the clock."""
+    if g.size[v] == 0:
+        return 0
+    rate = np.inf
+    for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        rate = min(rate, capacity[g.hop_link[h]] / g.hop_weight[h])
+    s.rate[v] = rate
+    ticks = max(1.0, np.rint(g.size[v] / rate)) if rate > 0 else np.inf
+    return int(ticks) if ticks < float(MAX_TICKS) else -1
+
+
+@compiled(boolean(COLUMNS, F64_IN, _PASS, int64))
+def _cross(g: Columns, capacity: F64, s: _Pass, v: int) -> bool:
+    """Let a body cross its links; False: one surely cannot carry it beside another."""
+    for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        k, load = g.hop_link[h], g.hop_weight[h] * s.rate[v]
+        if s.start[v] < s.until[k]:
+            s.met[k] = True
+            if s.left[v] > s.since[k] and load + s.load[k] > capacity[k] * (1 + MARGIN):
+                return False
+        if s.left[v] > s.until[k]:
+            s.since[k], s.until[k], s.load[k] = s.start[v], s.left[v], load
+    return True
+
+
+@compiled(boolean(COLUMNS, F64_IN, I32_IN, _PASS))
+def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
+    """Time all tasks; False where two surely share a link, or the clock ends."""
+    for i in range(len(s.start)):
+        v = order[i] if len(order) > 0 else i
+        start, body = g.ready[v], _body(g, capacity, s, v)
+        for j in range(g.pred_start[v], g.pred_start[v + 1]):
+            start = max(start, s.left[g.pred[j]] if g.pred_left[j] else s.end[g.pred[j]])
+        if body < 0 or body >= MAX_TICKS - start or g.alpha[v] >= MAX_TICKS - start - body:
+            return False
+        s.start[v], s.left[v], s.end[v] = start, start + body, start + body + g.alpha[v]
+        if g.hop_start[v] == g.hop_start[v + 1]:
+            s.left[v] = s.end[v]
+        elif body > 0 and not _cross(g, capacity, s, v):
+            return False
+    return True
+
+
+@njit(boolean(float64, F64_IN, I64_IN), cache=True)
+def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
+    """Whether a link carries `weights` flows at each of the ascending `rates`, in the very arithmetic of the solver."""
+    n_left, used, level = weights.sum(), 0.0, 0.0
+    for i in range(len(rates)):
+        if weights[i] == 0:
+            continue
+        level = max(level, (capacity - used) / n_left)
+        if rates[i] > level:
+            return False
+        n_left -= weights[i]
+        if rates[i] == level:
+            return bool(n_left == 0)
+        used += rates[i] * weights[i]
+    return True
+
+
+@njit(boolean(float64, I64_IN, I64_IN, F64_IN, I64_IN), cache=True)
+def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
+    """Whether a link carries its bodies [B] at every instant; ends come before starts."""
+    rates = np.unique(rate)
+    kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
+    by_start, by_left = np.argsort(start), np.argsort(left)
+    i = j = n = 0
+    load = 0.0
+    while i < len(start):
+        now = min(start[by_start[i]], left[by_left[j]])
+        while left[by_left[j]] == now:
+            b = by_left[j]
+            flowing[kind[b]] -= weight[b]
+            load, n, j = load - weight[b] * rate[b], n - 1, j + 1
+        load = load if n > 0 else 0.0
+        while i < len(start) and start[by_start[i]] == now:
+            b = by_start[i]
+            flowing[kind[b]] += weight[b]
+            load, n, i = load + weight[b] * rate[b], n + 1, i + 1
+        exact = len(rates) <= MAX_RATES
+        if n > 1 and not (_consistent(capacity, rates, flowing) if exact else load <= capacity * (1 - MARGIN)):
+            return False
+    return True
+
+
+@njit(boolean(COLUMNS, F64_IN, F64_IN, I64_IN, I64_IN, boolean[::1]), cache=True)
+def _verify(g: Columns, capacity: F64, rate: F64, start: I64, left: I64, met: Bool) -> bool:
+    """Whether every link where bodies may meet carries all of them at their nominal rates."""
+    room = np.zeros(len(met) + 1, np.int64)
+    for v in range(len(start)):
+        for h in range(g.hop_start[v], g.hop_start[v + 1]):
+            room[g.hop_link[h] + 1] += met[g.hop_link[h]] and rate[v] > 0
+    first = np.cumsum(room)
+    at = first.copy()
+    task, weight = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
+    for v in range(len(start)):
+        for h in range(g.hop_start[v], g.hop_start[v + 1]):
+            k = g.hop_link[h]
+            if met[k] and rate[v] > 0:
+                task[at[k]], weight[at[k]] = v, g.hop_weight[h]
+                at[k] += 1
+    for k in range(len(met)):
+        mine = task[first[k] : first[k + 1]]
+        if not _carries(capacity[k], start[mine], left[mine], rate[mine], weight[first[k] : first[k + 1]]):
+            return False
+    return True

@@ -1,0 +1,100 @@
+"""A schedule's rows as messages, and these as queues.
+
+S rows, K slots, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import I32, I64, Bool, column
+from emu.collective.schedule import Schedule
+from emu.fabric.sort import group_rows, mark_queues, meeting_places, stable_order, take
+
+
+class Rows(NamedTuple):
+    """The rows that carry bytes, as columns [S]."""
+
+    when: I32
+    src: I32
+    dst: I32
+    channel: I32
+    slot: I32
+    written: I32
+    reduce: Bool
+    number: I32  # as the schedule counts
+
+
+class Messages(NamedTuple):
+    """Columns [M]; a local row is one that goes nowhere."""
+
+    of_row: I32  # [S]
+    size_bytes: I64
+    first: I32  # its first row
+    when: I32
+    src: I32
+    dst: I32
+    channel: I32
+
+
+class Accesses(NamedTuple):
+    """Reads, and writes, by (slot, participant) and in order of rounds."""
+
+    places: I64  # [G, 4] from..to of the reads and of the writes of each
+    when: tuple[I32, I32]  # [S] rounds of the reads, of the writes
+    message: tuple[I32, I32]  # [S] of the reads, of the writes
+    reduce: Bool  # [S] of the writes
+
+
+class Queues(NamedTuple):
+    """The messages but local ones by (src, channel), in order of rounds, as columns [Q]."""
+
+    message: I32
+    keys: tuple[I32, I32, I32]  # src, channel, round
+    mark: NDArray[np.int8]  # FIRST, MEETS, LAST
+    pair: I32
+    tail: I32  # [R] the last message of each pair
+
+
+def rows_of(schedule: Schedule, sizes: I64) -> Rows:
+    """The rows of a schedule but those of empty slots."""
+    kept = slice(None) if sizes.all() else np.flatnonzero(sizes[schedule.slot])
+    number = np.arange(schedule.n_rows, dtype=np.int32)
+    named = (schedule.src, schedule.dst, schedule.channel, schedule.slot, schedule.written_slot)
+    when, src, dst, channel, slot, written = (column(c[kept], np.int32) for c in (schedule.round_column(), *named))
+    reduce, own = column(schedule.reduce[kept], np.bool_), column(number[kept], np.int32)
+    return Rows(when, src, dst, channel, slot, written, reduce, own)
+
+
+def messages_of(rows: Rows, sizes: I64) -> Messages:
+    """The messages that the rows make."""
+    keys = (rows.when, rows.src, rows.dst, rows.channel, rows.slot)
+    of_row, size_bytes, first = group_rows(keys, column(sizes, np.int64))
+    when, src, dst, channel = (column(c[first], np.int32) for c in (rows.when, rows.src, rows.dst, rows.channel))
+    return Messages(of_row, size_bytes, first, when, src, dst, channel)
+
+
+def accesses_of(rows: Rows, messages: Messages, n_slots: int, n_participants: int) -> Accesses:
+    """Who reads and who writes each slot of each participant."""
+    by_read = stable_order(rows.slot, n_slots, rows.src, n_participants)
+    by_write = stable_order(rows.written, n_slots, rows.dst, n_participants)
+    reads = rows.slot.astype(np.int64) * n_participants + rows.src
+    writes = rows.written.astype(np.int64) * n_participants + rows.dst
+    return Accesses(
+        meeting_places((column(take(reads, by_read), np.int64), column(take(writes, by_write), np.int64))),
+        (column(take(rows.when, by_read), np.int32), column(take(rows.when, by_write), np.int32)),
+        (column(take(messages.of_row, by_read), np.int32), column(take(messages.of_row, by_write), np.int32)),
+        column(take(rows.reduce, by_write), np.bool_),
+    )
+
+
+def queues_of(messages: Messages, n_participants: int) -> Queues:
+    """The queues of a schedule, and who meets whom in them."""
+    remote = column(np.flatnonzero(messages.src != messages.dst), np.int32)
+    src, channel = (column(take(c, remote), np.int32) for c in (messages.src, messages.channel))
+    order = stable_order(src, n_participants, channel, int(channel.max(initial=0)) + 1)
+    message = column(take(remote, order), np.int32)
+    own = (messages.src, messages.channel, messages.when, messages.dst)
+    src, channel, when, dst = (column(take(c, message), np.int32) for c in own)
+    return Queues(message, (src, channel, when), *mark_queues((src, channel, when, dst), n_participants))

@@ -1,0 +1,38 @@
+"""The one entry to the engine: a graph in, a timeline out; nobody picks how."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from emu.fabric.engine.check import check, order
+from emu.fabric.engine.solver import State
+from emu.fabric.engine.sweep import sweep
+from emu.fabric.graph import Graph
+from emu.fabric.timeline import Timeline
+
+
+class CapacityEvent(NamedTuple):
+    """From `time_fs` on, `link` has `capacity_Bps`; 0: nothing flows."""
+
+    link: int
+    time_fs: int
+    capacity_Bps: float
+
+
+def run(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline:
+    """Time every task of a graph.
+
+    Raises:
+        InputError: the graph, or an event, cannot be; or a task ends beyond the clock (9223 s).
+        RunError: a task never leaves, because a link lost its capacity for good.
+    """
+    check(graph)
+    in_order, events = order(graph), tuple(capacity_events)
+    swept = None if events else sweep(graph, in_order)
+    if swept is not None:
+        return swept
+    state = State(graph.capacity_Bps)
+    for event in events:
+        state.set_capacity(*event)
+    state.admit(graph)
+    state.advance()
+    return state.timeline()

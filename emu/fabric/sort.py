@@ -1,0 +1,140 @@
+"""The columns of a schedule, sorted and grouped: rows into messages, messages into queues and pairs, routes of messages.
+
+S rows, M messages, Q messages in queues, P participants, R distinct (src, dst, channel).
+"""
+
+from typing import Any
+
+from numba import int64, njit
+from numpy import empty, full, int8, int32, zeros
+from numpy import int64 as np_int64
+from numpy.typing import NDArray
+
+from emu.arrays import I32, I64
+from emu.fabric.engine.layout import BOOL_IN, I32_IN, I64_IN, types
+
+FIRST, MEETS, LAST = 1, 2, 4  # in its queue's first round; first of its (src, dst, channel); in its queue's last round
+
+
+@njit((types.UniTuple(I32_IN, 5), I64_IN), cache=True)
+def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I32, I64, I32]:
+    """[S] the message of each row, then [M] its bytes and its first row; every local row is one of its own.
+
+    Args:
+        keys: [S] round, src, dst, channel and slot, in the order of a schedule.
+        slot_bytes: [K].
+    """
+    when, src, dst, channel, slot = keys
+    rows, count = len(when), 0
+    message, first, size = empty(rows, int32), empty(rows, int32), zeros(rows, np_int64)
+    for i in range(rows):
+        same = i > 0 and when[i] == when[i - 1] and src[i] == src[i - 1] and dst[i] == dst[i - 1]
+        if not same or channel[i] != channel[i - 1] or src[i] == dst[i]:
+            first[count] = i
+            count += 1
+        message[i] = count - 1
+        if src[i] != dst[i]:
+            size[count - 1] += slot_bytes[slot[i]]
+    return message, size[:count], first[:count]
+
+
+@njit(cache=True)
+def _counting(key: I32, n_keys: int, order: I32) -> I32:
+    """The places of `order` (empty: as they come), stably sorted by key."""
+    given = len(order) > 0
+    place, out = zeros(n_keys + 1, np_int64), empty(len(key), int32)
+    for k in key:
+        place[k + 1] += 1
+    for k in range(n_keys):
+        place[k + 1] += place[k]
+    for i in range(len(key)):
+        row = order[i] if given else int32(i)
+        out[place[key[row]]] = row
+        place[key[row]] += 1
+    return out
+
+
+@njit((I32_IN, int64, I32_IN, int64), cache=True)
+def stable_order(major: I32, n_major: int, minor: I32, n_minor: int) -> I32:
+    """The indices by (major, minor), equals as they came: a counting sort by one, then by the other."""
+    order = _counting(minor, n_minor, empty(0, int32)) if n_minor > 1 else empty(0, int32)
+    return _counting(major, n_major, order)
+
+
+@njit([(I32_IN, I32_IN), (I64_IN, I32_IN), (BOOL_IN, I32_IN)], cache=True)
+def take(values: Any, order: I32) -> Any:
+    """`values[order]`; numpy would first make the indices 64 bits wide."""
+    out = empty(len(order), values.dtype)
+    for i in range(len(order)):
+        out[i] = values[order[i]]
+    return out
+
+
+@njit((types.UniTuple(I64_IN, 2),), cache=True)
+def meeting_places(where: tuple[I64, I64]) -> I64:
+    """[G, 4] from..to of the reads and from..to of the writes of each (slot, participant) that is written.
+
+    Args:
+        where: [S] of reads and of writes, ascending, a number of the (slot, participant).
+    """
+    read_at, write_at = where
+    size, places, i, j = len(read_at), 0, 0, 0
+    out = empty((size, 4), np_int64)
+    while j < size:
+        here = write_at[j]
+        while i < size and read_at[i] < here:
+            i += 1
+        out[places, 0], out[places, 2] = i, j
+        while i < size and read_at[i] == here:
+            i += 1
+        while j < size and write_at[j] == here:
+            j += 1
+        out[places, 1], out[places, 3] = i, j
+        places += 1
+    return out[:places]
+
+
+@njit((types.UniTuple(I32_IN, 4), int64), cache=True)
+def mark_queues(keys: tuple[I32, I32, I32, I32], n_participants: int) -> tuple[NDArray[int8], I32, I32]:
+    """[Q] FIRST, MEETS and LAST of each message; [Q] its pair; [R] the last message of each pair.
+
+    Args:
+        keys: [Q] src, channel, round and dst, by the first three.
+        n_participants: P.
+    """
+    src, channel, when, dst = keys
+    size = len(src)
+    mark, pair, tail = zeros(size, int8), empty(size, int32), empty(size, int32)
+    met, pairs, first = full(n_participants, -1, int32), 0, 0  # met[dst] is of another queue where below `first`
+    begin = 0
+    for m in range(size):
+        if m == 0 or src[m - 1] != src[m] or channel[m - 1] != channel[m]:
+            first, begin = pairs, m
+        if when[m] == when[begin]:
+            mark[m] |= FIRST
+        if met[dst[m]] < first:
+            met[dst[m]] = pairs
+            mark[m] |= MEETS
+            pairs += 1
+        pair[m] = met[dst[m]]
+        tail[pair[m]] = m
+    for m in range(size - 1, -1, -1):
+        if m == size - 1 or src[m + 1] != src[m] or channel[m + 1] != channel[m]:
+            begin = m
+        if when[m] == when[begin]:
+            mark[m] |= LAST
+    return mark, pair, tail[:pairs]
+
+
+@njit((I32_IN, I64_IN, I32_IN), cache=True)
+def gather_hops(pair: I32, route_start: I64, route_link: I32) -> tuple[I64, I32]:
+    """hop_start and hop_link of tasks that take the routes of their pairs; -1 takes none."""
+    start = zeros(len(pair) + 1, np_int64)
+    for t in range(len(pair)):
+        p = pair[t]
+        start[t + 1] = start[t] + (route_start[p + 1] - route_start[p] if p >= 0 else 0)
+    link = empty(start[-1], route_link.dtype)
+    for t in range(len(pair)):
+        for h in range(start[t + 1] - start[t]):
+            link[start[t] + h] = route_link[route_start[pair[t]] + h]
+    return start, link
