@@ -1,5 +1,6 @@
 """Move real tensors as a schedule says: one interpreter for the ranks that are here, with a wire to those that are not."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from emu.registry import unknown
 _SMALL_ROW_BYTES = 16 * 1024  # below it a view a row costs more than copying all buffers side by side and back
 _PROGRAMS: OrderedDict[tuple[object, ...], tuple[Layout, Program]] = OrderedDict()
 _KEPT_PROGRAMS = 64
+_COMPILING = threading.Lock()  # groups of one rank may run on threads of their own
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -214,16 +216,17 @@ def _compiled(
 ) -> tuple[Layout, Program]:
     """Compile once for each schedule, sizes and way the buffers lie; values that differ only in their data share it."""
     key = (schedule, operation, sizes.tobytes(), given.memory.tobytes(), given.base.tobytes(), here)
-    if key not in _PROGRAMS:
-        layout = lay_out(schedule, operation, sizes)
-        base = given.base.copy()
-        base[SCRATCH] = np.cumsum(layout.scratch.width) - layout.scratch.width
-        where = Addressing(given.memory, base)
-        _PROGRAMS[key] = layout, Compiler(schedule, operation, layout, where, np.array(here)).program()
-        if len(_PROGRAMS) > _KEPT_PROGRAMS:
-            _PROGRAMS.popitem(last=False)
-    _PROGRAMS.move_to_end(key)
-    return _PROGRAMS[key]
+    with _COMPILING:
+        if key not in _PROGRAMS:
+            layout = lay_out(schedule, operation, sizes)
+            base = given.base.copy()
+            base[SCRATCH] = np.cumsum(layout.scratch.width) - layout.scratch.width
+            where = Addressing(given.memory, base)
+            _PROGRAMS[key] = layout, Compiler(schedule, operation, layout, where, np.array(here)).program()
+            if len(_PROGRAMS) > _KEPT_PROGRAMS:
+                _PROGRAMS.popitem(last=False)
+        _PROGRAMS.move_to_end(key)
+        return _PROGRAMS[key]
 
 
 def _apply(batch: Batch, memories: list[Tensor], reduce: str) -> None:

@@ -1,0 +1,299 @@
+"""What a rank asks for: one operation on one group, its tensors as flat buffers. One function a kind of request.
+
+N ranks of the group; an input or output is [elements], contiguous, of one dtype. Tensors are taken by `.data`, so that
+writing them does not count as a change for autograd, as with PyTorch's own backends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+from emu.arrays import I64
+from emu.errors import InputError, must_be
+
+REDUCE_OF = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.AVG: "avg",
+    ReduceOp.PRODUCT: "product",
+    ReduceOp.MIN: "min",
+    ReduceOp.MAX: "max",
+    ReduceOp.BAND: "and",
+    ReduceOp.BOR: "or",
+    ReduceOp.BXOR: "xor",
+}
+
+
+class Members(NamedTuple):
+    """A group: its name, its global ranks in group-rank order, and the axis that it runs along ("world" or "" if none)."""
+
+    name: str
+    ranks: tuple[int, ...]
+    axis: str = ""
+
+
+class Known(NamedTuple):
+    """Elements of the blocks that this rank can tell the size of; the others' ranks tell the rest."""
+
+    block: I64
+    elements: I64
+
+
+NOWHERE = Members("", ())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """A request of one rank; the members' n-th calls on a group belong together."""
+
+    name: str  # as messages say it; the operation's but for a barrier
+    operation: str  # of `emu.collective.operation`; "send" or "recv"
+    input: Tensor  # empty where the operation has none on this rank
+    output: Tensor
+    known: Known
+    result: list[Tensor]  # the caller's own tensors that hold the answer
+    copies: tuple[tuple[Tensor, Tensor], ...] = ()  # (caller's tensor, part of output), copied at the end
+    reduce: str = "sum"
+    root: int = 0  # of a rooted operation, or the peer of a send or receive; a group rank
+    tag: int = 0
+    group: Members = NOWHERE
+    rank: int = 0  # the caller's, in the group
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of input and output alike."""
+        return self.output.dtype
+
+    @property
+    def count(self) -> int:
+        """Elements of the larger side: the operation's size as this rank sees it."""
+        return max(self.input.numel(), self.output.numel())
+
+    @property
+    def global_rank(self) -> int:
+        """The caller's rank in the world."""
+        return self.group.ranks[self.rank]
+
+    def on(self, group: Members, rank: int) -> "Call":
+        """The same request, made by `rank` of `group`."""
+        return replace(self, group=group, rank=rank)
+
+    def deliver(self) -> None:
+        """Copy what was packed back into the caller's tensors."""
+        for target, source in self.copies:
+            target.copy_(source)
+
+    def describe(self) -> str:
+        """Such as `all_reduce (sum) of 8 float32`."""
+        how = f" ({self.reduce})" if self.operation in ("all_reduce", "reduce_scatter", "reduce") else ""
+        root = f" from rank {self.root}" if self.operation in ("broadcast", "scatter") else ""
+        root = f" to rank {self.root}" if self.operation in ("reduce", "gather") else root
+        return f"{self.name}{how}{root} of {self.count} {dtype_name(self.dtype)}"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Torch's name without the module, e.g. `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> Call:
+    """Reduce tensors in place over all ranks."""
+    flat, copies = _in_place("all_reduce", tensors)
+    return Call("all_reduce", "all_reduce", flat, flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op))
+
+
+def barrier() -> Call:
+    """An all_reduce of one number, as NCCL's is."""
+    flat = torch.zeros(1)
+    return Call("barrier", "all_reduce", flat, flat, _all([1]), [flat])
+
+
+def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> Call:
+    """Copy the root's tensors into the others'."""
+    flat, copies = _in_place("broadcast", tensors)
+    given = flat if rank == root else flat[:0]
+    return Call("broadcast", "broadcast", given, flat, _all([flat.numel()]), list(tensors), copies, root=root)
+
+
+def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> Call:
+    """Reduce tensors into the root's; the others' stay as they are."""
+    flat, copies = _in_place("reduce", tensors)
+    made, back = (flat, copies) if rank == root else (flat[:0], ())
+    return Call("reduce", "reduce", flat, made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root)
+
+
+def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Call:
+    """Gather every rank's `inputs` into `outputs[rank]`."""
+    counts = [sum(t.numel() for t in of_rank) for of_rank in outputs]
+    flat = inputs[0].new_empty(sum(counts))
+    result = [t for of_rank in outputs for t in of_rank]
+    return Call("all_gather", "all_gather", _packed("all_gather", inputs), flat, _all(counts), result, _parts(result, flat))
+
+
+def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> Call:
+    """Gather each of `inputs` of every rank into the output of the same place, one rank's share after another's."""
+    given = _packed("all_gather", inputs)
+    counts = _all([given.numel()] * n)
+    flat, copies = _shares("all_gather", outputs, n)
+    return Call("all_gather", "all_gather", _apart(given, flat), flat, counts, list(outputs), copies)
+
+
+def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> Call:
+    """Reduce `inputs[0][r]` of all ranks into the output of rank r."""
+    given = _packed("reduce_scatter", inputs[0])
+    flat, copies = _in_place("reduce_scatter", outputs)
+    counts = _all([t.numel() for t in inputs[0]])
+    how = _reduce_name(op)
+    return Call("reduce_scatter", "reduce_scatter", _apart(given, flat), flat, counts, list(outputs), copies, how)
+
+
+def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], op: ReduceOp, n: int) -> Call:
+    """Reduce each of `inputs` and leave the r-th share of it to rank r."""
+    for tensor in inputs:
+        _check_divides("reduce_scatter", tensor, n)
+    given = _packed("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
+    flat, copies = _in_place("reduce_scatter", outputs)
+    how, counts = _reduce_name(op), _all([flat.numel()] * n)
+    return Call("reduce_scatter", "reduce_scatter", _apart(given.reshape(-1), flat), flat, counts, list(outputs), copies, how)
+
+
+def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -> Call:
+    """Send `inputs[d]` to rank d and receive `outputs[s]` from rank s."""
+    flat = inputs[0].new_empty(sum(t.numel() for t in outputs))
+    known = _row_and_column([t.numel() for t in inputs], [t.numel() for t in outputs], rank)
+    given = _packed("all_to_all", inputs)
+    return Call("all_to_all", "all_to_all", given, flat, known, list(outputs), _parts(outputs, flat))
+
+
+def all_to_all_single(
+    output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], rank: int, n: int
+) -> Call:
+    """Cut `given` along its first dim and exchange the pieces; splits are rows a rank, none means even ones."""
+    known = _row_and_column(_elements(given, input_splits, n), _elements(output, output_splits, n), rank)
+    flat, copies = _in_place("all_to_all", [output])
+    packed = _apart(_packed("all_to_all", [given]), flat)
+    return Call("all_to_all", "all_to_all", packed, flat, known, [output], copies)
+
+
+def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> Call:
+    """Gather every rank's tensor into the root's outputs (empty elsewhere)."""
+    given = _packed("gather", [tensor])
+    flat = tensor.new_empty(sum(t.numel() for t in outputs))
+    known = _all([t.numel() for t in outputs]) if rank == root else _one(rank, given.numel())
+    return Call("gather", "gather", given, flat, known, list(outputs), _parts(outputs, flat), root=root)
+
+
+def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> Call:
+    """Send the root's `inputs[r]` (empty elsewhere) to rank r."""
+    flat, copies = _in_place("scatter", [output])
+    given = _packed("scatter", inputs) if inputs else flat[:0]
+    known = _all([t.numel() for t in inputs]) if rank == root else _one(rank, flat.numel())
+    return Call("scatter", "scatter", _apart(given, flat), flat, known, [output], copies, root=root)
+
+
+def send(tensor: Tensor, peer: int, tag: int) -> Call:
+    """Send a tensor to group rank `peer`."""
+    flat = _packed("send", [tensor])
+    return Call("send", "send", flat, flat[:0], _all([flat.numel()]), [], root=peer, tag=tag)
+
+
+def receive(tensor: Tensor, peer: int, tag: int) -> Call:
+    """Receive a tensor from group rank `peer`."""
+    flat, copies = _in_place("recv", [tensor])
+    return Call("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
+
+
+def _reduce_name(op: Any) -> str:
+    kind = getattr(op, "op", op)
+    if kind not in REDUCE_OF:
+        known = ", ".join(REDUCE_OF.values())
+        raise NotImplementedError(f"emu: reduce operation {kind.name} is not emulated; take one of {known}")
+    return REDUCE_OF[kind]
+
+
+def _check(where: str, tensors: Sequence[Tensor]) -> None:
+    dtypes = {t.dtype for t in tensors}
+    if len(dtypes) != 1:
+        raise must_be(where, "tensors", "one or more of one dtype", sorted(map(dtype_name, dtypes)), "call it once a dtype")
+    for tensor in tensors:
+        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+            kind = f"{tensor.layout} on {tensor.device}"
+            raise must_be(where, "tensors", "dense and on the CPU", kind, "emulated NPUs compute on the CPU")
+
+
+def _packed(where: str, tensors: Sequence[Tensor]) -> Tensor:
+    """All elements of the tensors, one after another; a view where there is one contiguous tensor."""
+    _check(where, tensors)
+    flat = [t.data.contiguous().view(-1) for t in tensors]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)
+
+
+def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """The packed tensors, and the copies that bring what is written there back."""
+    flat = _packed(where, tensors)
+    if len(tensors) == 1 and tensors[0].is_contiguous():
+        return flat, ()
+    return flat, _parts(tensors, flat)
+
+
+def _parts(tensors: Sequence[Tensor], flat: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    pieces = torch.split(flat, [t.numel() for t in tensors]) if tensors else ()
+    return tuple((t.data, piece.view(t.shape)) for t, piece in zip(tensors, pieces, strict=True))
+
+
+def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """One output of N shares for each tensor: as it is where there is one, else share by share."""
+    if len(outputs) == 1:
+        return _in_place(where, outputs)
+    _check(where, outputs)
+    for tensor in outputs:
+        _check_divides(where, tensor, n)
+    widths = [t.numel() // n for t in outputs]
+    flat = outputs[0].new_empty(n, sum(widths))
+    pieces = torch.split(flat, widths, dim=1)
+    return flat.view(-1), tuple((t.data.view(n, -1), p) for t, p in zip(outputs, pieces, strict=True))
+
+
+def _apart(given: Tensor, output: Tensor) -> Tensor:
+    """The input, copied if it shares some of the output's memory without being it."""
+    if given.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or given.numel() == 0:
+        return given
+    low, high = given.storage_offset(), given.storage_offset() + given.numel()
+    first, last = output.storage_offset(), output.storage_offset() + output.numel()
+    same = (low, high) == (first, last)
+    return given if same or high <= first or last <= low else given.clone()
+
+
+def _all(counts: Sequence[int]) -> Known:
+    return Known(np.arange(len(counts)), np.asarray(counts, np.int64))
+
+
+def _one(rank: int, count: int) -> Known:
+    return Known(np.array([rank]), np.array([count]))
+
+
+def _row_and_column(row: Sequence[int], column: Sequence[int], rank: int) -> Known:
+    """Of the N x N blocks of an all_to_all: those from this rank, and those to it."""
+    others = np.arange(len(row))
+    return Known(np.concatenate((rank * len(row) + others, others * len(row) + rank)), np.array([*row, *column], np.int64))
+
+
+def _elements(tensor: Tensor, splits: Sequence[int], n: int) -> list[int]:
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if not splits:
+        if rows % n:
+            raise InputError(f"all_to_all: {rows} rows do not divide by {n} ranks; give the split sizes")
+        return [tensor.numel() // n] * n
+    if len(splits) != n or sum(splits) != rows:
+        raise must_be("all_to_all", "split sizes", f"{n} numbers that add up to {rows} rows", list(splits))
+    width = tensor.numel() // rows if rows else 0
+    return [s * width for s in splits]
+
+
+def _check_divides(where: str, tensor: Tensor, n: int) -> None:
+    if tensor.numel() % n:
+        raise InputError(f"{where}: {tensor.numel()} elements do not divide by {n} ranks")

@@ -1,0 +1,280 @@
+"""Count what a rank computes: FLOPs, bytes and elements of each operator, and the storage that lives.
+
+A dispatch mode sees every operator of its thread, forward and backward, after autograd and after DTensor: local tensors
+only. FLOPs are those of matrix products and attention as executed: a causal mask halves nothing. Everything else is bytes.
+"""
+
+import re
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass,
+    is_traceable_wrapper_subclass_type,
+)
+from torch.utils.flop_counter import flop_registry
+
+from emu.errors import RunError
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator that ran."""
+
+    name: str  # e.g. "aten.mm"
+    dtype: str  # what it computes in, torch's name without the module: its first floating output, else its first output
+    flops: int
+    bytes: int  # read and written
+    count: int  # elements of `dtype` among those bytes
+
+
+def _product_flops(*args: Any, **_: object) -> int:
+    """Of the last two tensors multiplied: mm, bmm, addmm, mv, dot and the like."""
+    a, b = [t for t in args if isinstance(t, Tensor)][-2:]
+    return 2 * a.numel() * (b.size(-1) if b.dim() > 1 else 1)
+
+
+def _attention_flops(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
+    """Scores, then scores times values."""
+    return 2 * query.shape[:-1].numel() * key.size(-2) * (query.size(-1) + value.size(-1))
+
+
+def _attention_backward_flops(_grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
+    """Scores again, then the gradients of scores, query and key, and of values."""
+    return 2 * query.shape[:-1].numel() * key.size(-2) * (3 * query.size(-1) + 2 * value.size(-1))
+
+
+# torch's own table returns 0 for attention on a CPU, lacks products with a vector, and flattens trees for plain ones.
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addmm_", "baddbmm_", "addbmm_", "addmv_")
+_FORMULAS: Mapping[Any, Callable[..., int]] = {
+    **flop_registry,
+    **{getattr(aten, name): _product_flops for name in _PRODUCTS},
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+}
+_PRODUCT = re.compile(r"(^|_)(\w*mm|mv|addmv|v?dot|\w*matmul|\w*linear|\w*gemm|\w*conv\w*|attention|lstm|gru|rnn)(_|$|\d)")
+_NO_PRODUCT = re.compile(r"upsample|convert|combination")
+
+# What no schema says: operators that only overwrite; that read only where they look up (as many bytes as come out); that
+# take a tensor for its shape alone; that allocate and do nothing.
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
+_LOOKED_UP = frozenset({"embedding", "index_select", "gather", "index", "nll_loss_forward"})
+_ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+_SHAPES = frozenset({"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full"})
+_NO_WORK = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_dtensor", "profiler", "prim", "prims"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How an operator is counted, worked out once for each."""
+
+    name: str
+    reported: bool
+    composite: bool  # must be taken apart first (under inference mode nothing else does it)
+    flops: Callable[..., int] | None
+    reads: Mapping[str, bool]  # by argument: does it read (not only overwrite)
+    writes: Mapping[str, bool]  # by argument: does it write there
+    order: tuple[str, ...]
+    looked_up: str  # the argument of which as much is read as comes out
+
+
+@cache
+def _kind(func: OpOverload) -> _Kind:
+    schema, packet = func._schema, func.overloadpacket
+    base = packet.__name__
+    formula = _FORMULAS.get(packet)
+    if formula is None and func.namespace == "aten" and _PRODUCT.search(base) and not _NO_PRODUCT.search(base):
+        formula = _no_formula(f"aten.{base}")
+    arguments = schema.arguments
+    writes = {a.name: a.alias_info is not None and a.alias_info.is_write for a in arguments}
+    unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (writes[a.name] and base in _OVERWRITES)}
+    unread |= {"self"} if base == "nll_loss_backward" else set()
+    if base.startswith("_fused_"):  # a fused optimizer declares that it writes the gradients: only to unscale them
+        writes["grads"] = False
+    aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    return _Kind(
+        name=f"{func.namespace}.{base}",
+        reported=not aliases and func.namespace not in _NO_WORK and base not in _ALLOCATIONS,
+        composite=_is_composite(func),
+        flops=formula,
+        reads={a.name: a.name not in unread for a in arguments},
+        writes=writes,
+        order=tuple(a.name for a in arguments),
+        looked_up=arguments[0].name if base in _LOOKED_UP else "",
+    )
+
+
+def _is_composite(func: OpOverload) -> bool:
+    """Whether it is made of others and nothing else; some that could be taken apart have a kernel, whose bits differ."""
+    if func.namespace in _NO_WORK or not func._can_decompose():
+        return False
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "CPU")
+
+
+def _no_formula(name: str) -> Callable[..., int]:
+    def refuse(*_: object, **__: object) -> int:
+        raise RunError(f"count: {name} multiplies matrices and has no formula for its FLOPs; add one to emu.backend.count")
+
+    return refuse
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _local(tensor: Tensor) -> Iterator[Tensor]:
+    """The plain tensors inside a wrapper such as DTensor, which has no storage of its own."""
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        inner = [getattr(tensor, name) for name in names]  # a mesh may be among them
+        for each in (t for t in inner if isinstance(t, Tensor)):
+            yield from _local(each)
+    else:
+        yield tensor
+
+
+def _fake_mode() -> bool:
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+class _Traffic:
+    """Bytes of one operator by dtype."""
+
+    __slots__ = ("by_dtype",)
+
+    def __init__(self) -> None:
+        self.by_dtype: dict[torch.dtype, int] = {}
+
+    def add(self, tensor: Tensor, at_most: int | None = None) -> int:
+        size = tensor.numel() * tensor.itemsize
+        if size and tensor.layout == torch.strided:
+            size = min(size, tensor.untyped_storage().nbytes())  # an expanded tensor is read once
+        size = size if at_most is None else min(size, at_most)
+        self.by_dtype[tensor.dtype] = self.by_dtype.get(tensor.dtype, 0) + size
+        return size
+
+
+class _Held(weakref.ref[torch.UntypedStorage]):
+    """A storage that lives, by the address and size it had when it was seen."""
+
+    __slots__ = ("address", "size")
+    address: int
+    size: int
+
+
+class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Calls `sink` for every operator of this thread that does work, and keeps account of the storage that lives.
+
+    One a rank, entered in the rank's thread. A view costs nothing and is not reported; communication is not work.
+
+    Raises:
+        RunError: from inside the program, an operator multiplies matrices and no formula for its FLOPs is known.
+    """
+
+    def __init__(self, sink: Callable[[Operator], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self._sink = sink
+        self._held: dict[int, _Held] = {}
+        self._fake = False
+
+    def __enter__(self) -> "Count":
+        self._fake = _fake_mode()
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
+
+    def track(self, tensors: Iterable[Tensor]) -> None:
+        """Count the storage of tensors that were made before, e.g. parameters, as living from now on."""
+        for tensor in tensors:
+            for local in _local(tensor):
+                self._hold(local)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # A DTensor answers first, and its local operators come here again: else global FLOPs would be counted.
+        if any(is_traceable_wrapper_subclass_type(t) for t in types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        if not self._fake and _fake_mode():  # DTensor tries an operator on shapes alone, the first time it sees it
+            return func(*args, **kwargs)
+        kind = _kind(func)
+        if kind.composite:
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        made = list(_tensors(out))
+        for tensor in made:
+            self._hold(tensor)
+        if kind.reported:
+            self._report(kind, args, kwargs, out, made)
+        return out
+
+    def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
+        given = [(name, t) for name, value in zip(kind.order, args, strict=False) for t in _tensors(value)]
+        given += [(name, t) for name, value in kwargs.items() for t in _tensors(value)]
+        traffic = _Traffic()
+        known = {t.untyped_storage()._cdata for _, t in given if t.layout == torch.strided}
+        fresh = [t for t in made if t.layout != torch.strided or t.untyped_storage()._cdata not in known]
+        if made and not fresh and not any(kind.writes.values()):
+            return  # a view that the schema does not call one
+        written = sum(traffic.add(t) for t in fresh)
+        for name, tensor in given:
+            if kind.reads.get(name, True):
+                traffic.add(tensor, written if name == kind.looked_up else None)
+            if kind.writes.get(name, False):
+                traffic.add(tensor)
+        self._sink(_operator(kind, traffic, made, given, kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0))
+
+    def _hold(self, tensor: Tensor) -> None:
+        if tensor.layout != torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address in self._held:
+            return
+        held = _Held(storage, self._release)
+        held.address, held.size = address, storage.nbytes()
+        self._held[address] = held
+        self.live_bytes += held.size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+    def _release(self, held: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(held, _Held)
+        self.live_bytes -= held.size
+        del self._held[held.address]
+
+
+def _operator(kind: _Kind, traffic: _Traffic, made: list[Tensor], given: list[tuple[str, Tensor]], flops: int) -> Operator:
+    seen = [t.dtype for t in made] + [t.dtype for _, t in given]
+    dtype = next((d for d in seen if d.is_floating_point), seen[0] if seen else torch.uint8)
+    count = traffic.by_dtype.get(dtype, 0) // dtype.itemsize
+    return Operator(kind.name, str(dtype).removeprefix("torch."), flops, sum(traffic.by_dtype.values()), count)
+
+
+def track(tensors: Iterable[Tensor]) -> None:
+    """Tell the counting modes of this thread, if any, of tensors that were made while they were paused."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, Count):
+            mode.track(tensors)
+
+
+def paused() -> AbstractContextManager[None]:
+    """Count nothing on this thread meanwhile: for the work of an executor, which no rank does."""
+    guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
+    return guard

@@ -1,0 +1,204 @@
+"""PyTorch's ProcessGroup: every method makes a Call and submits it. What is not emulated says so by its own name."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, NoReturn, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FakeProcessGroup
+
+from emu.backend import call
+from emu.backend.call import Call, Members
+from emu.backend.count import paused
+from emu.backend.work import Work
+
+BACKEND = "emu"
+_ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads that no caller inside PyTorch uses
+
+
+class Front(Protocol):
+    """Where the ranks of a job run, as one of them sees it."""
+
+    def submit(self, call: Call) -> Work:
+        """Start a request of the rank that makes the call."""
+
+
+class Group(_ProcessGroup):  # type: ignore[misc]
+    """The process group `emu` of one rank.
+
+    Args:
+        options: What PyTorch gives a backend: store, rank, size, global ranks.
+        front: Takes the calls.
+    """
+
+    def __init__(self, options: Any, front: Front) -> None:
+        size = options.group_size
+        super().__init__(options.group_rank, size)
+        self.axis: str | None = None  # set by a mesh that has no group of its own for a dim
+        self._store = options.store
+        self._front = front
+        self._rank = options.group_rank
+        self._ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
+        # Without a native backend inside, PyTorch finds neither a group's name nor its devices. It must not be one that
+        # works: a method forgotten here would run there, unrecorded.
+        inner = FakeProcessGroup._create_internal(self._rank, size)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, inner)
+        self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+
+    @property
+    def members(self) -> Members:
+        """The group as calls name it; its axis is the mesh's dim, if it is one's."""
+        named = "world" if self.group_desc == "default_pg" else ""
+        mesh_dim = self.group_desc.removeprefix("mesh_")
+        if mesh_dim != self.group_desc and not mesh_dim.startswith("dim_"):
+            named = mesh_dim
+        return Members(self.group_name, self._ranks, self.axis or named)
+
+    def _submit(self, make: Callable[..., Call], *given: Any) -> Work:
+        with paused():
+            made = make(*given)
+        return self._front.submit(made.on(self.members, self._rank))
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        """Reduce in place over all ranks."""
+        return self._submit(call.all_reduce, tensors, _op(opts))
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        """Reduce several tensors at once."""
+        return self._submit(call.all_reduce, tensors, _op(opts))
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
+        """Copy the root's tensors to all."""
+        return self._submit(call.broadcast, tensors, opts.rootRank, self._rank)
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
+        """Reduce onto the root."""
+        return self._submit(call.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
+
+    def allgather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> Work:
+        """Gather a tensor of every rank into a list; the sizes may differ."""
+        return self._submit(call.all_gather, [[t] for t in output_lists[0]], tensors)
+
+    def allgather_coalesced(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> Work:
+        """Gather several tensors of every rank, a list a rank."""
+        return self._submit(call.all_gather, output_lists, tensors)
+
+    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Work:
+        """Gather equal tensors into one."""
+        return self._submit(call.all_gather_single, [output], [tensor], self.size())
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> Work:
+        """Gather several equal tensors, each into one."""
+        return self._submit(call.all_gather_single, outputs, tensors, self.size())
+
+    def reduce_scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any = None) -> Work:
+        """Reduce the r-th tensor of every list onto rank r; the sizes may differ."""
+        return self._submit(call.reduce_scatter, outputs, input_lists, _op(opts))
+
+    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Work:
+        """Reduce a tensor and leave a share of it to each rank."""
+        return self._submit(call.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
+
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> Work:
+        """Reduce several tensors and leave a share of each to each rank."""
+        return self._submit(call.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
+
+    def alltoall(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> Work:
+        """Exchange a tensor with every rank; the sizes may differ."""
+        return self._submit(call.all_to_all, outputs, tensors, self._rank)
+
+    def all_to_all_single(
+        self, output: Tensor, tensor: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Work:
+        """Exchange pieces of a tensor; no splits: even ones."""
+        return self._submit(call.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size())
+
+    def gather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any) -> Work:
+        """Gather a tensor of every rank on the root."""
+        outputs = output_lists[0] if output_lists else []
+        return self._submit(call.gather, outputs, tensors[0], opts.rootRank, self._rank)
+
+    def scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any) -> Work:
+        """Send each rank its tensor of the root's list."""
+        inputs = input_lists[0] if input_lists else []
+        return self._submit(call.scatter, outputs[0], inputs, opts.rootRank, self._rank)
+
+    def barrier(self, opts: Any = None) -> Work:
+        """Return when all ranks are here."""
+        return self._submit(call.barrier)
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+        """Send a tensor; done when it has been received."""
+        return self._submit(call.send, tensors[0], dst, tag)
+
+    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
+        """Receive a tensor."""
+        return self._submit(call.receive, tensors[0], src, tag)
+
+    # The names before PyTorch 2.13.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> NoReturn:
+        """Refuse: which message comes first is not defined."""
+        raise _not_emulated("recv_anysource", "name the rank to receive from")
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> NoReturn:
+        """Refuse: gloo's own."""
+        raise _not_emulated("monitored_barrier", "take barrier, a rank that never comes is named")
+
+    def split_group(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: PyTorch allows it to NCCL alone."""
+        raise _not_emulated("split_group", "take new_group")
+
+    def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: all ranks of a job are known from the start."""
+        raise _not_emulated("merge_remote_group", "take new_group")
+
+    def _start_coalescing(self, device: torch.device) -> NoReturn:
+        raise _not_emulated("coalescing by device", "call the coalesced methods")
+
+    def _end_coalescing(self, device: torch.device) -> NoReturn:
+        raise _not_emulated("coalescing by device", "call the coalesced methods")
+
+    def shutdown(self) -> None:
+        """Do nothing: no connection is held."""
+
+    def abort(self) -> None:
+        """Do nothing: no connection is held."""
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Do nothing: a rank that never comes is known at once, not by a clock."""
+
+    def rank(self) -> int:
+        """This rank's place in the group."""
+        return int(self._rank)
+
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return len(self._ranks)
+
+    def name(self) -> str:
+        """The backend's name."""
+        return BACKEND
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """The backend's name."""
+        return BACKEND
+
+    def get_group_store(self) -> Any:
+        """The store it was made with."""
+        return self._store
+
+
+def _op(opts: Any) -> Any:
+    return dist.ReduceOp.SUM if opts is None else opts.reduceOp
+
+
+def _not_emulated(what: str, mend: str) -> NotImplementedError:
+    return NotImplementedError(f"emu: {what} is not emulated; {mend}")

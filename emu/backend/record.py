@@ -1,0 +1,229 @@
+"""Take down what every rank does, as a Trace: operators, requests, what the program waited for, and steps.
+
+That the host thread is blocked is no dependency; only a wait is one. A future that DDP waits for in C++, unseen, is joined
+at the end of the backward that took it, any other at the next optimizer step. Step 0 is set-up, up to the first forward of
+a module, and whatever comes after the last optimizer step; each optimizer step ends one.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.autograd import Variable
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from emu.arrays import column
+from emu.backend.call import Call, Members, dtype_name
+from emu.backend.count import Count, Operator
+from emu.trace.trace import Events, Group, Kind, Trace
+
+COMPUTE_STREAM = 0
+_TYPES = (np.int32, np.int16, np.int16, None, None, np.float64, *[np.int64] * 2, *[np.int32] * 4, np.int64, np.int32)
+_KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
+
+
+class _Row(NamedTuple):
+    """One event, in the order of the columns of `Events`."""
+
+    step: int
+    kind: int
+    stream: int
+    name: str
+    dtype: str
+    flops: float
+    size_bytes: int
+    elements: int
+    group: int
+    instance: int
+    root: int
+    tag: int
+
+
+class Recorder:
+    """One rank's events, in the order in which it issues them."""
+
+    def __init__(self) -> None:
+        self.rows: list[_Row] = []
+        self.waits: list[tuple[int, ...]] = []
+        self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
+        self.count = Count(self.operator)
+        self._numbers: dict[object, int] = {}
+        self._streams: dict[object, int] = {}
+        self._step = 0
+        self._joined: list[int] = []  # requests that the next computation waits for
+        self._was_joined: set[int] = set()
+        self._deferred: list[int] = []
+        self._last = -1  # the last event of the compute stream
+
+    def operator(self, operator: Operator) -> None:
+        """Add a computation; it waits for every request joined since the one before."""
+        what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count)
+        self._compute(_Row(self._step, Kind.COMPUTE, COMPUTE_STREAM, *what, -1, 0, 0, 0))
+
+    def mark(self, name: str) -> None:
+        """Add a named moment between computations."""
+        self._compute(_Row(self._step, Kind.MARK, COMPUTE_STREAM, name, "", 0, 0, 0, -1, 0, 0, 0))
+
+    def _compute(self, row: _Row) -> None:
+        self._last = len(self.rows)
+        self.rows.append(row)
+        self.waits.append(tuple(self._joined))
+        self._joined.clear()
+
+    def request(self, call: Call, instance: int) -> "Issue":
+        """Add a request; it waits for the last computation, and for the requests joined since."""
+        seq = len(self.rows)
+        key = call.group[:2]
+        self.groups[key] = call.group  # the axis may be known only later
+        number = self._numbers.setdefault(key, len(self._numbers))
+        kind = _KINDS.get(call.operation, Kind.COLLECTIVE)
+        # Messages to one peer are in order, but one to receive must not hold up one to send.
+        order = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root)
+        stream = self._streams.setdefault(order, 1 + len(self._streams))
+        size = call.count * call.dtype.itemsize
+        what = (call.operation, dtype_name(call.dtype), 0, size, call.count)
+        self.rows.append(_Row(self._step, kind, stream, *what, number, instance, call.root, call.tag))
+        before = [self._last] if self._last >= 0 else []
+        self.waits.append((*before, *self._joined))
+        return Issue(self, seq, call.dtype.itemsize)
+
+    def join(self, seq: int) -> None:
+        """What comes next waits for this request."""
+        if seq not in self._was_joined:
+            self._was_joined.add(seq)
+            self._joined.append(seq)
+
+    def defer(self, seq: int) -> None:
+        """Join at the end of the running backward, else at the next optimizer step."""
+        if torch._C._current_graph_task_id() >= 0:
+            Variable._execution_engine.queue_callback(lambda: self.join(seq))
+        else:
+            self._deferred.append(seq)
+
+    def begin(self) -> None:
+        """End the set-up, if it has not ended."""
+        self._step = self._step or 1
+
+    def join_deferred(self) -> None:
+        """Join what no backward joined."""
+        for seq in self._deferred:
+            self.join(seq)
+        self._deferred.clear()
+
+    def end_step(self) -> None:
+        """End a step."""
+        self.mark("step")
+        self._step += 1
+
+    def resize(self, seq: int, count: int, size_bytes: int) -> None:
+        """Set the size of a request, which is known only once all members have called."""
+        self.rows[seq] = self.rows[seq]._replace(elements=count, size_bytes=size_bytes)
+
+    def notes(self) -> "Notes":
+        """All that was taken down; what no optimizer step has ended is of no step."""
+        rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
+        return Notes(tuple(rows), tuple(self.waits), tuple(self.groups.values()), self.count.peak_bytes)
+
+
+class Notes(NamedTuple):
+    """What one rank did, as it can travel between processes."""
+
+    rows: tuple[_Row, ...]
+    waits: tuple[tuple[int, ...], ...]
+    groups: tuple[Members, ...]  # by the rank's group number
+    peak_bytes: int
+
+    def events(self) -> Events:
+        """The rows as columns."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(_Row._fields)
+        wait_start = np.cumsum([0, *map(len, self.waits)])
+        columns += [tuple(wait_start), tuple(seq for several in self.waits for seq in several)]
+        typed: list[Any] = [c if t is None else column(c, t) for c, t in zip(columns, _TYPES, strict=True)]
+        return Events(*typed)
+
+
+def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:
+    """The trace of all ranks, from their notes in rank order; those with equal events share a role."""
+    roles: dict[tuple[object, ...], int] = {}
+    role_of_rank = [roles.setdefault((n.rows, n.waits), len(roles)) for n in notes]
+    first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
+    peaks = np.zeros(len(roles), np.int64)
+    np.maximum.at(peaks, role_of_rank, [n.peak_bytes for n in notes])
+    keys: dict[tuple[str, tuple[int, ...]], int] = {}
+    group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in n.groups) for n in notes)
+    axis_of = {g[:2]: g.axis for n in notes for g in n.groups}
+    return Trace(
+        tuple(n.events() for n in first),
+        column(role_of_rank, np.int32),
+        tuple(Group(axis_of[key], key[1]) for key in keys),
+        group_of,
+        column(peaks, np.int64),
+        tuple(meta),
+    )
+
+
+class Issue:
+    """What became of one request: the recorder's side of a Work."""
+
+    __slots__ = ("_itemsize", "_recorder", "_seq")
+
+    def __init__(self, recorder: Recorder, seq: int, itemsize: int) -> None:
+        self._recorder, self._seq, self._itemsize = recorder, seq, itemsize
+
+    def joined(self) -> None:
+        """The program waited."""
+        self._recorder.join(self._seq)
+
+    def taken(self) -> None:
+        """The program took the future."""
+        self._recorder.defer(self._seq)
+
+    def sized(self, count: int) -> None:
+        """All members have called; the largest buffer of any has `count` elements."""
+        self._recorder.resize(self._seq, count, count * self._itemsize)
+
+
+class Recording:
+    """The recorders of all ranks that are here."""
+
+    def __init__(self, n_ranks: int) -> None:
+        self._recorders = [Recorder() for _ in range(n_ranks)]
+        self._here = threading.local()
+
+    def of(self, rank: int) -> Recorder:
+        """The recorder of a rank."""
+        return self._recorders[rank]
+
+    @contextmanager
+    def on(self, rank: int) -> Iterator[None]:
+        """Record the operators of this thread as those of `rank`."""
+        self._here.recorder = self._recorders[rank]
+        with self._recorders[rank].count:
+            yield
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        """Watch for forwards and optimizer steps, on any thread."""
+        handles = (
+            register_module_forward_pre_hook(lambda *_: self._tell("begin")),
+            register_optimizer_step_pre_hook(lambda *_: self._tell("join_deferred")),
+            register_optimizer_step_post_hook(lambda *_: self._tell("end_step")),
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _tell(self, what: str) -> None:
+        recorder = getattr(self._here, "recorder", None)
+        if recorder is not None:
+            getattr(recorder, what)()
+
+    def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
+        """The trace of all ranks; those with equal events share a role."""
+        return merge([r.notes() for r in self._recorders], meta)

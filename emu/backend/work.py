@@ -1,0 +1,104 @@
+"""A Work whose failure is seen: by `wait()`, by its future in Python, and by the C++ code that waits on that future.
+
+PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set_exception` is no error to C++: with either
+alone, the survivors of a dead rank go on as if all were well.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Watch(Protocol):
+    """Is told what the program waits for: only that is a dependency, not that the host was blocked."""
+
+    def joined(self) -> None:
+        """The program waited."""
+
+    def taken(self) -> None:
+        """The program took the future, and will wait where nobody sees it."""
+
+    def sized(self, count: int) -> None:
+        """All members have called; the largest buffer of any has `count` elements."""
+
+
+class Unwatched:
+    """Nobody records."""
+
+    def joined(self) -> None:
+        """Do nothing."""
+
+    def taken(self) -> None:
+        """Do nothing."""
+
+    def sized(self, count: int) -> None:
+        """Do nothing."""
+
+
+class Work(dist.Work):
+    """One request under way.
+
+    Args:
+        tensors: That will hold the answer.
+        block: Returns when this work is done; switches to other ranks meanwhile, where they share the process.
+        poll: Lets the others go on for a moment, for a program that asks again and again whether the work is done.
+    """
+
+    def __init__(self, tensors: list[Tensor], block: "Callable[[Work], None]", poll: Callable[[], None]) -> None:
+        super().__init__()
+        self.done = False
+        self.watch: Watch = Unwatched()
+        self._tensors = tensors
+        self._block = block
+        self._poll = poll
+        self._error: BaseException | None = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Mark it done, or failed."""
+        self._error = error
+        self.done = True
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until the answer is there; raise if the request failed."""
+        self._block(self)
+        self.watch.joined()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """Do as `wait`."""
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """A future of the tensors that is done already: a wait in C++ would let no other rank go on."""
+        self._block(self)
+        self.watch.taken()
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        if self._error is None:
+            future.set_result(self._tensors)
+            return future
+        future.set_exception(self._error)
+        return future.then(lambda f: f.wait())  # a callback that raises is what C++ takes for an error
+
+    def is_completed(self) -> bool:
+        """Whether the answer is there, or the request failed."""
+        if not self.done:
+            self._poll()
+        return self.done
+
+    def is_success(self) -> bool:
+        """Whether the answer is there."""
+        return self.done and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What the request failed of."""
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        """The tensors that hold the answer."""
+        return self._tensors

@@ -1,0 +1,194 @@
+"""Ranks as threads of one process, one running at a time, switching only where one waits for the others.
+
+So a run is deterministic, needs no server, and a deadlock is known at once. The last rank to arrive at a collective runs
+its schedule over every rank's tensors.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.distributed_c10d import init_process_group
+
+from emu.backend.call import Call
+from emu.backend.count import paused
+from emu.backend.group import BACKEND
+from emu.backend.record import Recording
+from emu.backend.work import Work
+from emu.cluster.baton import Baton, Generators, Own
+from emu.cluster.cluster import failed, perform
+from emu.cluster.isolate import isolated
+from emu.cluster.meeting import Arrival, Meetings
+from emu.collective.algorithm import Choice
+from emu.errors import RunError, must_be
+
+T = TypeVar("T")
+_MOST_POLLS = 10_000
+
+
+class Threads:
+    """A cluster in one process; good for one run.
+
+    Args:
+        n_ranks: Of the job; some hundreds at most.
+        choice: Which algorithm serves each operation.
+        recording: Takes down what the ranks do, if given.
+        own: What else each rank has for itself, besides the random generators.
+
+    Raises:
+        InputError: fewer than one rank.
+    """
+
+    def __init__(
+        self, n_ranks: int, choice: Choice | None = None, recording: Recording | None = None, own: Sequence[Own] = ()
+    ) -> None:
+        if n_ranks < 1:
+            raise must_be("cluster", "ranks", "1 or more", n_ranks)
+        self.n_ranks = n_ranks
+        self._choice = choice or Choice()
+        self._recording = recording
+        self._store = HashStore()
+        self._meetings = Meetings()
+        self._waits: dict[int, Work] = {}
+        self._ended: set[int] = set()
+        self._polls = 0
+        self._failure: BaseException | None = None
+        self._baton = Baton(n_ranks, (Generators(), *own), self._stuck)
+
+    def run(self, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
+
+        Raises:
+            RunError: a rank failed (its own exception is the cause), a deadlock, calls that do not agree, or a second run.
+            SystemExit: a rank ended with a code other than 0.
+        """
+
+        def joined(rank: int) -> T:
+            self.join(rank)
+            return program(rank)
+
+        return self.run_bare(joined)
+
+    def run_bare(self, program: Callable[[int], T]) -> list[T]:
+        """As `run`, but the program makes the default group itself, by `join`."""
+        if self._ended:
+            raise RunError("cluster: these ranks have run already; make a new cluster for another run")
+        results: dict[int, T] = {}
+        bodies = [partial(self._body, rank, program, results) for rank in range(self.n_ranks)]
+        threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in enumerate(bodies)]
+        with isolated(self), self._recording.hooks() if self._recording else nullcontext():
+            for thread in threads:
+                thread.start()
+            self._baton.start()
+            self._await(threads)
+        if self._failure is not None:
+            raise self._failure
+        return [results[rank] for rank in range(self.n_ranks)]
+
+    def join(self, rank: int) -> None:
+        """Make PyTorch's default group, on the thread of `rank`."""
+        init_process_group(BACKEND, store=self._store, rank=rank, world_size=self.n_ranks)
+
+    def submit(self, call: Call) -> Work:
+        """Start a request of the running rank; perform it if this was the last one missing."""
+        if self._failure is not None:
+            raise self._stopped()
+        self._polls = 0
+        rank = call.global_rank
+        work = Work(call.result, partial(self._block, rank), partial(self._poll, rank))
+        arrival, complete = self._meetings.arrive(call, work)
+        if self._recording is not None:
+            work.watch = self._recording.of(rank).request(call, arrival.instance)
+        if complete:
+            self._perform(complete)
+        return work
+
+    def _perform(self, arrivals: Sequence[Arrival]) -> None:
+        calls = [a.call for a in arrivals]
+        if calls[0].operation == "send":
+            with paused():
+                calls[1].output.copy_(calls[0].input)
+                calls[1].deliver()
+        else:
+            perform(self._choice, calls)
+        size = max(c.count for c in calls)
+        for arrival in arrivals:
+            arrival.work.watch.sized(size)
+            arrival.work.finish()
+            self._wake_if_waiting(arrival)
+
+    def _wake_if_waiting(self, arrival: Arrival) -> None:
+        rank = arrival.call.global_rank
+        if self._waits.get(rank) is arrival.work:
+            del self._waits[rank]
+            self._baton.wake(rank)
+
+    def _block(self, rank: int, work: Work) -> None:
+        if work.done:
+            return
+        if self._failure is None:
+            self._waits[rank] = work
+            self._baton.rest(rank)
+        if not work.done:
+            work.finish(self._stopped())
+
+    def _poll(self, rank: int) -> None:
+        self._polls += 1
+        if self._polls > _MOST_POLLS * self.n_ranks:
+            self._fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+        if self._failure is not None:
+            raise self._stopped()
+        self._baton.give_way(rank)
+
+    def _stuck(self) -> None:
+        self._fail(min(self._waits), RunError(f"deadlock: {self._story()}"))
+
+    def _story(self) -> str:
+        return self._meetings.story(self._waits, self._ended)
+
+    def _fail(self, rank: int, error: BaseException) -> None:
+        """Keep the first error and wake every rank, so that it ends where it waits."""
+        if self._failure is None:
+            self._failure = failed(rank, error)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for waiting in sorted(self._waits):
+            self._baton.wake(waiting)
+        self._waits.clear()
+
+    def _stopped(self) -> RunError:
+        return RunError(f"stopped, as the run has failed: {self._failure}")
+
+    def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
+        self._baton.await_turn(rank)
+        try:
+            results[rank] = self._whole(rank, program)
+        except BaseException as error:
+            self._fail(rank, error)
+        finally:
+            self._ended.add(rank)
+            self._baton.leave()
+
+    def _whole(self, rank: int, program: Callable[[int], T]) -> T:
+        torch.set_num_threads(1)  # OpenMP keeps it a thread
+        with self._recording.on(rank) if self._recording else nullcontext():
+            result = program(rank)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        return result
+
+    def _await(self, threads: Sequence[threading.Thread]) -> None:
+        try:
+            self._baton.await_end()
+        except KeyboardInterrupt as error:  # every rank ends at its next wait; a second Ctrl-C leaves them
+            self._failure = self._failure or error
+            self._wake_all()
+            self._baton.await_end()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,197 @@
+"""The counting mode against torch's own counter, arithmetic by hand, and storages that are known to live."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from emu.backend.count import Count, Operator, paused
+from emu.errors import RunError
+
+F32 = 4
+SCALAR, ROW = torch.ones(1).expand(100), torch.ones(100)
+
+
+def counted(program):
+    """The operators that `program` ran."""
+    seen: list[Operator] = []
+    with Count(seen.append):
+        program()
+    return seen
+
+
+def flops(operators):
+    return sum(o.flops for o in operators)
+
+
+def test_matrix_products_have_the_flops_that_torch_counts():
+    first, second = nn.Linear(12, 20), nn.Linear(20, 8, bias=False)
+    x, batch = torch.randn(3, 5, 12), torch.randn(4, 6, 7)
+    image, kernel = torch.randn(2, 3, 8, 8, requires_grad=True), torch.randn(5, 3, 3, 3, requires_grad=True)
+
+    def program():
+        second(first(x).relu()).square().sum().backward()
+        functional.conv2d(image, kernel, padding=1).sum().backward()
+        torch.bmm(batch, batch.transpose(1, 2))
+        torch.baddbmm(torch.zeros(4, 6, 6), batch, batch.transpose(1, 2))
+
+    with FlopCounterMode(display=False) as oracle:
+        program()
+    assert flops(counted(program)) == oracle.get_total_flops() > 0
+
+
+def test_products_with_vectors_are_twice_the_matrix():
+    a, v = torch.randn(7, 9), torch.randn(9)
+    assert flops(counted(lambda: torch.mv(a, v))) == 2 * 7 * 9
+    assert flops(counted(lambda: torch.addmv(torch.zeros(7), a, v))) == 2 * 7 * 9
+    assert flops(counted(lambda: torch.dot(v, v))) == 2 * 9
+    assert (
+        flops(counted(lambda: torch.addbmm(torch.zeros(2, 4), torch.ones(5, 2, 3), torch.ones(5, 3, 4)))) == 2 * 5 * 2 * 3 * 4
+    )
+
+
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_attention_counts_two_products_forward_and_five_backward_whatever_the_mask(kv_heads):
+    q = torch.randn(2, 8, 16, 4, requires_grad=True)
+    k, v = (torch.randn(2, kv_heads, 16, 4, requires_grad=True) for _ in range(2))
+    product = 2 * 2 * 8 * 16 * 16 * 4
+
+    def program(causal):
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        out.backward(torch.ones_like(out))
+
+    for causal in (False, True):
+        assert [o.flops for o in counted(lambda c=causal: program(c)) if o.flops] == [2 * product, 5 * product]
+
+
+def test_a_product_without_a_formula_is_refused_by_name():
+    a = torch.ones(32, 32, dtype=torch.int8)
+    with pytest.raises(RunError, match=r"^count: aten\._int_mm multiplies matrices and has no formula"):
+        counted(lambda: torch._int_mm(a, a))
+
+
+def test_names_that_only_look_like_products_are_not_refused():
+    counted(lambda: functional.interpolate(torch.ones(1, 1, 4, 4), scale_factor=2, mode="bilinear"))
+    counted(lambda: (torch.linspace(0, 1, 5), torch.randn(3, 3).norm(), torch.ones(3).cumsum(0), torch.ones(2, 2).trace()))
+
+
+def test_views_and_allocations_are_not_reported():
+    x = torch.randn(4, 6)
+    assert counted(lambda: (x.view(24), x.t(), x[1:], x.expand(2, 4, 6), x.detach(), x.split(2), torch.empty(9))) == []
+    assert counted(lambda: torch.ops.aten._unsafe_view(x, [24])) == []  # its schema does not say that it is one
+
+
+def test_bytes_are_what_is_read_and_written():
+    x, y = torch.randn(10), torch.randn(10)
+    rows = {
+        "aten.add": (counted(lambda: x + y), 3),
+        "aten.add_": (counted(lambda: x.add_(y)), 3),
+        "aten.copy_": (counted(lambda: x.copy_(y)), 2),
+        "aten.zero_": (counted(x.zero_), 1),
+        "aten.zeros_like": (counted(lambda: torch.zeros_like(x)), 1),
+    }
+    for name, (operators, passes) in rows.items():
+        assert operators == [Operator(name, "float32", 0, passes * 10 * F32, passes * 10)]
+
+
+def test_an_expanded_tensor_is_read_once():
+    (add,) = counted(lambda: torch.add(SCALAR, ROW))
+    assert add.bytes == (1 + 100 + 100) * F32
+
+
+def test_an_embedding_reads_only_the_rows_it_looks_up():
+    table, tokens = torch.randn(1000, 8), torch.tensor([3, 7])
+    (lookup,) = counted(lambda: functional.embedding(tokens, table))
+    assert lookup.bytes == 2 * 2 * 8 * F32 + 2 * 8  # rows read and written, two int64 indices
+    assert (lookup.dtype, lookup.count) == ("float32", 2 * 2 * 8)
+
+
+def test_count_is_of_the_elements_that_another_dtype_would_scale():
+    (compare,) = counted(lambda: torch.eq(ROW, ROW))
+    assert (compare.dtype, compare.bytes, compare.count) == ("float32", 2 * 400 + 100, 200)
+    (cast,) = counted(lambda: ROW.to(torch.bfloat16))
+    assert (cast.dtype, cast.bytes, cast.count) == ("bfloat16", 400 + 200, 100)
+
+
+def test_a_fused_optimizer_reads_four_and_writes_three_numbers_a_parameter():
+    weight = nn.Parameter(torch.randn(50))
+    weight.grad = torch.randn(50)
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    optimizer.step()
+    step = next(o for o in counted(optimizer.step) if o.name == "aten._fused_adamw_")
+    assert step.bytes - 7 * 50 * F32 in range(3 * F32)  # and the step number
+
+
+def test_inference_mode_is_taken_apart_too():
+    layer, x = nn.Linear(6, 4), torch.randn(3, 6)
+
+    def program():
+        with torch.inference_mode():
+            layer(x)
+
+    assert flops(counted(program)) == 2 * 3 * 6 * 4
+
+
+def test_counting_changes_no_bit():
+    """An operator that has a kernel must not be taken apart, as torch's own counter does to silu's backward."""
+    first, x = nn.Linear(64, 64), torch.randn(32, 64)
+
+    def gradient():
+        first.zero_grad()
+        functional.silu(functional.rms_norm(first(x), (64,))).square().sum().backward()
+        return first.weight.grad
+
+    plain = gradient()
+    with Count(lambda _: None):
+        counted_too = gradient()
+    assert torch.equal(plain, counted_too)
+
+
+def test_paused_work_is_charged_to_nobody():
+    def program():
+        with paused():
+            torch.ones(1000).add_(1)
+        torch.mul(ROW, 2)
+
+    assert [o.name for o in counted(program)] == ["aten.mul"]
+
+
+def test_only_the_thread_that_entered_is_counted():
+    def program():
+        thread = threading.Thread(target=lambda: torch.mul(ROW, 2))
+        thread.start()
+        thread.join()
+
+    assert counted(program) == []
+
+
+def test_live_and_peak_storage_of_a_hand_computed_example():
+    weight = torch.randn(100)  # 400 B
+    count = Count(lambda _: None)
+    count.track([weight, weight[50:]])  # one storage, once
+    assert count.live_bytes == 400
+    with count:
+        a = weight * 2  # 800
+        b = a + 1  # 1200
+        view = b[:10]
+        del a, b  # 800: the view holds all of b
+        assert count.live_bytes == 800
+        c = view + 1  # 840
+        c += 1
+        del view  # 440
+    assert (count.live_bytes, count.peak_bytes) == (440, 1200)
+    del c
+    assert count.live_bytes == 400
+
+
+def test_activations_live_until_backward_has_used_them():
+    x = torch.randn(100, requires_grad=True)
+    count = Count(lambda _: None)
+    with count:
+        loss = x.exp().exp().sum()  # both results are saved for backward
+        assert count.live_bytes == 2 * 400 + 4
+        loss.backward()
+        assert count.live_bytes == 400 + 4  # the gradient and the loss

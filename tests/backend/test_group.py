@@ -1,0 +1,326 @@
+"""Against gloo: the same script, `tests/scripts/every_method.py`, in three processes of gloo and on three threads."""
+
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+from emu.backend.group import Group
+from emu.cluster.script import run_script
+from emu.cluster.threads import Threads
+from emu.errors import InputError, RunError
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "every_method.py"
+N = 3
+METHODS = [
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "allgather",
+    "allgather_coalesced",
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "alltoall",
+    "all_to_all_single",
+    "gather",
+    "scatter",
+    "barrier",
+    "send",
+    "recv",
+    "recv_anysource",
+    "monitored_barrier",
+    "split_group",
+    "merge_remote_group",
+    "shutdown",
+    "abort",
+    "set_timeout",
+    "size",
+    "rank",
+    "name",
+    "getBackendName",
+    "get_group_store",
+    "_allgather_base",
+    "_reduce_scatter_base",
+    "alltoall_base",
+    "allgather_into_tensor_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "_start_coalescing",
+    "_end_coalescing",
+]
+# What is asked of the fake group inside on purpose: names, devices, sequence numbers, no communication.
+INNER = [
+    "BackendType",
+    "CUSTOM",
+    "GLOO",
+    "MPI",
+    "NCCL",
+    "UCC",
+    "UNDEFINED",
+    "XCCL",
+    "_backend_id",
+    "_device_types",
+    "_enable_collectives_timing",
+    "_get_backend",
+    "_get_backend_name",
+    "_get_sequence_number_for_group",
+    "_has_hooks",
+    "_id",
+    "_pybind11_conduit_v1_",
+    "_register_backend",
+    "_register_on_completion_hook",
+    "_set_default_backend",
+    "_set_group_desc",
+    "_set_group_name",
+    "_set_sequence_number_for_group",
+    "_wait_for_pending_works",
+    "bound_device_id",
+    "boxed",
+    "group_desc",
+    "group_name",
+    "unbox",
+    "use_pg_for_symm_mem_rendezvous",
+]
+
+
+def test_every_method_of_a_process_group_is_its_own():
+    """A method left out would run on the fake group inside, do nothing and be recorded nowhere."""
+    assert [name for name in METHODS if name not in vars(Group)] == []
+    of_pytorch = {name for name in dir(dist.ProcessGroup) if not name.startswith("__")}
+    assert of_pytorch - set(METHODS) - set(INNER) == set()
+
+
+def gloo(folder):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    given = {"WORLD_SIZE": str(N), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-W", "ignore", SCRIPT, folder], env={**os.environ, **given, "RANK": str(rank)})
+        for rank in range(N)
+    ]
+    assert [rank.wait() for rank in ranks] == [0] * N
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """[(what gloo gave, what ours gave)] by rank."""
+    folders = tmp_path_factory.mktemp("gloo"), tmp_path_factory.mktemp("ours")
+    gloo(folders[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the script says some methods by their old names
+        _, code = run_script(SCRIPT, [str(folders[1])], N)
+    assert code == 0
+    return [tuple(torch.load(folder / f"{rank}.pt") for folder in folders) for rank in range(N)]
+
+
+def test_every_method_gives_what_gloo_gives(both):
+    compared = 0
+    for theirs, ours in both:
+        assert theirs.keys() == ours.keys()
+        for name in theirs.keys() - {"objects"}:
+            assert len(theirs[name]) == len(ours[name]), name
+            for a, b in zip(theirs[name], ours[name], strict=True):
+                assert a.dtype == b.dtype, name
+                assert torch.equal(a, b), name
+                compared += 1
+    assert compared > 150
+
+
+def test_object_collectives_give_what_gloo_gives(both):
+    assert [ours["objects"] for _, ours in both] == [theirs["objects"] for theirs, _ in both]
+    assert len({ours["objects"] for _, ours in both}) == N
+
+
+def test_avg_divides_the_sum():
+    def program(rank):
+        whole, share = torch.full((4,), rank + 1.0), torch.empty(2)
+        dist.all_reduce(whole, dist.ReduceOp.AVG)
+        dist.reduce_scatter_single(share, torch.arange(6.0) * (rank + 1), dist.ReduceOp.AVG)
+        return whole.tolist(), share.tolist()
+
+    assert Threads(3).run(program) == [([2.0] * 4, [4.0 * r, 4.0 * r + 2]) for r in range(3)]
+
+
+def test_bits_are_reduced():
+    def program(rank):
+        given = [torch.tensor([1 << rank, 7]) for _ in range(3)]
+        for tensor, op in zip(given, (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR), strict=True):
+            dist.all_reduce(tensor, op)
+        return [t.tolist() for t in given]
+
+    assert Threads(3).run(program) == [[[0, 7], [7, 7], [7, 7]]] * 3
+
+
+def test_lists_of_unequal_sizes_are_gathered_scattered_and_exchanged():
+    def program(rank):
+        sizes = [1, 0, 4]
+        gathered = [torch.empty(s) for s in sizes]
+        dist.all_gather(gathered, torch.full((sizes[rank],), float(rank)))
+        share = torch.empty(sizes[rank])
+        dist.reduce_scatter(share, [torch.full((s,), float(s)) for s in sizes])
+        come = [torch.empty(rank + s) for s in range(3)]
+        dist.all_to_all(come, [torch.full((rank + d,), 10.0 * rank + d) for d in range(3)])
+        return gathered, share, come
+
+    for rank, (gathered, share, come) in enumerate(Threads(3).run(program)):
+        assert [t.tolist() for t in gathered] == [[0.0], [], [2.0] * 4]
+        assert share.tolist() == [3.0 * [1, 0, 4][rank]] * [1, 0, 4][rank]
+        assert [t.tolist() for t in come] == [[10.0 * s + rank] * (rank + s) for s in range(3)]
+
+
+def test_coalesced_calls_keep_each_tensor_s_shape_and_place():
+    def program(rank):
+        world = dist.group.WORLD
+        gathered = functional.all_gather_into_tensor_coalesced([torch.full((1, 2), rank), torch.full((2, 3), -rank)], world)
+        reduced = functional.all_reduce_coalesced([torch.ones(2), torch.full((3, 1), rank + 1.0)], "sum", world)
+        shares = functional.reduce_scatter_tensor_coalesced([torch.arange(4.0), torch.arange(6.0) * rank], "sum", [0, 0], world)
+        return [[t + 0 for t in several] for several in (gathered, reduced, shares)]
+
+    with pytest.warns(FutureWarning):
+        made = Threads(2).run(program)
+    for rank, (gathered, reduced, shares) in enumerate(made):
+        assert torch.equal(gathered[0], torch.tensor([[0, 0], [1, 1]]))
+        assert torch.equal(gathered[1], torch.cat([torch.zeros(2, 3, dtype=int), -torch.ones(2, 3, dtype=int)]))
+        assert torch.equal(reduced[0], torch.full((2,), 2.0))
+        assert torch.equal(reduced[1], torch.full((3, 1), 3.0))
+        assert torch.equal(shares[0], 2 * torch.arange(4.0).chunk(2)[rank])
+        assert torch.equal(shares[1], torch.arange(6.0).chunk(2)[rank])
+
+
+def test_tensors_that_are_not_contiguous_are_written_in_place():
+    def program(rank):
+        whole = torch.zeros(4, 4)
+        columns = whole[:, ::2]
+        columns += rank + 1
+        dist.all_reduce(columns)
+        got = torch.zeros(3, 2).t()
+        dist.broadcast(got if rank else torch.arange(6.0).reshape(3, 2).t(), 0)
+        return whole, got
+
+    for rank, (whole, got) in enumerate(Threads(2).run(program)):
+        assert torch.equal(whole, torch.tensor([[3.0, 0, 3, 0]] * 4))
+        assert rank == 0 or torch.equal(got, torch.arange(6.0).reshape(3, 2).t())
+
+
+def test_a_reduction_leaves_the_inputs_of_others_and_its_own_alone():
+    def program(rank):
+        mine, given, share = torch.arange(4.0) + rank, torch.arange(6.0) + rank, torch.empty(2)
+        dist.reduce(mine, 0)
+        dist.reduce_scatter_single(share, given)
+        return mine, given
+
+    for rank, (mine, given) in enumerate(Threads(3).run(program)):
+        assert rank == 0 or torch.equal(mine, torch.arange(4.0) + rank)
+        assert torch.equal(given, torch.arange(6.0) + rank)
+
+
+def test_an_output_inside_its_input_is_right():
+    def program(rank):
+        given = torch.arange(6.0) * (rank + 1)
+        dist.reduce_scatter_single(given[2 * rank : 2 * rank + 2], given)
+        return given[2 * rank : 2 * rank + 2]
+
+    for rank, share in enumerate(Threads(3).run(program)):
+        assert torch.equal(share, 6 * torch.arange(6.0)[2 * rank : 2 * rank + 2])
+
+
+def test_a_collective_does_not_disturb_autograd():
+    def program(rank):
+        x = torch.ones(2, requires_grad=True)
+        y = x * 3
+        dist.all_reduce(y.detach())
+        y.sum().backward()
+        return x.grad.tolist(), y.tolist()
+
+    assert Threads(2).run(program) == [([3.0, 3.0], [6.0, 6.0])] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda group: group.recv_anysource([torch.ones(1)], 0), "recv_anysource"),
+        (lambda group: group.monitored_barrier(), "monitored_barrier"),
+        (lambda group: group.split_group([0]), "split_group"),
+        (lambda group: group.merge_remote_group(None, 2), "merge_remote_group"),
+        (lambda group: group._start_coalescing(torch.device("cpu")), "coalescing by device"),
+        (lambda group: group._end_coalescing(torch.device("cpu")), "coalescing by device"),
+        (lambda _: dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0)), "reduce operation PREMUL_SUM"),
+    ],
+)
+def test_what_is_not_emulated_says_so_by_its_name(call, named):
+    with pytest.raises(RunError, match=f"NotImplementedError: emu: {named} is not emulated; ") as error:
+        Threads(1).run(lambda _: call(dist.group.WORLD))
+    assert isinstance(error.value.__cause__, NotImplementedError)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: dist.all_to_all_single(torch.empty(3), torch.empty(3)),
+            "all_to_all: 3 rows do not divide by 2 ranks; give the split sizes",
+        ),
+        (
+            lambda: dist.all_to_all_single(torch.empty(4), torch.empty(4), [2, 2], [1, 2]),
+            r"all_to_all: split sizes must be 2 numbers that add up to 4 rows, got \[1, 2\]",
+        ),
+        (
+            lambda: dist.reduce_scatter_single(torch.empty(1), torch.empty(3)),
+            "reduce_scatter: 3 elements do not divide by 2 ranks",
+        ),
+        (
+            lambda: dist.group.WORLD.allreduce_coalesced([torch.ones(1), torch.ones(1, dtype=int)]),
+            r"all_reduce: tensors must be one or more of one dtype, got \['float32', 'int64'\]; call it once a dtype",
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(2, 2).to_sparse()),
+            "all_reduce: tensors must be dense and on the CPU, got 'torch.sparse_coo on cpu'",
+        ),
+        (
+            lambda: dist.all_reduce(torch.empty(2, device="meta")),
+            "all_reduce: tensors must be dense and on the CPU, got 'torch.strided on meta'",
+        ),
+    ],
+)
+def test_bad_input_is_refused(call, said):
+    with pytest.raises(InputError, match=said):
+        Threads(2).run(lambda _: call())
+
+
+def test_names_sizes_and_axes_of_groups():
+    def program(rank):
+        pair = dist.new_group([1, 2])
+        mesh = dist.device_mesh.init_device_mesh("cpu", (3,), mesh_dim_names=("tp",))
+        world, names = dist.group.WORLD, []
+        if rank:
+            names = [pair.members.axis, pair.members.ranks, pair.rank(), pair.size(), pair.get_group_store() is not None]
+            pair.abort(), pair.set_timeout(None), pair.shutdown()
+        return names, world.members.axis, world.getBackendName(), world.name(), mesh["tp"].get_group() is world
+
+    assert Threads(3).run(program) == [
+        ([], "tp", "emu", "emu", True),
+        (["", (1, 2), 0, 2, True], "tp", "emu", "emu", True),
+        (["", (1, 2), 1, 2, True], "tp", "emu", "emu", True),
+    ]
+
+
+def test_a_group_s_axis_is_its_mesh_s_dim():
+    def program(rank):
+        before = dist.group.WORLD.members.axis
+        named = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        unnamed = dist.device_mesh.init_device_mesh("cpu", (2, 2))
+        groups = named.get_group("dp"), named.get_group("tp"), unnamed.get_group(0)
+        return before, *(g.members.axis for g in groups)
+
+    assert Threads(4).run(program) == [("world", "dp", "tp", "")] * 4
