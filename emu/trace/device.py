@@ -1,0 +1,103 @@
+"""How long an operator takes on one NPU: the larger of its arithmetic and its memory traffic.
+
+E events of a role.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.errors import InputError, must_be
+from emu.registry import unknown
+from emu.trace.trace import Events, Kind
+from emu.units import MAX_TICKS, TICKS_PER_S, format_time
+
+FLOAT_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Peaks of an NPU, and which share of them operators reach."""
+
+    name: str
+    peak_flops: Mapping[str, float]  # FLOP/s by torch's name of the dtype, dense
+    hbm_Bps: float
+    flops_efficiency: float = 0.6
+    hbm_efficiency: float = 0.8
+    launch_overhead_s: float = 0.0  # of each operator
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("flops_efficiency", "hbm_efficiency"):
+            if not 0 < getattr(self, name) <= 1:
+                raise must_be(self.name, name, "above 0 and at most 1", getattr(self, name))
+        if self.hbm_Bps <= 0 or min(self.peak_flops.values(), default=0) <= 0:
+            raise must_be(self.name, "hbm_Bps and every peak_flops", "above 0", (self.hbm_Bps, dict(self.peak_flops)))
+        if self.launch_overhead_s < 0:
+            raise must_be(self.name, "launch_overhead_s", "0 or more", self.launch_overhead_s)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the times rest on, a sentence each."""
+        return (
+            f"an operator takes the longer of its FLOPs at {self.flops_efficiency:g} of the {self.name}'s peak "
+            f"and its bytes at {self.hbm_efficiency:g} of its memory bandwidth",
+            f"launching an operator takes {format_time(self.launch_overhead_s)}",
+        )
+
+    def seconds(self, events: Events, dtype: str) -> F64:
+        """[E] what each computation takes; 0 for other events.
+
+        Args:
+            events: As they ran.
+            dtype: What float32 is timed as.
+
+        Raises:
+            InputError: an unknown dtype, or FLOPs in one that the device has no peak for.
+        """
+        rates = self._rates(events, dtype)
+        flops_s = events.flops / (self.flops_efficiency * rates)
+        bytes_s = timed_bytes(events, dtype) / (self.hbm_efficiency * self.hbm_Bps)
+        return np.where(events.kind == Kind.COMPUTE, np.maximum(flops_s, bytes_s) + self.launch_overhead_s, 0.0)
+
+    def ticks(self, events: Events, dtype: str) -> I64:
+        """[E] the same in ticks, each rounded half-even once.
+
+        Raises:
+            InputError: as `seconds`; or an operator that takes longer than the clock can count.
+        """
+        ticks = np.rint(self.seconds(events, dtype) * TICKS_PER_S)
+        if ticks.max(initial=0) > MAX_TICKS:
+            raise InputError(f"{self.name}: an operator takes {ticks.max() / TICKS_PER_S:.4g} s, at most 9223 s can be counted")
+        return ticks.astype(np.int64)
+
+    def _rates(self, events: Events, dtype: str) -> F64:
+        """[E] peak FLOP/s of each event's dtype; 1 where nothing is computed."""
+        rate = np.ones(len(events))
+        ran = np.array(events.dtype, dtype=str)
+        counted = (events.flops > 0) & (events.kind == Kind.COMPUTE)
+        for name in np.unique(ran[counted]).tolist():
+            timed = timed_as(name, dtype)
+            if timed not in self.peak_flops:
+                raise unknown(f"dtype of {self.name}", timed, self.peak_flops)
+            rate[counted & (ran == name)] = self.peak_flops[timed]
+        return rate
+
+
+def timed_as(ran: str, dtype: str) -> str:
+    """The dtype that one which ran is timed as."""
+    return dtype if ran == "float32" else ran
+
+
+def timed_bytes(events: Events, dtype: str) -> I64:
+    """[E] the bytes of each event, had its float32 elements been of `dtype`.
+
+    Raises:
+        InputError: an unknown dtype.
+    """
+    if dtype not in FLOAT_BYTES:
+        raise unknown("dtype", dtype, FLOAT_BYTES)
+    ran = np.array([d == "float32" for d in events.dtype], dtype=np.bool_)
+    return np.asarray(events.bytes - ran * events.count * (4 - FLOAT_BYTES[dtype]))

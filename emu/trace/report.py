@@ -1,0 +1,166 @@
+"""What a training step took, and where its time went, on the rank that ended last.
+
+X events of all ranks, L links. An instant of a step is computation, else exposed communication, else idle.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.errors import InputError
+from emu.fabric.timeline import Timeline
+from emu.trace.replay import Replayed
+from emu.trace.trace import Kind, Trace
+from emu.units import seconds
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepReport:
+    """Times in ticks; seconds are derived. The parts are of the last step and of `rank`."""
+
+    step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
+    rank: int  # that ended last, the lowest if several did
+    compute_fs: int
+    exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
+    total_comm_fs: int  # of all its requests, each from its first message on, hidden or not
+    link_busy_s: F64  # [L] of the whole run, at full rate
+
+    @property
+    def step_times_s(self) -> tuple[float, ...]:
+        """Seconds of every step."""
+        return tuple(seconds(t) for t in self.step_times_fs)
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of the last step."""
+        return seconds(self.step_times_fs[-1])
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of computation."""
+        return seconds(self.compute_fs)
+
+    @property
+    def exposed_comm_fs(self) -> int:
+        """Ticks of communication while nothing is computed."""
+        return sum(self.exposed_comm_by_axis_fs.values())
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Seconds of communication while nothing is computed."""
+        return seconds(self.exposed_comm_fs)
+
+    @property
+    def exposed_comm_by_axis_s(self) -> dict[str, float]:
+        """The same by the axis of the group; where several wait, it is that which began first."""
+        return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
+
+    @property
+    def total_comm_s(self) -> float:
+        """Seconds of all requests, hidden or not."""
+        return seconds(self.total_comm_fs)
+
+    @property
+    def idle_fs(self) -> int:
+        """Ticks of neither: the rank waits for others."""
+        return self.step_times_fs[-1] - self.compute_fs - self.exposed_comm_fs
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds of neither: the rank waits for others."""
+        return seconds(self.idle_fs)
+
+
+class Spans(NamedTuple):
+    """From when to when, in ticks."""
+
+    start: I64
+    end: I64
+
+    def within(self, low: int, high: int) -> "Spans":
+        """The same, clipped."""
+        return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))
+
+
+def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
+    """Say where the time of the last step went.
+
+    Args:
+        trace: What ran.
+        replayed: The same on a fabric.
+        timeline: When its tasks ran.
+
+    Raises:
+        InputError: the trace holds no step but set-up.
+    """
+    ends = _step_ends(trace, replayed, timeline)
+    whole = np.maximum.accumulate(ends.max(axis=0))
+    rank, low, high = int(np.argmax(ends[:, -1])), int(whole[-2]) if len(whole) > 1 else 0, int(whole[-1])
+    events = slice(replayed.first_event[rank], replayed.first_event[rank + 1])
+    busy = computing(trace, replayed, timeline, rank).within(low, high)
+    requests = np.flatnonzero(replayed.instance[events] >= 0)
+    spoken = talking(replayed, timeline, requests + replayed.first_event[rank]).within(low, high)
+    number = trace.events_of(rank).group[requests]
+    axes = np.array([trace.groups[trace.group_of[rank][g]].axis for g in number.tolist()], dtype=str)
+    return StepReport(
+        tuple(np.diff(whole, prepend=0).tolist()),
+        rank,
+        int((busy.end - busy.start).sum()),
+        _exposed(busy, spoken, axes),
+        int((spoken.end - spoken.start).sum()),
+        timeline.busy_s(replayed.graph.capacity_Bps),
+    )
+
+
+def _step_ends(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
+    """[N, steps] when each rank's last event of each step ended; of steps it has none of, 0."""
+    steps = max((int(e.step.max(initial=0)) for e in trace.events), default=0)
+    if steps == 0:
+        raise InputError("report: the trace must hold a step after set-up; run a training step")
+    ends = np.zeros((trace.n_ranks, steps + 1), np.int64)
+    for rank in range(trace.n_ranks):
+        task = replayed.ends[replayed.first_event[rank] : replayed.first_event[rank + 1]]
+        timed = np.flatnonzero(task >= 0)
+        np.maximum.at(ends[rank], trace.events_of(rank).step[timed], timeline.end_fs[task[timed]])
+    return ends[:, 1:]
+
+
+def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Spans:
+    """When a rank computes: one span after another."""
+    task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
+    task = task[(trace.events_of(rank).kind == Kind.COMPUTE) & (task >= 0)]
+    return Spans(timeline.start_fs[task], timeline.end_fs[task])
+
+
+def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
+    """From each request's first message, to or from the rank, until the rank may leave it."""
+    start = end = timeline.end_fs[replayed.ends[events]]
+    start = start.copy()
+    for i, event in enumerate(events):
+        piece, first = replayed.instances[replayed.instance[event]]
+        messages = piece.messages_of(int(replayed.member[event]))
+        start[i] = timeline.start_fs[first + messages].min(initial=start[i])
+    return Spans(start, end)
+
+
+def _exposed(busy: Spans, spoken: Spans, axes: np.ndarray) -> dict[str, int]:
+    """Ticks of each axis in which nothing is computed, each instant charged to the request that began first."""
+    order = np.lexsort((spoken.end, spoken.start))
+    start, end = spoken.start[order], spoken.end[order]
+    covered = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
+    start = np.minimum(np.maximum(start, covered), np.maximum(end, covered))
+    end = np.maximum(end, covered)
+    bare = (end - start) - (_computed(busy, end) - _computed(busy, start))
+    names = axes[order]
+    return {str(a): int(bare[names == a].sum()) for a in np.unique(names)}
+
+
+def _computed(busy: Spans, until: I64) -> I64:
+    """How long something was computed before each instant."""
+    total = np.concatenate(([0], np.cumsum(busy.end - busy.start)))
+    begun = np.searchsorted(busy.start, until, side="right")
+    last = np.concatenate(([0], busy.end))[begun]
+    return np.asarray(total[begun] - np.maximum(0, last - until))
