@@ -17,6 +17,7 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.registry import unknown
+from emu.study.move import Move, Run, move
 from emu.study.payload import REDUCTIONS, Payload, dtype_of
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -71,8 +72,13 @@ class BenchRequest:
     send_overhead_fs: int = 0
 
 
-def bench(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
+def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = None) -> Iterator[BenchRow]:
     """Move real data, check every element, and time the same schedule on the fabric, size by size.
+
+    Args:
+        topology: Where it is timed.
+        request: What to move and time.
+        run_ranks: Where the ranks are that move the data; unless given, the whole is moved in this process.
 
     Raises:
         InputError: an unknown name, ranks that do not fit, a size that is no whole number of elements, or more data than
@@ -87,7 +93,7 @@ def bench(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
     plan = schedule(request.operation, request.algorithm, n, request.root)
     wall_build_s = time.perf_counter() - began
     for size in request.sizes:
-        moved = _move(op, plan, size // item, request)
+        moved = _move(op, plan, size // item, request, run_ranks)
         timed = _time(op, plan, size // item, topology, placement, request)
         yield _row(topology, request, n, size, wall_build_s, moved, timed)
         wall_build_s = 0.0
@@ -146,9 +152,13 @@ def _check(request: BenchRequest, op: Operation, item: int) -> None:
         )
 
 
-def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest) -> _Moved:
+def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None) -> _Moved:
     if request.timing_only:
         return _Moved()
+    if run_ranks is not None:
+        what = Move(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
+        moved = move(run_ranks, request.algorithm, what)
+        return _Moved(moved.wrong, moved.wall_s)
     payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
     began = time.perf_counter()
     execute(plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)

@@ -4,6 +4,7 @@ Each rank's input is a window of one sequence of small integers, shifted by its 
 every rank, and has sums that every dtype holds exactly, in whatever order they are taken.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,31 +45,33 @@ class Payload:
     reduce: str
     sequence: Tensor
     inputs: tuple[Tensor, ...]  # [N] windows of the sequence; nothing writes them
-    outputs: Tensor  # [N, widest output]
+    here: Sequence[int]  # the ranks that have an output here
+    outputs: Tensor  # [ranks here, widest output]
 
     @staticmethod
-    def make(operation: Operation, count: int, dtype: torch.dtype, reduce: str) -> "Payload":
-        """Inputs of `count` elements (the operation's size) of `dtype`."""
+    def make(operation: Operation, count: int, dtype: torch.dtype, reduce: str, here: Sequence[int] | None = None) -> "Payload":
+        """Inputs of `count` elements (the operation's size) of `dtype`; outputs of the ranks that are `here`, or of all."""
+        here = range(operation.n_ranks) if here is None else here
         counts = operation.block_counts(count)
         sides = (operation.have, operation.want)
         widths = [np.bincount(s[:, 0], counts[s[:, 1]], operation.n_ranks).astype(np.int64) for s in sides]
         sequence = _sequence(operation, int(widths[0].max()), dtype, reduce)
         inputs = tuple(sequence[rank * _SHIFT : rank * _SHIFT + w] for rank, w in enumerate(widths[0].tolist()))
-        outputs = torch.full((operation.n_ranks, int(widths[1].max())), -1 if dtype.is_signed else 255, dtype=dtype)
-        return Payload(operation, counts, reduce, sequence, inputs, outputs)
+        outputs = torch.full((len(here), int(widths[1].max())), -1 if dtype.is_signed else 255, dtype=dtype)
+        return Payload(operation, counts, reduce, sequence, inputs, here, outputs)
 
     def buffers(self) -> dict[int, Buffers]:
-        """Each rank's input and output."""
-        return {rank: Buffers(given, self._output(rank)) for rank, given in enumerate(self.inputs)}
+        """Each rank's input and output, of those that are here."""
+        return {rank: Buffers(self.inputs[rank], self._output(rank)) for rank in self.here}
 
     def _output(self, rank: int) -> Tensor:
-        return self.outputs[rank, : int(self.block_counts[self.operation.output_blocks(rank)].sum())]
+        return self.outputs[self.here.index(rank), : int(self.block_counts[self.operation.output_blocks(rank)].sum())]
 
     def wrong(self) -> int:
-        """Elements of all ranks that differ from what they must be."""
+        """Elements of all ranks here that differ from what they must be."""
         total = self._reduced() if len(self.operation.have) > self.operation.n_blocks else None
         start = self._starts()
-        return sum(self._wrong_at(rank, total, start) for rank in range(self.operation.n_ranks))
+        return sum(self._wrong_at(rank, total, start) for rank in self.here)
 
     def _wrong_at(self, rank: int, total: Tensor | None, start: I64) -> int:
         blocks = self.operation.output_blocks(rank)

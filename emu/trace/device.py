@@ -33,8 +33,10 @@ class Device:
         for name in ("flops_efficiency", "hbm_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise must_be(self.name, name, "above 0 and at most 1", getattr(self, name))
-        if self.hbm_Bps <= 0 or min(self.peak_flops.values(), default=0) <= 0:
-            raise must_be(self.name, "hbm_Bps and every peak_flops", "above 0", (self.hbm_Bps, dict(self.peak_flops)))
+        rates = {"hbm_Bps": self.hbm_Bps, **{f"peak_flops of {d}": peak for d, peak in self.peak_flops.items()}}
+        for name, rate in rates.items():
+            if rate <= 0:
+                raise must_be(self.name, name, "above 0", rate)
         if self.launch_overhead_s < 0:
             raise must_be(self.name, "launch_overhead_s", "0 or more", self.launch_overhead_s)
 
@@ -46,6 +48,16 @@ class Device:
             f"and its bytes at {self.hbm_efficiency:g} of its memory bandwidth",
             f"launching an operator takes {format_time(self.launch_overhead_s)}",
         )
+
+    def peak(self, dtype: str) -> float:
+        """FLOP/s in that dtype.
+
+        Raises:
+            InputError: the device has no peak for it; the message names those it has.
+        """
+        if dtype not in self.peak_flops:
+            raise unknown(f"dtype of {self.name}", dtype, self.peak_flops)
+        return self.peak_flops[dtype]
 
     def seconds(self, events: Events, dtype: str) -> F64:
         """[E] what each computation takes; 0 for other events.
@@ -79,10 +91,7 @@ class Device:
         ran = np.array(events.dtype, dtype=str)
         counted = (events.flops > 0) & (events.kind == Kind.COMPUTE)
         for name in np.unique(ran[counted]).tolist():
-            timed = timed_as(name, dtype)
-            if timed not in self.peak_flops:
-                raise unknown(f"dtype of {self.name}", timed, self.peak_flops)
-            rate[counted & (ran == name)] = self.peak_flops[timed]
+            rate[counted & (ran == name)] = self.peak(timed_as(name, dtype))
         return rate
 
 

@@ -4,10 +4,14 @@ H100 SXM: NVIDIA, "H100 Tensor Core GPU" data sheet, which prints tensor-core pe
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
-from emu.registry import unknown
+from emu.errors import must_be
+from emu.registry import parse_call, unknown
 from emu.trace.device import Device
+from emu.units import parse_time, seconds
 
 _H100 = Device(
     "h100",
@@ -28,12 +32,34 @@ _H100 = Device(
 DEVICES: Mapping[str, Device] = MappingProxyType({d.name: d for d in (_H100,)})
 
 
-def find_device(name: str) -> Device:
-    """The device of that name.
+_SETTINGS = ("flops_efficiency", "hbm_efficiency", "launch_overhead")
+
+
+def find_device(text: str, dtype: str) -> Device:
+    """The device of `NAME[:flops_efficiency=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, which must compute in `dtype`.
 
     Raises:
-        InputError: no such device; the message names the nearest.
+        InputError: no such device, setting or dtype, with the nearest; or a value that does not parse.
     """
-    if name not in DEVICES:
-        raise unknown("device", name, DEVICES)
-    return DEVICES[name]
+    name, variant, settings = parse_call(text, "device")
+    if name not in DEVICES or variant:
+        raise unknown("device", f"{name}:{variant}" if variant else name, DEVICES)
+    given: dict[str, Any] = {_field(key): _value(key, word) for key, word in settings.items()}
+    device = replace(DEVICES[name], **given)
+    device.peak(dtype)
+    return device
+
+
+def _field(key: str) -> str:
+    if key not in _SETTINGS:
+        raise unknown("setting of a device", key, _SETTINGS)
+    return "launch_overhead_s" if key == "launch_overhead" else key
+
+
+def _value(key: str, word: str) -> float:
+    if key == "launch_overhead":
+        return seconds(parse_time(word, key))
+    try:
+        return float(word)
+    except ValueError:
+        raise must_be("device", key, "a share above 0 and at most 1", word) from None

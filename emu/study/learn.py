@@ -1,0 +1,96 @@
+"""Do the ranks of a plan learn what one process learns? Real steps on both, losses and gradients compared."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from emu.backend.record import Recording
+from emu.cluster.threads import Threads
+from emu.collective.algorithm import Choice
+from emu.errors import RunError
+from emu.model.plan import Plan
+from emu.study.program import Outcome, Program
+from emu.trace.trace import Trace
+
+# Of the first step, where the weights are equal: beyond this the run computes something else than the reference.
+LOSS_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-4
+
+RunOn = Callable[[int, Choice, Callable[[int], Outcome]], tuple[list[Outcome], Trace]]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the steps themselves gave, before any fabric."""
+
+    trace: Trace
+    loss: tuple[float, ...]  # by step, the mean over the ranks, taken outside the trace
+    reference_loss: tuple[float, ...]
+    gradient_error: float  # max |g - g_ref| / max |g_ref| over the parameters, at the first and the last step
+    wall_run_s: float
+    wall_reference_s: float
+
+
+def on_threads(n_ranks: int, choice: Choice, program: Callable[[int], Outcome]) -> tuple[list[Outcome], Trace]:
+    """Run the program on ranks that are threads of this process, and record it."""
+    recording = Recording(n_ranks)
+    outcomes = Threads(n_ranks, choice, recording).run(program)
+    return outcomes, recording.trace()
+
+
+def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learned:
+    """Run the program on one process and on the ranks of its plan, and compare.
+
+    Raises:
+        RunError: the run failed, or its first step differs from the reference.
+    """
+    began = time.perf_counter()
+    reference = program.reference()
+    wall_reference_s = time.perf_counter() - began
+    outcomes, trace = run_on(program.plan.world, choice, program)
+    wall_run_s = time.perf_counter() - began - wall_reference_s
+    loss = tuple(sum(o.loss[step] for o in outcomes) / len(outcomes) for step in range(program.steps))
+    errors = [gradient_error(reference, outcomes, program.plan, step) for step in sorted(reference.gradients)]
+    check_first_step(loss[0], reference.loss[0], errors[0])
+    return Learned(trace, loss, reference.loss, float(np.max(errors)), wall_run_s, wall_reference_s)
+
+
+def check_first_step(loss: float, reference: float, error: float) -> None:
+    """Refuse a first step that is not the reference's.
+
+    Raises:
+        RunError: a loss or gradient beyond the tolerance, or not a number.
+    """
+    if not abs(loss - reference) <= LOSS_TOLERANCE * abs(reference):  # so written, it refuses a NaN too
+        raise RunError(f"train: the first loss is {loss:.7g}, but {reference:.7g} on one process; 1e-5 relative is allowed")
+    if not error <= GRADIENT_TOLERANCE:
+        raise RunError(f"train: the first gradients differ by {error:.3g} from those of one process; 1e-4 is allowed")
+
+
+def gradient_error(reference: Outcome, outcomes: Sequence[Outcome], plan: Plan, step: int) -> float:
+    """Largest max |g - g_ref| / max |g_ref| over the parameters; each rank's shard against that shard of the whole.
+
+    Raises:
+        RunError: a rank has the gradients of other parameters, or a shard of another shape.
+    """
+    wholes = reference.gradients[step]
+    for rank, outcome in enumerate(outcomes):
+        n = len(outcome.gradients[step])
+        if outcome.gradients[step].keys() != wholes.keys():
+            raise RunError(f"train: rank {rank} has gradients of {n} parameters, not those {len(wholes)} of one process")
+    return float(np.max([_error(name, whole, outcomes, plan, step) for name, whole in wholes.items()]))
+
+
+def _error(name: str, whole: Tensor, outcomes: Sequence[Outcome], plan: Plan, step: int) -> float:
+    differences = []
+    for rank, outcome in enumerate(outcomes):
+        dim, shard = outcome.shard_dim.get(name), outcome.gradients[step][name]
+        expected = whole if dim is None else whole.chunk(plan.tp, dim)[plan.coordinates(rank)["tp"]]
+        if shard.shape != expected.shape:
+            raise RunError(f"train: rank {rank} has {list(shard.shape)} of the gradient of {name}, not {list(expected.shape)}")
+        differences.append(float((shard - expected).abs().max()))
+    scale, worst = float(whole.abs().max()), float(np.max(differences))  # np.max, as max() may skip a NaN
+    return worst / scale if scale else worst

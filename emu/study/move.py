@@ -1,0 +1,80 @@
+"""Does a collective do its job between processes? Each rank moves its part of the payload; every element is checked."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch.distributed as dist
+from torch import Tensor
+
+from emu.backend.call import Call, Known
+from emu.backend.group import Group
+from emu.collective.algorithm import Choice
+from emu.collective.operation import operation
+from emu.study.payload import Payload, dtype_of
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Runs `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
+
+    def __call__(self, n_ranks: int, choice: Choice, program: Callable[[int], T], /) -> list[T]:
+        """Run it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Moved:
+    """What one rank has got, or all of them."""
+
+    wrong: int  # elements that are not what they must be
+    wall_s: float
+    output: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One collective on the payload; call it with a rank where PyTorch's default group is made."""
+
+    operation: str
+    n_ranks: int
+    count: int  # elements of the whole size
+    dtype: str = "float32"
+    reduce: str = "sum"
+    root: int = 0
+    keep: bool = False  # the outputs
+
+    def payload(self, *here: int) -> Payload:
+        """The data, with outputs of those ranks, or of all."""
+        wanted = operation(self.operation, self.n_ranks, self.root)
+        return Payload.make(wanted, self.count, dtype_of(self.dtype), self.reduce, here or None)
+
+    def __call__(self, rank: int) -> Moved:
+        """Move what this rank has, and check what it gets."""
+        group, payload = dist.group.WORLD, self.payload(rank)
+        assert isinstance(group, Group)
+        call = self._call(payload, rank)
+        group.barrier().wait()
+        began = time.perf_counter()
+        group.submit(call).wait()
+        wall_s = time.perf_counter() - began
+        return Moved(payload.wrong(), wall_s, call.output if self.keep else None)
+
+    def _call(self, payload: Payload, rank: int) -> Call:
+        pair, wanted = payload.buffers()[rank], payload.operation
+        blocks = np.union1d(wanted.input_blocks(rank), wanted.output_blocks(rank)).astype(np.int64)
+        known = Known(blocks, payload.block_counts[blocks])
+        name = self.operation
+        return Call(name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root)
+
+
+def move(run: Run, algorithm: str, what: Move) -> Moved:
+    """Move the payload among ranks that `run` runs; the elements that came out wrong, and the time of the slowest rank.
+
+    Raises:
+        RunError: a rank failed.
+    """
+    each = run(what.n_ranks, Choice({what.operation: algorithm}), what)
+    return Moved(sum(m.wrong for m in each), max(m.wall_s for m in each))

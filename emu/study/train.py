@@ -1,0 +1,124 @@
+"""What does a training step cost on a machine that is not there, and does it learn what one process learns?
+
+Real steps run on emulated NPUs and are held against one process; what they did is then timed on each topology.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import psutil
+
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, must_be
+from emu.model.memory import host_bytes
+from emu.model.model import MODELS, Model
+from emu.model.plan import Plan
+from emu.study.learn import Learned, RunOn, learn, on_threads
+from emu.study.program import Program
+from emu.study.step import Step, time_trace
+from emu.study.text import check_text, read_text
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.device import Device
+from emu.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """What to train, and for how long."""
+
+    model: str
+    plan: Plan
+    text: bytes = field(default_factory=read_text, repr=False)
+    steps: int = 5
+    seed: int = 0
+    learning_rate: float = 1e-3
+    dtype: str = "bfloat16"  # what float32 is timed as
+    choice: Choice = field(default_factory=Choice)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained(Step):
+    """A run on one topology: its step, and what it learned."""
+
+    model: str
+    plan: str
+    loss: tuple[float, ...]  # by step
+    reference_loss: tuple[float, ...]
+    gradient_error: float  # max |g - g_ref| / max |g_ref| over the parameters, at the first and the last step
+    tokens_per_s: float
+    mfu: float
+    wall_run_s: float
+    wall_reference_s: float
+
+
+def train(
+    request: TrainRequest, topologies: Sequence[Topology], device: Device, run_on: RunOn = on_threads
+) -> Iterator[Trained]:
+    """Train once, and time what ran on each topology.
+
+    Args:
+        request: What to train.
+        topologies: Where it is timed; ranks sit on the first NPUs.
+        device: What times computation.
+        run_on: Where the ranks really run.
+
+    Raises:
+        InputError: a plan that fits neither model, text nor topology, or a run that the host cannot hold.
+        RunError: the run failed, or the first step differs from the reference.
+    """
+    learned = run_steps(request, topologies, device, run_on)
+    for topology in topologies:
+        yield time_steps(request, learned, topology, device)
+
+
+def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Device, run_on: RunOn = on_threads) -> Learned:
+    """The steps themselves, before any fabric; arguments and errors as of `train`."""
+    model = MODELS.find(request.model)
+    for topology in topologies:
+        place(topology, request.plan.world)
+    _check(request, model, device)
+    program = Program(request.model, request.plan, request.text, request.steps, request.seed, request.learning_rate)
+    return learn(program, request.choice, run_on)
+
+
+def _check(request: TrainRequest, model: Model, device: Device) -> None:
+    request.plan.check(model)
+    device.peak(request.dtype)
+    check_text(request.text, request.plan, model.vocab)
+    if request.steps < 1:
+        raise must_be("train", "steps", "1 or more", request.steps)
+    needed, free = host_bytes(model, request.plan, kept_gradients=min(2, request.steps)), psutil.virtual_memory().available
+    if needed > free:
+        raise InputError(
+            f"train: {model.name} on {request.plan.world} ranks ({request.plan}) takes about {format_size(needed)} of memory, "
+            f"and this host has {format_size(free)} free; take a smaller model, batch, sequence or plan"
+        )
+
+
+def time_steps(request: TrainRequest, learned: Learned, topology: Topology, device: Device) -> Trained:
+    """The steps of a run, timed on one topology."""
+    model, plan = MODELS.find(request.model), request.plan
+    step = time_trace(learned.trace, request.choice, topology, device, request.dtype).step()
+    per_s = 1 / step.step_time_s
+    of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
+    of_step["assumptions"] = (*step.assumptions, _MFU)
+    return Trained(
+        **of_step,
+        model=model.name,
+        plan=str(plan),
+        loss=learned.loss,
+        reference_loss=learned.reference_loss,
+        gradient_error=learned.gradient_error,
+        tokens_per_s=plan.tokens * per_s,
+        mfu=model.flops_per_token(plan.seq) * plan.tokens * per_s / (plan.world * device.peak(request.dtype)),
+        wall_run_s=learned.wall_run_s,
+        wall_reference_s=learned.wall_reference_s,
+    )
+
+
+_MFU = (
+    "MFU counts 6 FLOPs a parameter but the input embedding's, and 12 x layers x heads x head size x sequence, a token; "
+    "attention is not halved for its causal mask, neither there nor in the operators' time"
+)

@@ -1,0 +1,121 @@
+"""Ranks of a plan learn what one process learns; and what they do not is told."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from emu.collective.algorithm import Choice
+from emu.errors import RunError
+from emu.model.memory import rank_bytes
+from emu.model.model import MODELS
+from emu.model.plan import Plan
+from emu.study.learn import check_first_step, gradient_error, learn, on_threads
+from emu.study.program import Program
+from emu.study.text import read_text
+from emu.trace.trace import Kind
+
+TINY = MODELS.find("llama-tiny")
+BATCH = {"global_batch": 8, "seq": 64}
+
+
+def program(text, steps=3, **batch):
+    return Program("llama-tiny", Plan.parse(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("text", ["dp=2,tp=2", "tp=4", "dp=4"])
+def test_losses_and_gradients_are_those_of_one_process(text):
+    learned = learn(program(text), Choice())
+    np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)
+    assert learned.loss[-1] < learned.loss[0]
+    assert 0 < learned.gradient_error <= 1e-4
+
+
+def test_one_rank_is_the_reference_to_the_bit():
+    learned = learn(program("dp=1"), Choice())
+    assert learned.loss == learned.reference_loss
+    assert learned.gradient_error == 0
+
+
+def test_microbatches_change_the_passes_and_not_the_step():
+    learned = learn(program("dp=2,tp=2", microbatch=2), Choice())
+    np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)
+    trace = learned.trace
+    reduced = [trace.groups[trace.group_of[0][g]].axis for g, k in zip(*_requests(trace, step=3), strict=True) if k]
+    assert reduced.count("dp") == 1  # the gradients of both passes at once
+
+
+def _requests(trace, step):
+    events = trace.events_of(0)
+    chosen = (events.step == step) & (events.kind == Kind.COLLECTIVE)
+    return events.group[chosen], [events.name[i] == "all_reduce" for i in np.flatnonzero(chosen)]
+
+
+def test_two_runs_are_equal_to_the_bit():
+    first, second = (learn(program("dp=2,tp=2"), Choice()) for _ in range(2))
+    assert (first.loss, first.gradient_error) == (second.loss, second.gradient_error)
+    assert first.trace.digest() == second.trace.digest()
+
+
+def test_another_seed_gives_other_weights():
+    one = program("dp=2", steps=1)
+    assert one.reference().loss != replace(one, seed=1).reference().loss
+
+
+def test_the_trace_has_the_models_flops_and_a_plans_collectives():
+    """A shard's FLOPs; all_reduce twice a layer and direction, of the embedding and for the head, and one of dp's bucket."""
+    plan = program("dp=2,tp=2").plan
+    trace = learn(program("dp=2,tp=2"), Choice()).trace
+    events = trace.events_of(0)
+    for step in (1, 2, 3):
+        flops = events.flops[events.step == step].sum()
+        assert flops == plan.rank_batch * sum(TINY.flops(plan.seq, plan.tp))
+    axes = [trace.groups[trace.group_of[0][g]].axis for g, k in zip(*_requests(trace, step=3), strict=True) if k]
+    assert sorted(axes) == ["dp"] + ["tp"] * (4 * TINY.layers + 2)
+
+
+@pytest.mark.parametrize("text", ["dp=2,tp=2", "dp=2", "tp=2"])
+def test_the_estimate_of_a_ranks_memory_is_near_what_lives(text):
+    plan = program(text).plan
+    peak = int(learn(program(text), Choice()).trace.peak_bytes.max())
+    assert rank_bytes(TINY, plan) == pytest.approx(peak, rel=0.15)
+
+
+def test_a_damaged_gradient_is_seen_wherever_it_is():
+    run = program("dp=2,tp=2", steps=1)
+    reference, (outcomes, _) = run.reference(), on_threads(4, Choice(), run)
+    sound = gradient_error(reference, outcomes, run.plan, 0)
+    for name in ("layers.1.ffn.w2.weight", "norm.weight", "embedding.weight"):
+        gradient = outcomes[3].gradients[0][name]
+        kept = gradient.clone()
+        gradient.view(-1)[-1] += float(reference.gradients[0][name].abs().max()) / 100
+        assert gradient_error(reference, outcomes, run.plan, 0) == pytest.approx(0.01, rel=0.05)
+        gradient.fill_(float("nan"))
+        assert np.isnan(gradient_error(reference, outcomes, run.plan, 0))
+        gradient.copy_(kept)
+    assert gradient_error(reference, outcomes, run.plan, 0) == sound
+
+
+def test_a_missing_or_misshapen_gradient_is_refused():
+    run = program("tp=2", steps=1)
+    reference, (outcomes, _) = run.reference(), on_threads(2, Choice(), run)
+    whole = {**outcomes[1].gradients[0], "norm.weight": torch.zeros(3)}
+    bad = replace(outcomes[1], gradients={0: whole})
+    with pytest.raises(RunError, match=r"^train: rank 1 has \[3\] of the gradient of norm\.weight, not \[64\]$"):
+        gradient_error(reference, [outcomes[0], bad], run.plan, 0)
+    del whole["norm.weight"]
+    with pytest.raises(RunError, match=r"^train: rank 1 has gradients of 20 parameters, not those 21 of one process$"):
+        gradient_error(reference, [outcomes[0], bad], run.plan, 0)
+
+
+def test_a_first_step_that_is_not_the_references_is_refused():
+    check_first_step(5.0, 5.00001, 1e-5)
+    with pytest.raises(RunError, match=r"^train: the first loss is 5, but 5\.1 on one process; 1e-5 relative is allowed$"):
+        check_first_step(5.0, 5.1, 0.0)
+    with pytest.raises(RunError, match=r"^train: the first gradients differ by 0\.002 from those of one process; 1e-4 is"):
+        check_first_step(5.0, 5.0, 0.002)
+    with pytest.raises(RunError, match="the first loss is nan"):
+        check_first_step(float("nan"), 5.0, 0.0)
+    with pytest.raises(RunError, match="differ by nan"):
+        check_first_step(5.0, 5.0, float("nan"))
