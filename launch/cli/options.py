@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +13,7 @@ from emu.units import parse_size, parse_time
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """A size such as 64MiB."""
 
     name = "SIZE"
@@ -22,7 +23,7 @@ class Size(click.ParamType):
         return parse_size(value, _flag(param))
 
 
-class Time(click.ParamType):
+class Time(click.ParamType[int]):
     """A time such as 500ns."""
 
     name = "TIME"
@@ -51,6 +52,19 @@ def topology_option(command: F) -> F:
         metavar="NAME[:VARIANT][:key=value,...]",
         help="Where it runs; give several to compare. See `emu list topologies`.",
     )(command)
+
+
+def timing_options(command: F) -> F:
+    """How a trace is timed, and where its timeline goes."""
+    options = (
+        click.option("--device", default="h100", show_default=True, help="Times computation; see `emu list devices`."),
+        click.option("--dtype", default="bfloat16", show_default=True, help="What float32 is timed as."),
+        click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help="Other than the default."),
+        click.option("--timeline", type=click.Path(path_type=Path), help="Write it here, for ui.perfetto.dev."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def print_json(value: object) -> None:

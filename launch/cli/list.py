@@ -1,0 +1,88 @@
+"""`emu list`: what there is to ask for."""
+
+import click
+
+from emu.collective.algorithm import ALGORITHMS
+from emu.model.model import MODELS
+from emu.topology.catalogue import TOPOLOGIES
+from emu.units import format_bandwidth
+from launch.cli.options import json_option, print_json
+from launch.data.devices import DEVICES
+from launch.show.table import table
+
+
+@click.group("list")
+def list_command() -> None:
+    """What there is to ask for: collectives, topologies, models, devices.
+
+    \b
+    emu list collectives
+    emu list topologies --json
+    """
+
+
+def _show(rows: list[dict[str, object]], as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+    else:
+        click.echo(table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]))
+
+
+@list_command.command("collectives")
+@json_option
+def _collectives(as_json: bool) -> None:
+    """Algorithms by operation; a star marks the one that serves where none is named."""
+    found = sorted((a for _, a in ALGORITHMS), key=lambda a: (a.operation, a.name))
+    if as_json:
+        fields = ("operation", "algorithm", "default", "summary")
+        print_json([dict(zip(fields, (a.operation, a.name, a.default, a.summary), strict=True)) for a in found])
+        return
+    _show([{"operation": a.operation, "algorithm": a.name + " *" * a.default, "": a.summary} for a in found], False)
+
+
+@list_command.command("topologies")
+@json_option
+def _topologies(as_json: bool) -> None:
+    """Topologies, each with a line that builds one and where it comes from."""
+    rows: list[dict[str, object]] = [
+        {"name": name, "example": b.example, "summary": b.summary, "source": b.source} for name, b in TOPOLOGIES
+    ]
+    if as_json:
+        for row, (_, blueprint) in zip(rows, TOPOLOGIES, strict=True):
+            row["settings"] = dict(blueprint.settings)
+    _show(rows, as_json)
+
+
+@list_command.command("models")
+@json_option
+def _models(as_json: bool) -> None:
+    """Models, with their sizes."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": name,
+            "parameters": m.parameters(),
+            "layers": m.layers,
+            "hidden": m.hidden,
+            "heads": m.heads,
+            "vocab": m.vocab,
+            "max_seq": m.max_seq,
+        }
+        for name, m in MODELS
+    ]
+    _show(rows, as_json)
+
+
+@list_command.command("devices")
+@json_option
+def _devices(as_json: bool) -> None:
+    """Devices that time computation, with where their figures come from."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": name,
+            "bfloat16_FLOPs": d.peak_flops["bfloat16"],
+            "hbm_Bps": d.hbm_Bps if as_json else format_bandwidth(d.hbm_Bps),
+            "source": d.source,
+        }
+        for name, d in sorted(DEVICES.items())
+    ]
+    _show(rows, as_json)

@@ -1,0 +1,47 @@
+"""`emu replay`: what ran once, timed on as many fabrics as one likes."""
+
+from pathlib import Path
+
+import click
+
+from emu.study.step import choice_of, time_trace
+from emu.topology.catalogue import build_topology
+from emu.trace.read import load
+from launch.cli.options import json_option, print_json, timing_options, topology_option
+from launch.data.devices import find_device
+from launch.show.perfetto import write_perfetto
+from launch.show.spans import lanes
+from launch.show.step import step_report
+
+
+@click.command("replay")
+@click.argument("trace", type=click.Path(path_type=Path))
+@topology_option
+@timing_options
+@json_option
+def replay_command(
+    trace: Path,
+    topologies: tuple[str, ...],
+    device: str,
+    dtype: str,
+    algorithms: tuple[str, ...],
+    timeline: Path | None,
+    as_json: bool,
+) -> None:
+    """Time a recorded trace on topologies, without running it again.
+
+    \b
+    emu replay ddp.trace --topology ub-mesh:board --topology switch:n=8,bandwidth=450GB/s,latency=500ns
+    """
+    recorded = load(trace)
+    built = [build_topology(word) for word in topologies]
+    choice, found = choice_of(recorded, algorithms), find_device(device, dtype)
+    timed = [time_trace(recorded, choice, each, found, dtype) for each in built]
+    if timeline is not None:
+        first = timed[0]
+        write_perfetto(lanes(first.trace, first.replayed, first.timeline, first.topology), timeline)
+    steps = [each.step() for each in timed]
+    if as_json:
+        print_json(steps)
+    else:
+        click.echo("\n\n".join(map(step_report, steps)))

@@ -1,0 +1,83 @@
+"""From the word `local` or `ray` to where the ranks of a job run."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from emu.backend.record import Recording
+from emu.cluster.threads import Threads
+from emu.collective.algorithm import Choice
+from emu.errors import must_be
+from emu.registry import unknown
+from emu.trace.trace import Trace
+
+T = TypeVar("T")
+CLUSTERS = ("local", "ray")
+
+
+class Ranks(Protocol):
+    """Runs jobs, one after another."""
+
+    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
+
+    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        """As `run`, with the trace of what ran."""
+
+
+class LocalRanks:
+    """Ranks as threads of this process."""
+
+    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
+        return Threads(n_ranks, choice).run(program)
+
+    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        """As `run`, with the trace of what ran."""
+        recording = Recording(n_ranks)
+        return Threads(n_ranks, choice, recording).run(program), recording.trace()
+
+
+def check_cluster(word: str, ray_address: str | None) -> None:
+    """Refuse what names no cluster.
+
+    Raises:
+        InputError: another word than those of `CLUSTERS`, or an address without `ray`.
+    """
+    if word not in CLUSTERS:
+        raise unknown("cluster", word, CLUSTERS)
+    if ray_address is not None and word != "ray":
+        raise must_be("--ray-address", "the cluster", "ray where an address is given", word, "add --cluster ray")
+
+
+@contextmanager
+def opened(word: str, ray_address: str | None = None) -> Iterator[Ranks]:
+    """The ranks of a cluster, ended with the context.
+
+    Raises:
+        InputError: no such cluster, or no Ray answers at the address.
+        RunError: Ray does not start.
+    """
+    check_cluster(word, ray_address)
+    if word == "local":
+        yield LocalRanks()
+        return
+    ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
+    with ray.RayCluster(ray_address) as ranks:
+        yield ranks
+
+
+def run_on(word: str, ray_address: str | None = None) -> Callable[[int, Choice, Callable[[int], Any]], tuple[list[Any], Trace]]:
+    """What `emu.study.train` runs a program on; the cluster lives while it runs.
+
+    Raises:
+        InputError: no such cluster.
+    """
+    check_cluster(word, ray_address)
+
+    def record(n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        with opened(word, ray_address) as ranks:
+            return ranks.record(n_ranks, choice, program)
+
+    return record

@@ -1,0 +1,75 @@
+"""A timeline as a picture: a band a rank, computation in its upper half, each axis of communication in its lower."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from emu.errors import InputError, must_be
+from emu.units import TICKS_PER_S
+from launch.show.spans import Lane
+
+MOST_RANKS = 32
+_COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
+
+
+def draw_timeline(lanes: Sequence[Lane], path: Path, title: str) -> None:
+    """Draw the ranks' lanes, computation and communication in colours by stream.
+
+    Raises:
+        InputError: more than 32 ranks, nothing to draw, or a file that cannot be written.
+    """
+    of_ranks = [lane for lane in lanes if lane.owner != "links" and len(lane.start)]
+    ranks = list(dict.fromkeys(lane.owner for lane in of_ranks))
+    if not 0 < len(ranks) <= MOST_RANKS:
+        raise must_be(
+            "timeline", "what is drawn", f"1 to {MOST_RANKS} ranks", len(ranks), "write --timeline and open it in Perfetto"
+        )
+    streams = list(dict.fromkeys(["compute", *(lane.stream for lane in of_ranks)]))
+    figure = Figure(figsize=(12, 1.6 + 0.36 * len(ranks)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    scale, unit = _scale(max(int(lane.end.max()) for lane in of_ranks))
+    for lane in of_ranks:
+        _draw_lane(axes, lane, ranks.index(lane.owner), streams, scale)
+    _dress(axes, ranks, streams, unit, title)
+    try:
+        figure.savefig(path, dpi=120, format="png")
+    except OSError as error:
+        raise InputError(f"timeline: cannot write {str(path)!r}: {error.strerror}") from None
+
+
+def _draw_lane(axes: Axes, lane: Lane, row: int, streams: Sequence[str], scale: float) -> None:
+    """Computation fills the upper half of the rank's band (rows count downwards); the axes of communication share the lower."""
+    place, talk = streams.index(lane.stream), max(1, len(streams) - 1)
+    height = 0.42 if place == 0 else 0.42 / talk
+    base = row - 0.42 if place == 0 else row + (place - 1) * height
+    start, end = lane.start * scale, lane.end * scale
+    boxes = [Rectangle((s, base), e - s, height) for s, e in zip(start, end, strict=True) if e > s]
+    axes.add_collection(PatchCollection(boxes, facecolor=_COLOURS[place % len(_COLOURS)], edgecolor="white", linewidth=0.15))
+
+
+def _scale(end_fs: int) -> tuple[float, str]:
+    for power, unit in ((0, "s"), (3, "ms"), (6, "us")):
+        if end_fs >= TICKS_PER_S // 10**power:
+            return 10**power / TICKS_PER_S, unit
+    return 1e9 / TICKS_PER_S, "ns"
+
+
+def _dress(axes: Axes, ranks: Sequence[str], streams: Sequence[str], unit: str, title: str) -> None:
+    axes.autoscale_view()
+    axes.set_ylim(len(ranks) - 0.5, -0.5)
+    axes.set_yticks(np.arange(len(ranks)), ranks, fontsize=8)
+    axes.set_xlabel(f"virtual time ({unit})")
+    axes.set_xlim(left=0)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    names = ["computation", *(f"communication, {s}" for s in streams[1:])]
+    patches = [Patch(color=_COLOURS[i % len(_COLOURS)], label=name) for i, name in enumerate(names)]
+    axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=len(names), frameon=False, fontsize=9)

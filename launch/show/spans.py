@@ -1,0 +1,66 @@
+"""What was going on when, as spans: a lane a rank and stream, and a lane a busy link."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.fabric.timeline import Timeline
+from emu.topology.topology import Topology
+from emu.trace.replay import Replayed
+from emu.trace.report import computing, talking
+from emu.trace.trace import Kind, Trace
+
+
+class Lane(NamedTuple):
+    """One row of a timeline; times in ticks."""
+
+    owner: str  # "rank 3" or "links"
+    stream: str  # "compute", the axis of a group, or the link
+    names: tuple[str, ...]
+    start: I64
+    end: I64
+
+
+def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
+    """The lanes of every rank, then those of the links that carried anything."""
+    for rank in range(trace.n_ranks):
+        yield from _of_rank(trace, replayed, timeline, rank)
+    yield from _of_links(replayed, timeline, topology)
+
+
+def _of_rank(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Iterator[Lane]:
+    events, first = trace.events_of(rank), replayed.first_event[rank]
+    begins = replayed.begins[first : first + len(events)]
+    computed = np.flatnonzero((events.kind == Kind.COMPUTE) & (begins >= 0))
+    spans = computing(trace, replayed, timeline, rank)
+    yield Lane(f"rank {rank}", "compute", tuple(events.name[i] for i in computed), spans.start, spans.end)
+    asked = np.flatnonzero(replayed.instance[first : first + len(events)] >= 0)
+    axes = np.array([trace.groups[trace.group_of[rank][g]].axis or "other" for g in events.group[asked].tolist()], dtype=str)
+    for axis in np.unique(axes):
+        of_axis = asked[axes == axis]
+        spans = talking(replayed, timeline, of_axis + first)
+        yield Lane(f"rank {rank}", str(axis), tuple(events.name[i] for i in of_axis), spans.start, spans.end)
+
+
+def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
+    graph = replayed.graph
+    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
+    moved = graph.size_bytes[task] > 0
+    task, link = task[moved], graph.hop_link[moved]
+    order = np.lexsort((timeline.left_fs[task], timeline.start_fs[task], link))
+    task, link = task[order], link[order]
+    for number in np.unique(link).tolist():
+        low, high = np.searchsorted(link, (number, number + 1))
+        start, end = _merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
+        ends = f"{topology.links.src[number]} to {topology.links.dst[number]}"
+        yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)
+
+
+def _merged(start: I64, end: I64) -> tuple[I64, I64]:
+    """Spans that touch, made one; they come by start."""
+    covered = np.maximum.accumulate(end)
+    new = np.concatenate(([True], start[1:] > covered[:-1]))
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)
+    return start[new], covered[last]

@@ -1,0 +1,163 @@
+"""`emu run`, `emu replay` and `emu show timeline` as a person uses them, on the tutorial's DDP script."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+BOARD = "ub-mesh:board"
+SWITCH = "switch:n=8,bandwidth=450GB/s,latency=500ns"
+
+
+@pytest.fixture
+def recorded(emu, tmp_path: Path):
+    """The DDP script on four ranks: what was printed, its trace and its timeline."""
+    files = [tmp_path / name for name in ("t.trace", "t.json", "losses")]
+    options = ("--trace", str(files[0]), "--timeline", str(files[1]), "--json")
+    done = emu("run", "--ranks", "4", "--topology", BOARD, *options, str(SCRIPTS / "ddp.py"), str(files[2]))
+    assert done.code == 0, done.err
+    return done, *files
+
+
+def test_a_script_runs_and_its_steps_are_timed(recorded) -> None:
+    done, _, _, losses = recorded
+    (step,) = done.json
+    assert len(torch.load(losses)) == len(step["step_times_s"])
+    assert step["ranks"] == 4
+    assert step["step_time_s"] == step["step_times_s"][-1] > 0
+    parts = step["compute_s"] + step["exposed_comm_s"] + step["idle_s"]
+    assert parts == pytest.approx(step["step_time_s"], rel=1e-9)
+    assert sum(step["exposed_comm_by_axis_s"].values()) == pytest.approx(step["exposed_comm_s"])
+
+
+def test_replay_on_the_fabric_of_the_run_gives_the_times_of_the_run(recorded, emu) -> None:
+    done, trace, _, _ = recorded
+    again = emu("replay", str(trace), "--topology", BOARD, "--topology", SWITCH, "--json").json
+    wall = ("wall_fabric_s",)
+    assert {k: v for k, v in again[0].items() if k not in wall} == {k: v for k, v in done.json[0].items() if k not in wall}
+    assert again[1]["topology"] == SWITCH
+    assert again[1]["step_time_s"] != again[0]["step_time_s"]
+
+
+def test_replay_with_another_algorithm_takes_other_times(recorded, emu) -> None:
+    _, trace, _, _ = recorded
+    args = ("replay", str(trace), "--topology", SWITCH, "--json")
+    (ring,), (direct,) = emu(*args).json, emu(*args, "--algorithm", "all_reduce=direct").json
+    assert direct["algorithms"]["all_reduce"] == "direct"
+    assert direct["step_time_s"] < ring["step_time_s"]
+
+
+def test_the_timeline_has_a_track_a_rank_and_stream_and_one_a_busy_link(recorded) -> None:
+    done, _, timeline, _ = recorded
+    events = json.loads(timeline.read_text())["traceEvents"]
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert list(processes.values()) == ["rank 0", "rank 1", "rank 2", "rank 3", "links"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [e for e in events if e["ph"] == "X"]
+    assert {threads[e["tid"]] for e in spans if processes[e["pid"]] == "rank 0"} == {"compute", "world"}
+    assert all(threads[e["tid"]].startswith("link ") for e in spans if processes[e["pid"]] == "links")
+    end_us = max(e["ts"] + e["dur"] for e in spans)
+    assert end_us == pytest.approx(sum(done.json[0]["step_times_s"]) * 1e6, rel=1e-6)
+
+
+def test_spans_of_one_track_never_overlap_but_where_requests_do(recorded) -> None:
+    events = json.loads(recorded[2].read_text())["traceEvents"]
+    named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    for tid in (t for t, name in named.items() if name == "compute" or name.startswith("link")):
+        spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["tid"] == tid)
+        assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(spans))
+
+
+def test_a_timeline_is_listed_and_drawn(recorded, emu, tmp_path: Path) -> None:
+    png = tmp_path / "t.png"
+    done = emu("show", "timeline", str(recorded[1]), "--topology", BOARD, "--png", str(png), "--json")
+    assert done.code == 0
+    assert {row["who"] for row in done.json} == {"rank 0", "rank 1", "rank 2", "rank 3", "links"}
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert png.stat().st_size > 5000
+
+
+def test_the_scripts_own_exit_code_is_the_command_s(emu, tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text("import sys\nsys.exit(7)\n")
+    assert emu("run", "--ranks", "2", "--topology", BOARD, str(script)).code == 7
+
+
+def test_everything_after_the_script_is_the_scripts(emu, tmp_path: Path) -> None:
+    script = tmp_path / "args.py"
+    script.write_text("import sys\nassert sys.argv[1:] == ['--ranks', '9', '--json'], sys.argv\n")
+    done = emu("run", "--ranks", "2", "--topology", BOARD, str(script), "--ranks", "9", "--json")
+    assert done.code == 0, done.err
+    assert "no optimizer step was seen" in done.err
+
+
+def test_with_json_what_ranks_print_goes_to_stderr(emu, tmp_path: Path) -> None:
+    script = tmp_path / "talks.py"
+    script.write_text("print('from a rank')\n")
+    done = emu("run", "--ranks", "2", "--topology", BOARD, "--json", str(script))
+    assert done.out == ""
+    assert done.err.count("from a rank") == 2
+
+
+def test_a_failing_rank_is_named_in_one_line_and_exit_code_1(emu, tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "if os.environ['RANK'] == '1':\n    raise ValueError('no such luck')\ndist.barrier()\n"
+    )
+    done = emu("run", "--ranks", "2", "--topology", BOARD, str(script))
+    assert done.code == 1
+    assert "emu: rank 1: ValueError: no such luck" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--ranks", "9"], "9 ranks do not fit ub-mesh:board with its 8 NPUs"),
+        (["--ranks", "0"], "--ranks must be 1 or more, got 0"),
+        (["--ranks", "2", "--device", "h1000"], "no device is called 'h1000'; did you mean h100"),
+        (
+            ["--ranks", "2", "--device", "h100:flops_eff=1"],
+            "no setting of a device is called 'flops_eff'; did you mean flops_efficiency",
+        ),
+        (["--ranks", "2", "--device", "h100:flops_efficiency=1.2"], "flops_efficiency must be above 0 and at most 1, got 1.2"),
+        (["--ranks", "2", "--algorithm", "all_reduce"], "OPERATION=ALGORITHM"),
+        (["--ranks", "2", "--algorithm", "all_reduce=rign"], "did you mean ring"),
+        (["--ranks", "2", "--dtype", "float3"], "float3"),
+    ],
+)
+def test_bad_input_is_one_line_before_the_script_runs(emu, tmp_path: Path, args: list[str], message: str) -> None:
+    script = tmp_path / "never.py"
+    script.write_text("print('ran')\n")
+    done = emu("run", *args, "--topology", BOARD, str(script))
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
+
+
+def test_a_script_that_is_not_there_and_a_trace_that_is_none_are_one_line(emu, tmp_path: Path) -> None:
+    missing = emu("run", "--ranks", "2", "--topology", BOARD, str(tmp_path / "no.py"))
+    assert (missing.code, len(missing.err.splitlines())) == (2, 1)
+    assert "No such file" in missing.err
+    wrong = emu("replay", __file__, "--topology", BOARD)
+    assert (wrong.code, len(wrong.err.splitlines())) == (2, 1)
+    assert "is no trace of this version" in wrong.err
+
+
+def test_a_script_beside_folders_named_as_ours_gets_its_own(emu, tmp_path: Path) -> None:
+    for name in ("models", "launch", "collectives", "topologies"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"WHOSE = 'the script, {name}'\n")
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import collectives, launch, models, topologies\n"
+        "for m in (collectives, launch, models, topologies):\n    assert m.WHOSE == f'the script, {m.__name__}'\n"
+        "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "x = torch.ones(3)\ndist.all_reduce(x)\nassert x.tolist() == [2.0] * 3\n"
+    )
+    done = emu("run", "--ranks", "2", "--topology", BOARD, str(script))
+    assert done.code == 0, done.err
