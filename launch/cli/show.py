@@ -68,7 +68,7 @@ def _timeline(
     png: Path | None,
     as_json: bool,
 ) -> None:
-    """When each rank computes and communicates, in a recorded trace on a topology.
+    """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the last step.
 
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
@@ -80,7 +80,8 @@ def _timeline(
     timed = time_trace(recorded, choice, built, find_device(device, dtype), dtype)
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     if png is not None:
-        draw_timeline(found, png, f"{trace.name} on {built.name}")
+        end = int(timed.timeline.end_fs.max())
+        draw_timeline(found, png, f"the last step of {trace.name} on {built.name}", end - timed.report.step_times_fs[-1], end)
     if timeline is not None:
         write_perfetto(found, timeline)
     if as_json:

@@ -12,19 +12,20 @@ from matplotlib.patches import Patch, Rectangle
 
 from emu.errors import InputError, must_be
 from emu.units import TICKS_PER_S
-from launch.show.spans import Lane
+from launch.show.spans import Lane, merged
 
 MOST_RANKS = 32
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
 
 
-def draw_timeline(lanes: Sequence[Lane], path: Path, title: str) -> None:
-    """Draw the ranks' lanes, computation and communication in colours by stream.
+def draw_timeline(lanes: Sequence[Lane], path: Path, title: str, low_fs: int, high_fs: int) -> None:
+    """Draw the ranks' lanes from one tick to another, computation and communication in colours by stream.
 
     Raises:
         InputError: more than 32 ranks, nothing to draw, or a file that cannot be written.
     """
-    of_ranks = [lane for lane in lanes if lane.owner != "links" and len(lane.start)]
+    within = (lane.within(low_fs, high_fs) for lane in lanes if lane.owner != "links")
+    of_ranks = [lane for lane in within if len(lane.start)]
     ranks = list(dict.fromkeys(lane.owner for lane in of_ranks))
     if not 0 < len(ranks) <= MOST_RANKS:
         raise must_be(
@@ -34,10 +35,10 @@ def draw_timeline(lanes: Sequence[Lane], path: Path, title: str) -> None:
     figure = Figure(figsize=(12, 1.6 + 0.36 * len(ranks)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    scale, unit = _scale(max(int(lane.end.max()) for lane in of_ranks))
+    scale, unit = _scale(high_fs - low_fs)
     for lane in of_ranks:
         _draw_lane(axes, lane, ranks.index(lane.owner), streams, scale)
-    _dress(axes, ranks, streams, unit, title)
+    _dress(axes, ranks, streams, unit, (high_fs - low_fs) * scale, title)
     try:
         figure.savefig(path, dpi=120, format="png")
     except OSError as error:
@@ -49,9 +50,10 @@ def _draw_lane(axes: Axes, lane: Lane, row: int, streams: Sequence[str], scale: 
     place, talk = streams.index(lane.stream), max(1, len(streams) - 1)
     height = 0.42 if place == 0 else 0.42 / talk
     base = row - 0.42 if place == 0 else row + (place - 1) * height
-    start, end = lane.start * scale, lane.end * scale
-    boxes = [Rectangle((s, base), e - s, height) for s, e in zip(start, end, strict=True) if e > s]
-    axes.add_collection(PatchCollection(boxes, facecolor=_COLOURS[place % len(_COLOURS)], edgecolor="white", linewidth=0.15))
+    start, end = merged(lane.start, lane.end) if place == 0 else (lane.start, lane.end)
+    boxes = [Rectangle((s, base), e - s, height) for s, e in zip(start * scale, end * scale, strict=True)]
+    colour = _COLOURS[place % len(_COLOURS)]
+    axes.add_collection(PatchCollection(boxes, facecolor=colour, edgecolor=colour if place == 0 else "white", linewidth=0.3))
 
 
 def _scale(end_fs: int) -> tuple[float, str]:
@@ -61,12 +63,11 @@ def _scale(end_fs: int) -> tuple[float, str]:
     return 1e9 / TICKS_PER_S, "ns"
 
 
-def _dress(axes: Axes, ranks: Sequence[str], streams: Sequence[str], unit: str, title: str) -> None:
-    axes.autoscale_view()
+def _dress(axes: Axes, ranks: Sequence[str], streams: Sequence[str], unit: str, end: float, title: str) -> None:
     axes.set_ylim(len(ranks) - 0.5, -0.5)
     axes.set_yticks(np.arange(len(ranks)), ranks, fontsize=8)
     axes.set_xlabel(f"virtual time ({unit})")
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, end)
     axes.set_title(title, loc="left", fontsize=11)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

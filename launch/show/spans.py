@@ -22,6 +22,12 @@ class Lane(NamedTuple):
     start: I64
     end: I64
 
+    def within(self, low: int, high: int) -> "Lane":
+        """What of it lies between two ticks, counted from the first."""
+        start, end = np.clip(self.start, low, high) - low, np.clip(self.end, low, high) - low
+        kept = np.flatnonzero(end > start)
+        return self._replace(names=tuple(self.names[i] for i in kept), start=start[kept], end=end[kept])
+
 
 def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
     """The lanes of every rank, then those of the links that carried anything."""
@@ -53,14 +59,14 @@ def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology) -> Ite
     task, link = task[order], link[order]
     for number in np.unique(link).tolist():
         low, high = np.searchsorted(link, (number, number + 1))
-        start, end = _merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
+        start, end = merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
         ends = f"{topology.links.src[number]} to {topology.links.dst[number]}"
         yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)
 
 
-def _merged(start: I64, end: I64) -> tuple[I64, I64]:
+def merged(start: I64, end: I64) -> tuple[I64, I64]:
     """Spans that touch, made one; they come by start."""
     covered = np.maximum.accumulate(end)
-    new = np.concatenate(([True], start[1:] > covered[:-1]))
-    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)
+    new = np.concatenate(([True], start[1:] > covered[:-1]))[: len(start)]
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
     return start[new], covered[last]

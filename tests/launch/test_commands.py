@@ -1,0 +1,142 @@
+"""`emu train`, `verify`, `list` and `show topology` as a person uses them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emu.collective.operation import OPERATIONS
+from emu.topology.catalogue import TOPOLOGIES
+
+TRAIN = ("train", "--model", "llama-tiny", "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
+KEYS = {"loss", "reference_loss", "gradient_error", "step_times_s", "step_time_s", "compute_s", "exposed_comm_s"}
+KEYS |= {"exposed_comm_by_axis_s", "tokens_per_s", "mfu", "peak_memory_bytes", "assumptions"}
+
+
+def test_training_learns_what_one_process_learns_and_says_what_a_step_takes(emu) -> None:
+    done = emu(*TRAIN, "--plan", "dp=2,tp=2", "--json")
+    assert done.code == 0, done.err
+    r = done.json
+    assert set(r) >= KEYS
+    assert r["loss"] == pytest.approx(r["reference_loss"], rel=1e-5)
+    assert r["loss"][-1] < r["loss"][0]
+    assert r["gradient_error"] <= 1e-4
+    assert set(r["exposed_comm_by_axis_s"]) == {"dp", "tp"}
+    assert r["tokens_per_s"] == pytest.approx(16 * 32 / r["step_time_s"])
+
+
+def test_two_runs_differ_in_nothing_but_wall_times() -> None:
+    command = [str(Path(sys.executable).with_name("emu")), *TRAIN, "--plan", "dp=2,tp=2", "--json"]
+    runs = [json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout) for _ in (0, 1)]
+    first, second = ({k: v for k, v in run.items() if not k.startswith("wall_")} for run in runs)
+    assert first == second
+
+
+def test_training_on_several_topologies_gives_one_run_and_a_step_each(emu, tmp_path: Path) -> None:
+    trace = str(tmp_path / "llama.trace")
+    both = emu(
+        *TRAIN, "--topology", "torus:dims=2x2,bandwidth=1GB/s,latency=1us", "--plan", "dp=2,tp=2", "--trace", trace, "--json"
+    )
+    board, torus = both.json
+    assert board["loss"] == torus["loss"]
+    assert torus["step_time_s"] > board["step_time_s"]
+    again = emu("replay", trace, "--topology", board["topology"], "--json").json[0]
+    assert again["step_times_s"] == board["step_times_s"]
+
+
+def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Path) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("to be or not to be, that is the question " * 50)
+    done = emu(*TRAIN, "--plan", "dp=2", "--data", str(text))
+    assert done.code == 0, done.err
+    for words in ("one process", "exposed comm", "tokens/s", "MFU", "peak memory", "Assumed:", "a lane carries 112 Gb/s"):
+        assert words in done.out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--plan", "dp=3,tp=1"], "dp must be a divisor of the global batch 16, got 3; take dp=2"),
+        (["--plan", "dp=1,tp=3"], "tp must be a divisor of"),
+        (["--plan", "dp=4,tp=4"], "16 ranks do not fit ub-mesh:board with its 8 NPUs"),
+        (["--plan", "pp=2"], "pp must be 1, got 2; only tp and dp are implemented"),
+        (["--plan", "dp=2,dp=2"], "axis dp is given twice"),
+        (["--plan", "dq=2"], "no axis of a plan is called 'dq'; did you mean dp"),
+        (["--plan", "2"], "AXIS=SIZE"),
+        (["--plan", "dp=2", "--model", "llama-tny"], "no model is called 'llama-tny'; did you mean llama-tiny"),
+        (["--plan", "dp=2", "--model", "llama3-70b"], "of memory, and this host has"),
+        (
+            ["--plan", "dp=2", "--data", "no/such/file"],
+            "data must be a file that can be read, got 'no/such/file'; No such file",
+        ),
+        (["--plan", "dp=2", "--steps", "0"], "steps must be 1 or more, got 0"),
+        (["--plan", "dp=2", "--seq", "100000"], "seq must be at most the"),
+        (["--plan", "dp=2", "--device", "h10"], "no device is called 'h10'; did you mean h100"),
+        (["--plan", "dp=2", "--dtype", "int4"], "no dtype of h100 is called 'int4'"),
+        (["--plan", "dp=2", "--cluster", "rya"], "no cluster is called 'rya'; did you mean ray"),
+    ],
+)
+def test_bad_training_input_is_one_line_before_anything_starts(emu, args: list[str], message: str) -> None:
+    done = emu(*TRAIN, *args)
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
+
+
+def test_verify_proves_every_operation_and_says_so(emu) -> None:
+    done = emu("verify", "--ranks", "1", "--ranks", "6", "--json")
+    assert done.code == 0
+    assert {row["operation"] for row in done.json} == set(OPERATIONS)
+    for row in done.json:
+        assert {"operation", "algorithm", "ranks", "shape", "proof", "wall_s"} <= set(row)
+        assert row["proof"] == "ok"
+        assert row["claim"] in ("equal", "bound")
+
+
+def test_verify_in_words_has_a_line_an_algorithm(emu) -> None:
+    done = emu("verify", "all_reduce", "--ranks", "5")
+    assert [line.split()[:2] for line in done.out.splitlines()[1:]] == [["all_reduce", "direct"], ["all_reduce", "ring"]]
+    assert "ok, exact sums on 1 sizes" in done.out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["all_redcue"], "no operation is called 'all_redcue'; did you mean all_reduce"),
+        (["all_reduce", "--algorithm", "rign"], "no all_reduce algorithm is called 'rign'; did you mean ring"),
+        (["--algorithm", "ring"], "--algorithm must be given with an operation"),
+        (["--ranks", "0"], "--ranks must be 1 or more, got 0"),
+        (["--ranks", "two"], "'two' is not a valid integer"),
+    ],
+)
+def test_bad_verify_input_is_one_line(emu, args: list[str], message: str) -> None:
+    done = emu("verify", *args)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert message in done.err
+
+
+@pytest.mark.parametrize("what", ["collectives", "topologies", "models", "devices"])
+def test_lists_are_arrays_of_objects_with_names_and_tables_of_the_same(emu, what: str) -> None:
+    rows = emu("list", what, "--json").json
+    names = [row["algorithm"] if what == "collectives" else row["name"] for row in rows]
+    assert names
+    text = emu("list", what).out
+    assert all(name in text for name in names)
+
+
+def test_every_listed_example_of_a_topology_builds_and_is_shown(emu) -> None:
+    for row in emu("list", "topologies", "--json").json:
+        done = emu("show", "topology", row["example"], "--json")
+        assert done.code == 0, done.err
+        assert done.json["npus"] > 0
+    assert len(list(TOPOLOGIES)) == len(emu("list", "topologies", "--json").json)
+
+
+def test_a_topology_is_described_and_drawn(emu, tmp_path: Path) -> None:
+    done = emu("show", "topology", "ub-mesh:rack", "--png", str(tmp_path / "rack.png"))
+    assert "64 (8 x 8)" in done.out
+    assert "assumed" in done.out
+    assert (tmp_path / "rack.png").read_bytes().startswith(b"\x89PNG")
