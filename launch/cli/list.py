@@ -5,7 +5,7 @@ import click
 from emu.collective.algorithm import ALGORITHMS
 from emu.model.model import MODELS
 from emu.topology.catalogue import TOPOLOGIES
-from emu.units import format_bandwidth
+from emu.units import format_bandwidth, format_flops
 from launch.cli.options import json_option, print_json
 from launch.data.devices import DEVICES
 from launch.show.table import table
@@ -43,13 +43,11 @@ def _collectives(as_json: bool) -> None:
 @list_command.command("topologies")
 @json_option
 def _topologies(as_json: bool) -> None:
-    """Topologies, each with a line that builds one and where it comes from."""
-    rows: list[dict[str, object]] = [
-        {"name": name, "example": b.example, "summary": b.summary, "source": b.source} for name, b in TOPOLOGIES
-    ]
+    """Topologies, each with a line that builds one; `--json` has sources and settings too."""
+    rows: list[dict[str, object]] = [{"name": name, "example": b.example, "summary": b.summary} for name, b in TOPOLOGIES]
     if as_json:
         for row, (_, blueprint) in zip(rows, TOPOLOGIES, strict=True):
-            row["settings"] = dict(blueprint.settings)
+            row |= {"source": blueprint.source, "settings": dict(blueprint.settings)}
     _show(rows, as_json)
 
 
@@ -79,7 +77,7 @@ def _devices(as_json: bool) -> None:
     rows: list[dict[str, object]] = [
         {
             "name": name,
-            "bfloat16_FLOPs": d.peak_flops["bfloat16"],
+            "bfloat16_FLOPs": d.peak_flops["bfloat16"] if as_json else format_flops(d.peak_flops["bfloat16"]) + "/s",
             "hbm_Bps": d.hbm_Bps if as_json else format_bandwidth(d.hbm_Bps),
             "source": d.source,
         }

@@ -18,4 +18,4 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _is_number(cell: str) -> bool:
-    return cell[:1].isdigit() or cell in ("", "-") or cell[:1] == "-"
+    return cell[:1].isdigit() or cell == "-" or (cell[:1] == "-" and cell[1:2].isdigit())

@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
         (["benhc"], "no command is called 'benhc'; did you mean bench?"),
         (["bench"], "Missing argument 'OPERATION'"),
         (["bench", "all_reduce"], "Missing option '--topology'"),
-        (["bench", "all_reduce", "--toplogy", "x"], "No such option: --toplogy"),
+        (["bench", "all_reduce", "--toplogy", "x"], "No such option '--toplogy'. Did you mean '--topology'?"),
     ],
 )
 def test_a_wrong_word_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:

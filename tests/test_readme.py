@@ -1,0 +1,54 @@
+"""Every command and example of the README does what the README says, but for the two make targets."""
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+SESSIONS = [text for language, text in BLOCKS if language == "console" and not text.startswith("$ make")]
+CHECKER = doctest.OutputChecker()
+
+
+def run(command: list[str], folder: Path) -> str:
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    env = {**os.environ, "PATH": path, "COLUMNS": "120"}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def same(wanted: str, got: str) -> None:
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    example = doctest.Example("", wanted)
+    assert CHECKER.check_output(wanted, got, flags), CHECKER.output_difference(example, got, flags)
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.splitlines()[0].removeprefix("$ "))
+def test_a_command_prints_what_the_readme_shows(session: str, tmp_path: Path) -> None:
+    for name in ("train.py",):
+        (tmp_path / name).write_text((ROOT / "tests" / "scripts" / "ddp.py").read_text())
+    for command, wanted in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
+        got = run(shlex.split(command), tmp_path)
+        if wanted.strip():
+            same(wanted, got)
+
+
+def test_the_python_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    found = re.search(r"^```python\n(.*?)^```\n+```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    source, wanted = found.groups()
+    assert len(source.splitlines()) <= 16
+    same(wanted, run([sys.executable, "-c", source], tmp_path))
+
+
+def test_the_picture_of_the_readme_is_there() -> None:
+    for target in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (ROOT / target).stat().st_size > 1000
