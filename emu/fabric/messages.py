@@ -84,17 +84,23 @@ def accesses_of(rows: Rows, messages: Messages, n_slots: int, n_participants: in
     return Accesses(
         meeting_places((column(take(reads, by_read), np.int64), column(take(writes, by_write), np.int64))),
         (column(take(rows.when, by_read), np.int32), column(take(rows.when, by_write), np.int32)),
-        (column(take(messages.of_row, by_read), np.int32), column(take(messages.of_row, by_write), np.int32)),
+        (_messages_at(messages, by_read), _messages_at(messages, by_write)),
         column(take(rows.reduce, by_write), np.bool_),
     )
+
+
+def _messages_at(messages: Messages, rows: I32) -> I32:
+    alone = len(messages.first) == len(messages.of_row)  # each row is a message of its own
+    return column(rows if alone else take(messages.of_row, rows), np.int32)
 
 
 def queues_of(messages: Messages, n_participants: int) -> Queues:
     """The queues of a schedule, and who meets whom in them."""
     remote = column(np.flatnonzero(messages.src != messages.dst), np.int32)
-    src, channel = (column(take(c, remote), np.int32) for c in (messages.src, messages.channel))
+    all_remote = len(remote) == len(messages.src)
+    src, channel = (c if all_remote else column(take(c, remote), np.int32) for c in (messages.src, messages.channel))
     order = stable_order(src, n_participants, channel, int(channel.max(initial=0)) + 1)
-    message = column(take(remote, order), np.int32)
+    message = column(order if all_remote else take(remote, order), np.int32)
     own = (messages.src, messages.channel, messages.when, messages.dst)
     src, channel, when, dst = (column(take(c, message), np.int32) for c in own)
     return Queues(message, (src, channel, when), *mark_queues((src, channel, when, dst), n_participants))

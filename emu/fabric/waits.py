@@ -86,7 +86,7 @@ def wait_for_others(places: I64, when: tuple[I32, I32], task: tuple[I32, I32], l
             while end < a_end and (j == b_end or a[end] <= b[j]):
                 end += 1
             k = i - 1
-            while j > b_first and k >= first and a[k] > b[j - 1]:
+            while j > b_first and k >= first and a[k] == b[j - 1]:
                 k -= 1
             while j > b_first and k >= first and b[low] < a[k]:
                 low += 1

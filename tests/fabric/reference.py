@@ -8,8 +8,12 @@ from random import Random
 import numpy as np
 
 from emu.fabric.graph import Graph
+from emu.fabric.timeline import Timeline
 
 TICKS_PER_S = 10**15
+GB = 10**9
+MS = 10**12
+Times = list[tuple[int, int, int]]  # (start, left, end)
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ def graph_of(capacity_Bps: Sequence[float], tasks: Sequence[Task]) -> Graph:
         owner=np.zeros(len(tasks), np.int32),
         origin=np.arange(len(tasks), dtype=np.int32),
     )
+
+
+def messages(hops: list[list[int]], size: int = 10**6, **more: int) -> list[Task]:
+    return [Task(size=size, hops=tuple((k, 1) for k in links), **more) for links in hops]
+
+
+def times_of(timeline: Timeline) -> Times:
+    return list(zip(timeline.start_fs.tolist(), timeline.left_fs.tolist(), timeline.end_fs.tolist(), strict=True))
 
 
 def fair_rates(capacity: Sequence[Fraction], flows: dict[int, Task]) -> dict[int, Fraction]:
@@ -70,48 +82,61 @@ class Flow:
         self.left = now + max(1, round(self.remaining / rate)) if rate else None
 
 
-def timed(
-    capacity_Bps: Sequence[float], tasks: Sequence[Task], changes: Iterable[tuple[int, int, float]] = ()
-) -> list[tuple[int, int, int]]:
+class Simulation:
+    """What is known so far: starts, lefts, and the flows between the two."""
+
+    def __init__(self, capacity: list[Fraction], tasks: Sequence[Task]) -> None:
+        self.capacity, self.tasks = capacity, tasks
+        self.start: dict[int, int] = {}
+        self.left: dict[int, int] = {}
+        self.flows: dict[int, Flow] = {}
+
+    def end(self, v: int) -> int:
+        return self.left[v] + (self.tasks[v].alpha if self.tasks[v].hops else 0)
+
+    def settle(self) -> None:
+        """Find the start of whatever waits for nothing unknown any more, and the end of what needs no link."""
+        unknown = [v for v in range(len(self.tasks)) if v not in self.start]
+        for v in unknown:
+            task = self.tasks[v]
+            if all(p in self.left for p, _ in task.preds):
+                waits = (self.left[p] if only_left else self.end(p) for p, only_left in task.preds)
+                self.start[v] = max([task.ready, *waits])
+                if not task.size:
+                    self.left[v] = self.start[v] + (0 if task.hops else task.alpha)
+        if any(v in self.start for v in unknown):
+            self.settle()
+
+    def to_come(self) -> list[int]:
+        return [v for v in self.start if v not in self.left and v not in self.flows]
+
+    def next_event(self) -> list[int]:
+        return [self.start[v] for v in self.to_come()] + [f.left for f in self.flows.values() if f.left is not None]
+
+    def happen(self, now: int) -> None:
+        for v in [v for v, f in self.flows.items() if f.left == now]:
+            self.left[v] = now
+            del self.flows[v]
+        self.settle()
+        for v in self.to_come():
+            if self.start[v] == now:
+                self.flows[v] = Flow(Fraction(self.tasks[v].size), Fraction(0), now, None)
+        for v, rate in fair_rates(self.capacity, {v: self.tasks[v] for v in self.flows}).items():
+            if rate != self.flows[v].rate:
+                self.flows[v].change(now, rate)
+
+
+def timed(capacity_Bps: Sequence[float], tasks: Sequence[Task], changes: Iterable[tuple[int, int, float]] = ()) -> Times:
     """(start, left, end) of each task; a change is (link, time, capacity)."""
-    capacity = [Fraction(c) / TICKS_PER_S for c in capacity_Bps]
     pending = sorted((time, link, Fraction(c) / TICKS_PER_S) for link, time, c in changes)
-    start: dict[int, int] = {}
-    left: dict[int, int] = {}
-    flows: dict[int, Flow] = {}
-
-    def end(v: int) -> int:
-        return left[v] + (tasks[v].alpha if tasks[v].hops else 0)
-
-    def settle() -> None:
-        """Find the start of whatever waits for nothing unknown any more."""
-        found = True
-        while found:
-            found = False
-            for v, task in enumerate(tasks):
-                if v not in start and all(p in left for p, _ in task.preds):
-                    start[v] = max([task.ready] + [left[p] if only else end(p) for p, only in task.preds])
-                    found = True
-                    if not task.size:
-                        left[v] = start[v] + (0 if task.hops else task.alpha)
-
-    settle()
-    while len(left) < len(tasks):
-        due = [start[v] for v in start.keys() - left.keys() - flows.keys()]
-        now = min(due + [f.left for f in flows.values() if f.left is not None] + [time for time, _, _ in pending[:1]])
-        for v in [v for v, f in flows.items() if f.left == now]:
-            left[v] = now
-            del flows[v]
-        settle()
+    simulation = Simulation([Fraction(c) / TICKS_PER_S for c in capacity_Bps], tasks)
+    simulation.settle()
+    while len(simulation.left) < len(tasks):
+        now = min(simulation.next_event() + [time for time, _, _ in pending[:1]])
         while pending and pending[0][0] == now:
-            _, link, capacity[link] = pending.pop(0)
-        for v in start.keys() - left.keys() - flows.keys():
-            if start[v] == now:
-                flows[v] = Flow(Fraction(tasks[v].size), Fraction(0), now, None)
-        for v, rate in fair_rates(capacity, {v: tasks[v] for v in flows}).items():
-            if rate != flows[v].rate:
-                flows[v].change(now, rate)
-    return [(start[v], left[v], end(v)) for v in range(len(tasks))]
+            _, link, simulation.capacity[link] = pending.pop(0)
+        simulation.happen(now)
+    return [(simulation.start[v], simulation.left[v], simulation.end(v)) for v in range(len(tasks))]
 
 
 def longest_chain(tasks: Sequence[Task]) -> int:
@@ -122,19 +147,19 @@ def longest_chain(tasks: Sequence[Task]) -> int:
     return max(depth, default=0)
 
 
-def random_case(seed: int, *, load: float = 0.7) -> tuple[list[float], list[Task]]:
-    """A few links, some of equal capacity, and tasks whose predecessors stand before them."""
+def random_case(seed: int, most: int = 20) -> tuple[list[float], list[Task]]:
+    """Links, some of equal capacity, and up to `most` tasks whose predecessors stand before them."""
     random = Random(seed)
     speeds = random.choice([[1e9], [1e9, 2e9, 4e9], [random.uniform(1e8, 1e10) for _ in range(6)]])
-    capacity = [random.choice(speeds) for _ in range(random.randint(1, 6))]
+    capacity = [random.choice(speeds) for _ in range(random.randint(1, max(6, most // 10)))]
     sizes = random.choice([[2**16], [0, 2**10, 2**16], [random.randrange(1, 2**20) for _ in range(8)]])
     delays = random.choice([[0], [0, 10**6, 10**9], [random.randrange(10**9) for _ in range(8)]])
     tasks = []
-    for v in range(random.randint(1, 20)):
+    for v in range(random.randint(1, most)):
         links = random.sample(range(len(capacity)), min(len(capacity), random.randint(1, 3)))
         is_message, heavy = random.random() < 0.8, random.random() < 0.2
         hops = tuple((link, random.randint(1, 3) if heavy else 1) for link in links) if is_message else ()
-        waits = sorted(random.sample(range(v), min(v, random.randint(0, 2)))) if random.random() < load else []
+        waits = sorted(random.sample(range(v), min(v, random.randint(0, 2)))) if random.random() < 0.7 else []
         ready = 0 if random.random() < 0.5 else random.randrange(10**12)
         preds = tuple((p, random.random() < 0.5) for p in waits)
         tasks.append(Task(random.choice(sizes) if hops else 0, random.choice(delays), ready, hops, preds))

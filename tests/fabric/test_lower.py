@@ -161,7 +161,11 @@ def test_a_route_is_asked_once_for_each_pair_and_channel_with_its_key():
 
 def test_alpha_is_the_latency_of_all_hops():
     links = Links(np.array([0, 1]), np.array([1, 2]), np.full(2, 1e9), np.array([3, 4]), np.zeros(2, np.int16))
-    line = Topology("line", 3, 3, links, lambda s, d, k: Routes(np.array([0, 2]), np.array([0, 1], np.int32)))
+
+    def router(src, dst, key):
+        return Routes(np.array([0, 2]), np.array([0, 1], np.int32))
+
+    line = Topology("line", 3, 3, links, router)
     piece = lower(Schedule.build(2, 1, [Sends(0, 1, 0)]), np.array([5]), line, np.array([0, 2]))
     assert piece.graph.alpha_fs[0] == 7
     assert piece.graph.hop_link.tolist() == [0, 1]

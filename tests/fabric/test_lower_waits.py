@@ -50,7 +50,7 @@ def waits(later, earlier):
     if u >= t:
         return None
     for slot, written, add in rows:
-        for other_slot, other_written, other_add in other_rows:
+        for _, other_written, other_add in other_rows:
             if (src, slot) == (other_dst, other_written):
                 return False
             if (dst, written) == (other_dst, other_written) and not (add and other_add):

@@ -13,9 +13,9 @@ from emu.fabric.engine.layout import ENGINE, Engine, compiled
 from emu.units import MAX_TICKS
 
 WAITING, READY, FLOWING, LEFT = range(4)  # status of a task
-N_REG = 10  # the scalars in `reg`; the first line counts
-OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS = range(6)
-NOW, STEP, TRIAL, TOO_LATE = range(6, 10)
+OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS = range(6)  # places in `reg`: how many of each there are,
+NOW, STEP, TRIAL, TOO_LATE = range(6, 10)  # and the time, two counters, and a task that ends beyond the clock or -1
+N_REG = 10
 NEVER = MAX_TICKS
 NEAR_FULL = 1 - 2.0**-20  # a link loaded above this share is solved anew; one too many changes no result
 

@@ -52,7 +52,7 @@ class State:
         return np.asarray(self._tasks["status"] == LEFT)
 
     @property
-    def rate_Bps(self) -> F64:
+    def rate_Bps(self) -> F64:  # noqa: N802  units keep their case
         """[V] at which each task flows at present; 0: it does not."""
         return np.where(self._tasks["status"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
 

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
+from emu.fabric.build import Builder
+from emu.fabric.lower import lower
+from emu.fabric.run import run
+from emu.topology.star import star
+
+MS = 10**12
+STAR = star("star", 4, 1e9, 0)
+PING = Schedule.build(2, 1, [Sends(0, 1, 0)])
+SECOND = np.array([10**6])  # bytes that take 1 ms
+
+
+def ping(src, dst, gated=True):
+    return lower(PING, SECOND, STAR, np.array([src, dst]), gated=gated)
+
+
+def test_tasks_and_pieces_wait_as_they_are_told():
+    builder = Builder(STAR.links.bandwidth_Bps)
+    first, second = builder.tasks(np.array([3 * MS, 5 * MS]), owner=0, origin=[7, 8])
+    begin = builder.piece(piece := ping(0, 1), owner=[0, 1], origin=[9, -1])
+    (last,) = builder.tasks(np.array([MS]), owner=1)
+    builder.wait(np.array([second, begin + piece.entry[0], last]), np.array([first, first, begin + piece.exit[1]]))
+    graph = builder.graph()
+    end = run(graph).end_fs
+    assert (end[[first, second, begin, last]] / MS).tolist() == [3, 8, 4, 5]
+    assert graph.owner[[first, second, begin, last]].tolist() == [0, 0, 0, 1]
+    assert graph.origin[[first, second, begin, last]].tolist() == [7, 8, 9, -1]
+    assert graph.owner[begin + piece.entry].tolist() == [-1, -1]
+
+
+def test_pieces_share_the_links():
+    builder = Builder(STAR.links.bandwidth_Bps)
+    builder.piece(ping(0, 1), owner=[0, 1], origin=[-1, -1])
+    builder.piece(ping(0, 2), owner=[0, 2], origin=[-1, -1])
+    assert run(builder.graph()).end_fs.max() == 2 * MS
+
+
+def test_one_piece_added_many_times_is_many():
+    builder, piece = Builder(STAR.links.bandwidth_Bps), ping(0, 1)
+    begins = [builder.piece(piece, owner=[0, 1], origin=[i, -1]) for i in range(5)]
+    ends, starts = np.array(begins) + piece.exit[0], np.array(begins) + piece.entry[0]
+    builder.wait(starts[1:], ends[:-1])
+    graph = builder.graph()
+    assert (run(graph).end_fs[ends] / MS).tolist() == [1, 2, 3, 4, 5]
+    assert graph.origin[begins].tolist() == [0, 1, 2, 3, 4]
+    assert graph.n_tasks == builder.n_tasks == 5 * piece.graph.n_tasks
+
+
+def test_one_piece_alone_is_the_graph_it_was():
+    builder, piece = Builder(STAR.links.bandwidth_Bps), ping(0, 3, gated=False)
+    builder.piece(piece, owner=[0, 1], origin=[0, 0])
+    assert builder.graph().digest() == piece.graph.digest()
+
+
+def test_waiting_twice_is_waiting_once():
+    builder = Builder(STAR.links.bandwidth_Bps)
+    first, second = builder.tasks(np.array([MS, MS]))
+    builder.wait(np.array([second, second]), np.array([first, first]))
+    assert builder.graph().pred.tolist() == [first]
+
+
+def test_nothing_added_is_an_empty_graph():
+    graph = Builder(STAR.links.bandwidth_Bps).graph()
+    assert graph.n_tasks == 0
+    assert run(graph).end_s == 0
+
+
+def test_a_piece_on_other_links_is_refused():
+    builder = Builder(star("star", 2, 1e9, 0).links.bandwidth_Bps)
+    with pytest.raises(InputError, match="build: a piece on 8 links cannot join a graph on 4"):
+        builder.piece(ping(0, 1), owner=[0, 1], origin=[-1, -1])

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
+from emu.fabric.ideal import ideal
+from emu.fabric.lower import lower
+from emu.fabric.run import run
+
+# 0 sends on two channels to 1, and to 2; a helper 3 sends to 1.
+ROUND = [Sends([0, 0, 0, 3], [1, 1, 2, 1], [0, 1, 2, 3], channel=[0, 1, 1, 0])]
+SCHEDULE = Schedule.build(3, 4, ROUND, helpers=1)
+BLOCK = 10**6
+
+
+@pytest.mark.parametrize(("fabric", "links"), [("rank", 2 + 2), ("channel", 3 + 3), ("link", 4), ("pair", 3)])
+def test_a_fabric_has_the_links_that_its_name_says(fabric, links):
+    topology = ideal(SCHEDULE, fabric, bandwidth_Bps=1e9, latency_fs=5)
+    assert len(topology.links) == links
+    assert (topology.links.bandwidth_Bps == 1e9).all()
+
+
+@pytest.mark.parametrize(("fabric", "taken"), [("rank", 3), ("channel", 2), ("link", 1), ("pair", 2)])
+def test_what_shares_a_port_or_link_takes_turns(fabric, taken):
+    topology = ideal(SCHEDULE, fabric, bandwidth_Bps=BLOCK * 1000.0, latency_fs=10**12)
+    piece = lower(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4))
+    assert run(piece.graph).end_s * 1000 == pytest.approx(1 + taken, rel=1e-9)
+
+
+@pytest.mark.parametrize("fabric", ["rank", "channel", "link", "pair"])
+def test_every_message_has_the_latency_once(fabric):
+    topology = ideal(SCHEDULE, fabric, bandwidth_Bps=1e9, latency_fs=5)
+    assert lower(SCHEDULE, np.full(4, 8), topology, np.arange(4)).graph.alpha_fs[:4].tolist() == [5] * 4
+
+
+@pytest.mark.parametrize("fabric", ["rank", "channel", "link", "pair"])
+def test_what_the_schedule_does_not_join_is_not_joined(fabric):
+    topology = ideal(SCHEDULE, fabric, bandwidth_Bps=1e9, latency_fs=5)
+    with pytest.raises(InputError, match="no route from node 2 to node 0"):
+        topology.routes(np.array([2]), np.array([0]), np.array([0]))
+
+
+@pytest.mark.parametrize("fabric", ["rank", "channel", "link", "pair"])
+def test_a_schedule_that_sends_nothing_has_a_fabric(fabric):
+    quiet = Schedule.build(1, 1, [])
+    topology = ideal(quiet, fabric, bandwidth_Bps=1e9, latency_fs=5)
+    assert len(topology.links) == 0
+    assert run(lower(quiet, np.array([8]), topology, np.arange(1)).graph).end_s == 0
+    with pytest.raises(InputError, match="no route"):
+        topology.routes(np.array([0]), np.array([0]), np.array([0]))
+
+
+def test_an_unknown_fabric_is_refused():
+    with pytest.raises(InputError, match="ideal: fabric must be rank, channel, link or pair, got 'node'"):
+        ideal(SCHEDULE, "node", bandwidth_Bps=1e9, latency_fs=5)
