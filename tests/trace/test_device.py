@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.trace.device import Device, timed_bytes
+from launch.data.devices import DEVICES, find_device
+
+PEAKS = {"float32": 1e12, "bfloat16": 4e12}
+DEVICE = Device("npu", PEAKS, hbm_Bps=1e12, flops_efficiency=0.5, hbm_efficiency=0.25)
+
+
+def test_an_operator_takes_the_longer_of_arithmetic_and_memory(words):
+    arithmetic = {"flops": 1e9, "bytes": 10**3}
+    memory = {"flops": 1e3, "bytes": 10**9}
+    events = words.events(words.compute(**arithmetic), words.compute(**memory))
+    assert DEVICE.seconds(events, "float32") == pytest.approx([1e9 / 0.5e12, 1e9 / 0.25e12], rel=1e-12)
+    assert DEVICE.ticks(events, "float32").tolist() == [2 * 10**12, 4 * 10**12]
+
+
+def test_float32_is_timed_as_another_dtype_by_its_elements(words):
+    # 1000 bytes, of which 100 float32 elements; the rest are indices, which stay as they are.
+    row = words.compute(bytes=1000, count=100)
+    events = words.events(row, {**row, "dtype": "int64"})
+    assert timed_bytes(events, "bfloat16").tolist() == [800, 1000]
+    assert timed_bytes(events, "float32").tolist() == [1000, 1000]
+    assert timed_bytes(events, "float8_e4m3fn").tolist() == [700, 1000]
+
+
+def test_the_peak_is_that_of_the_dtype_timed(words):
+    events = words.events(words.compute(flops=1e9), words.compute(flops=1e9, dtype="bfloat16"))
+    assert DEVICE.seconds(events, "float32") == pytest.approx([2e-3, 0.5e-3], rel=1e-12)
+    assert DEVICE.seconds(events, "bfloat16") == pytest.approx([0.5e-3, 0.5e-3], rel=1e-12)
+
+
+def test_every_operator_is_launched(words):
+    slow = Device("npu", PEAKS, hbm_Bps=1e12, flops_efficiency=1, launch_overhead_s=1e-5)
+    events = words.events(words.compute(flops=1e9), words.compute(), words.mark(), words.collective(8))
+    assert slow.ticks(events, "float32").tolist() == [10**12 + 10**10, 10**10, 0, 0]
+
+
+def test_what_the_times_rest_on_is_said():
+    said = " ".join(DEVICE.assumptions)
+    assert "0.5 of the npu's peak" in said
+    assert "0.25 of its memory bandwidth" in said
+    assert "launching an operator takes 0 s" in said
+
+
+def test_an_unknown_dtype_is_refused(words):
+    with pytest.raises(InputError, match="no dtype is called 'bfloat17'; did you mean bfloat16"):
+        timed_bytes(words.events(words.compute(1)), "bfloat17")
+
+
+def test_a_dtype_without_a_peak_is_refused(words):
+    with pytest.raises(InputError, match="no dtype of npu is called 'float16'; did you mean"):
+        DEVICE.seconds(words.events(words.compute(1)), "float16")
+
+
+def test_flops_that_are_no_computation_need_no_peak(words):
+    events = words.events(words.compute(0, dtype="int64"), words.collective(8, dtype="int64", flops=1))
+    assert DEVICE.seconds(events, "float32").tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"flops_efficiency": 0}, "flops_efficiency must be above 0 and at most 1, got 0"),
+        ({"hbm_efficiency": 1.5}, "hbm_efficiency must be above 0 and at most 1, got 1.5"),
+        ({"hbm_Bps": 0}, "hbm_Bps must be above 0, got 0"),
+        ({"peak_flops": {"float32": 0}}, "peak_flops of float32 must be above 0, got 0"),
+        ({"launch_overhead_s": -1}, "launch_overhead_s must be 0 or more, got -1"),
+    ],
+)
+def test_a_device_that_cannot_be_is_refused(wrong, said):
+    with pytest.raises(InputError, match=f"npu: {said}"):
+        Device(**{"name": "npu", "peak_flops": PEAKS, "hbm_Bps": 1e12, **wrong})
+
+
+def test_an_operator_longer_than_the_clock_is_refused(words):
+    with pytest.raises(InputError, match="npu: an operator takes 2e\\+04 s, at most 9223 s can be counted"):
+        DEVICE.ticks(words.events(words.compute(flops=1e16)), "float32")
+
+
+def test_the_h100_is_what_its_data_sheet_says():
+    h100 = find_device("h100", "bfloat16")
+    assert h100.peak_flops["bfloat16"] == 989e12
+    assert h100.peak_flops["float32"] == 67e12
+    assert h100.hbm_Bps == 3.35e12
+    assert (h100.flops_efficiency, h100.hbm_efficiency, h100.launch_overhead_s) == (0.6, 0.8, 0)
+
+
+def test_every_device_names_its_source_and_the_usual_peaks():
+    for name, device in DEVICES.items():
+        assert device.name == name
+        assert device.source
+        assert {"float32", "bfloat16"} <= set(device.peak_flops)
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(InputError, match="no device is called 'h10'; did you mean h100"):
+        find_device("h10", "bfloat16")
+
+
+def test_ticks_are_rounded_to_the_nearest_even(words):
+    device = Device("npu", {"float32": 1e15}, hbm_Bps=1e12, flops_efficiency=1)
+    events = words.events(*(words.compute(flops=f) for f in (0.5, 1.5, 2.4, 2.6)))
+    assert device.ticks(events, "float32").tolist() == np.rint([0.5, 1.5, 2.4, 2.6]).tolist()

@@ -1,0 +1,274 @@
+import numpy as np
+import pytest
+
+from emu.collective.algorithm import Choice
+from emu.errors import InputError
+from emu.fabric.run import run
+from emu.topology.star import star
+from emu.trace.device import Device
+from emu.trace.replay import replay
+from emu.trace.report import report
+from emu.trace.trace import Group, Trace
+from topologies.simple import full_mesh
+
+DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, flops_efficiency=1, hbm_efficiency=1)
+MS_OF_FLOATS = 250_000  # that a port of 1 GB/s carries in 1 ms
+WORLD = Group("world", (0, 1))
+
+
+def star_of(n):
+    return star("star", n, 1e9, 0)
+
+
+def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None):
+    n = len(role_of_rank)
+    return Trace(
+        roles, np.array(role_of_rank, np.int32), groups, group_of or ((0,),) * n, peak_bytes=np.zeros(len(roles), np.int64)
+    )
+
+
+def replayed(trace, topology=None, dtype="float32"):
+    topology = topology or star_of(trace.n_ranks)
+    return replay(trace, Choice({"all_reduce": "ring"}), topology, np.arange(trace.n_ranks), DEVICE, dtype)
+
+
+def told(trace, topology=None, dtype="float32"):
+    laid = replayed(trace, topology, dtype)
+    return report(trace, laid, run(laid.graph))
+
+
+def in_ms(step):
+    return tuple(t / 10**12 for t in (step.step_times_fs[-1], step.compute_fs, step.exposed_comm_fs, step.idle_fs))
+
+
+def test_computations_of_a_rank_follow_one_another(words):
+    step = told(trace_of(words.events(words.compute(3), words.compute(4), words.mark())))
+    assert in_ms(step) == (7, 7, 0, 0)
+
+
+def test_communication_that_is_waited_for_late_is_hidden(words):
+    rows = words.compute(3), words.collective(2 * MS_OF_FLOATS), words.compute(5), words.mark([1])
+    step = told(trace_of(words.events(*rows)))
+    assert in_ms(step) == (8, 8, 0, 0)
+    assert step.total_comm_fs == 2 * 10**12
+    assert step.exposed_comm_by_axis_s == {"world": 0}
+
+
+def test_communication_that_is_waited_for_early_is_exposed(words):
+    rows = words.compute(3), words.collective(4 * MS_OF_FLOATS), words.compute(1), words.compute(2, waits=[1]), words.mark()
+    step = told(trace_of(words.events(*rows)))
+    assert in_ms(step) == (3 + 4 + 2, 6, 3, 0)
+    assert step.total_comm_fs == 4 * 10**12
+
+
+def test_what_nobody_waits_for_delays_no_computation(words):
+    step = told(trace_of(words.events(words.collective(9 * MS_OF_FLOATS), words.compute(1), words.compute(1))))
+    assert in_ms(step) == (9, 2, 7, 0)
+
+
+def test_collectives_of_one_group_run_in_order(words):
+    rows = [words.collective(4 * MS_OF_FLOATS, instance=i) for i in range(2)]
+    laid = replayed(trace_of(words.events(*rows, words.mark([0, 1]))))
+    done = run(laid.graph)
+    ends = done.end_fs[laid.ends[: len(rows)]] / 10**12
+    assert ends.tolist() == [4, 8]
+
+
+def test_collectives_of_different_groups_overlap(words):
+    # Rows and columns of a square of ranks, every pair of which has its own link.
+    groups = Group("tp", (0, 1)), Group("tp", (2, 3)), Group("dp", (0, 2)), Group("dp", (1, 3))
+    rows = words.collective(4 * MS_OF_FLOATS, group=0), words.collective(6 * MS_OF_FLOATS, group=1), words.mark([0, 1])
+    group_of = ((0, 2), (0, 3), (1, 2), (1, 3))
+    trace = trace_of(words.events(*rows), role_of_rank=(0,) * 4, groups=groups, group_of=group_of)
+    step = told(trace, full_mesh(4, 1e9, 0))
+    assert in_ms(step) == (6, 0, 6, 0)
+    assert step.total_comm_fs == 10 * 10**12
+    # The first began as early, and ended first: what follows is the second's.
+    assert step.exposed_comm_by_axis_fs == {"tp": 4 * 10**12, "dp": 2 * 10**12}
+
+
+def test_groups_that_share_a_port_share_its_rate(words):
+    groups = Group("tp", (0, 1)), Group("dp", (0, 1))
+    rows = words.collective(4 * MS_OF_FLOATS, group=0), words.collective(4 * MS_OF_FLOATS, group=1), words.mark([0, 1])
+    step = told(trace_of(words.events(*rows), groups=groups, group_of=((0, 1),) * 2))
+    assert step.step_times_fs == (8 * 10**12,)
+
+
+def test_gradients_in_three_buckets_are_partly_hidden(words):
+    rows = []
+    for i in range(3):
+        rows += [words.compute(2), words.collective(3 * MS_OF_FLOATS, instance=i)]
+    step = told(trace_of(words.events(*rows, words.compute(1, waits=[1, 3, 5]), words.mark())))
+    assert in_ms(step) == (2 + 3 * 3 + 1, 3 * 2 + 1, 5, 0)
+    assert step.total_comm_fs == 9 * 10**12
+    assert 0 < step.exposed_comm_s < step.total_comm_s
+
+
+def test_a_rank_is_idle_while_it_waits_for_a_slower_one(words):
+    fast = words.events(words.compute(2), words.collective(4 * MS_OF_FLOATS), words.mark([1]))
+    slow = words.events(words.compute(5), words.collective(4 * MS_OF_FLOATS), words.mark([1]))
+    step = told(trace_of(fast, slow, role_of_rank=(0, 1)))
+    assert step.rank == 0
+    assert in_ms(step) == (9, 2, 4, 3)
+
+
+def test_the_rank_that_ends_last_is_told_of(words):
+    short, long = words.events(words.compute(2)), words.events(words.compute(3))
+    step = told(trace_of(short, long, short, role_of_rank=(0, 1, 2), groups=(Group("world", (0, 1, 2)),)))
+    assert step.rank == 1
+    assert in_ms(step) == (3, 3, 0, 0)
+
+
+def test_set_up_is_left_out(words):
+    rows = (
+        words.compute(100, step=0), words.collective(100 * MS_OF_FLOATS, step=0, instance=0), words.mark([1], step=0),
+        words.compute(2, waits=[1]), words.collective(3 * MS_OF_FLOATS, instance=1), words.mark([0, 4]),
+    )  # fmt: skip
+    laid = replayed(trace := trace_of(words.events(*rows)))
+    step = report(trace, laid, run(laid.graph))
+    assert in_ms(step) == (5, 2, 3, 0)
+    assert (laid.ends[:3] == -1).all()
+    assert len(laid.instances) == 1
+
+
+def test_every_step_has_its_time(words):
+    rows = words.compute(2), words.mark(), words.compute(3, step=2), words.mark(step=2), words.compute(7, step=3)
+    step = told(trace_of(words.events(*rows)))
+    assert [t / 10**12 for t in step.step_times_fs] == [2, 3, 7]
+    assert step.step_times_s == (0.002, 0.003, 0.007)
+    assert (step.step_time_s, step.compute_s, step.exposed_comm_s, step.idle_s) == (0.007, 0.007, 0, 0)
+
+
+def test_a_step_begins_when_the_last_rank_ended_the_one_before(words):
+    fast = words.events(words.compute(1), words.mark(), words.compute(6, step=2))
+    slow = words.events(words.compute(4), words.mark(), words.compute(1, step=2))
+    step = told(trace_of(fast, slow, role_of_rank=(0, 1)))
+    assert [t / 10**12 for t in step.step_times_fs] == [4, 3]
+    assert (step.rank, in_ms(step)) == (0, (3, 3, 0, 0))
+
+
+def test_a_message_is_received_when_it_was_sent_and_asked_for(words):
+    sender = words.events(words.compute(4), words.send(2 * MS_OF_FLOATS, peer=1), words.compute(3))
+    receiver = words.events(words.recv(2 * MS_OF_FLOATS, peer=0), words.compute(5, waits=[0]))
+    step = told(trace_of(sender, receiver, role_of_rank=(0, 1)))
+    assert (step.rank, in_ms(step)) == (1, (4 + 2 + 5, 5, 2, 4))
+
+
+def test_messages_are_matched_in_order_by_peers_and_tag(words):
+    sizes = {1: (1, 2), 7: (3, 4)}  # ms, by tag
+    sends = [words.send(ms * MS_OF_FLOATS, peer=1, tag=tag) for tag, of_tag in sizes.items() for ms in of_tag]
+    recvs = [words.recv(ms * MS_OF_FLOATS, peer=0, tag=tag) for tag in (7, 1) for ms in sizes[tag]]
+    laid = replayed(trace_of(words.events(*sends), words.events(*recvs), role_of_rank=(0, 1)))
+    sent = laid.instance[:4], [laid.instances[i].piece.graph.size_bytes[0] // 10**6 for i in laid.instance[:4]]
+    got = laid.instance[4:], [laid.instances[i].piece.graph.size_bytes[0] // 10**6 for i in laid.instance[4:]]
+    assert sent[1] == [1, 2, 3, 4]
+    assert got[1] == [3, 4, 1, 2]
+    assert sent[0].tolist() == [*got[0][2:].tolist(), *got[0][:2].tolist()]
+
+
+def test_two_ranks_may_both_send_before_they_receive(words):
+    rows = [words.send(2 * MS_OF_FLOATS, peer=p) for p in (1, 0)], [words.recv(2 * MS_OF_FLOATS, peer=p) for p in (1, 0)]
+    roles = [words.events(rows[0][r], rows[1][r], words.mark([0, 1])) for r in (0, 1)]
+    step = told(trace_of(*roles, role_of_rank=(0, 1)))
+    assert step.step_times_fs == (2 * 10**12,)
+
+
+def test_ranks_of_one_role_mean_groups_of_their_own(words):
+    groups = Group("tp", (0, 1)), Group("tp", (2, 3))
+    rows = words.events(words.collective(4 * MS_OF_FLOATS), words.mark([0]))
+    trace = trace_of(rows, role_of_rank=(0,) * 4, groups=groups, group_of=((0,), (0,), (1,), (1,)))
+    laid = replayed(trace)
+    assert len(laid.instances) == 2
+    assert report(trace, laid, run(laid.graph)).step_times_fs == (4 * 10**12,)
+
+
+def test_float32_is_computed_and_sent_as_the_dtype_asked_for(words):
+    rows = words.events(words.compute(4), words.collective(4 * MS_OF_FLOATS), words.mark([1]))
+    assert in_ms(told(trace_of(rows))) == (8, 4, 4, 0)
+    assert in_ms(told(trace_of(rows), dtype="bfloat16")) == (4, 2, 2, 0)
+
+
+def test_requests_of_other_dtypes_are_sent_as_they_are(words):
+    rows = words.events(words.collective(4 * MS_OF_FLOATS, dtype="int32"), words.mark([0]))
+    assert in_ms(told(trace_of(rows), dtype="bfloat16")) == (4, 0, 4, 0)
+
+
+def test_elements_are_cut_whole(words):
+    # 5 elements of 4 bytes between 2 ranks: 2 and 3.
+    laid = replayed(trace_of(words.events(words.collective(5))))
+    assert sorted(laid.instances[0].piece.graph.size_bytes[:4].tolist()) == [8, 8, 12, 12]
+
+
+def test_a_group_of_one_takes_no_time(words):
+    rows = words.events(words.compute(2), words.collective(8), words.mark([1]))
+    step = told(trace_of(rows, role_of_rank=(0,), groups=(Group("tp", (0,)),)))
+    assert in_ms(step) == (2, 2, 0, 0)
+
+
+def test_a_root_is_a_rank_of_the_group(words):
+    rows = words.events(words.collective(MS_OF_FLOATS, name="broadcast", root=1), words.mark([0]))
+    laid = replayed(trace_of(rows, role_of_rank=(0, 0), groups=(Group("dp", (1, 0)),)))
+    owner = laid.graph.owner[laid.graph.size_bytes > 0]
+    assert owner.tolist() == [0]
+
+
+def test_tasks_say_whose_and_which_event_they_are(words):
+    rows = words.events(words.compute(2), words.mark(), words.collective(8))
+    graph = replayed(trace_of(rows)).graph
+    sends = np.flatnonzero(graph.size_bytes)
+    assert set(zip(graph.owner[sends].tolist(), graph.origin[sends].tolist(), strict=True)) == {(0, 2), (1, 2)}
+    assert graph.owner[:4].tolist() == [0, 0, 1, 1]
+    assert graph.origin[:4].tolist() == [0, 1, 0, 1]
+
+
+def test_links_are_as_busy_as_what_they_carried(words):
+    step = told(trace_of(words.events(words.collective(4 * MS_OF_FLOATS))))
+    assert step.link_busy_s == pytest.approx([4e-3] * 4, rel=1e-9)
+
+
+def test_what_is_taken_for_granted_is_said(words):
+    uneven = [words.events(words.collective(n, name="all_to_all")) for n in (8, 12)]
+    laid = replayed(trace_of(*uneven, role_of_rank=(0, 1)))
+    assert set(DEVICE.assumptions) < set(laid.assumptions)
+    assert "all_to_all with uneven splits is cut evenly, at its largest member's size" in laid.assumptions
+    assert laid.instances[0].piece.graph.size_bytes.max() == 4 * 6
+
+
+def refused(*events, **more):
+    trace = trace_of(*events, role_of_rank=tuple(range(len(events))), **more)
+    with pytest.raises(InputError) as error:
+        replayed(trace)
+    return str(error.value)
+
+
+def test_a_collective_without_a_member_is_refused(words):
+    said = refused(words.events(words.collective(8)), words.events(words.compute(1)))
+    assert said == "replay: all_reduce 0 on group 'world' must be asked by ranks (0, 1), got (0,)"
+
+
+def test_members_that_ask_for_different_operations_are_refused(words):
+    said = refused(words.events(words.collective(8)), words.events(words.collective(8, name="broadcast")))
+    assert "must be one operation and root of all members, got (('all_reduce', 0), ('broadcast', 0))" in said
+
+
+def test_members_that_name_different_roots_are_refused(words):
+    said = refused(*(words.events(words.collective(8, name="broadcast", root=r)) for r in (0, 1)))
+    assert "must be one operation and root of all members, got (('broadcast', 0), ('broadcast', 1))" in said
+
+
+def test_a_message_that_nobody_receives_is_refused(words):
+    said = refused(words.events(words.send(8, peer=1, tag=3)), words.events(words.compute(1)))
+    assert said == (
+        "replay: messages between ranks [0, 1] must be sent and received equally often, got 1 sends and 0 receives of tag 3"
+    )
+
+
+def test_a_placement_of_other_ranks_is_refused(words):
+    trace = trace_of(words.events(words.compute(1)))
+    with pytest.raises(InputError, match="replay: placement must be a node for each of 2 ranks, got 3"):
+        replay(trace, Choice(), star_of(3), np.arange(3), DEVICE, "float32")
+
+
+def test_a_trace_of_set_up_alone_is_refused(words):
+    with pytest.raises(InputError, match="report: the trace must hold a step after set-up"):
+        told(trace_of(words.events(words.compute(1, step=0))))
