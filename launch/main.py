@@ -6,7 +6,10 @@ Commands are modules of `launch.cli`, imported when they are asked for: `emu --h
 import difflib
 import importlib
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -36,7 +39,8 @@ class Commands(click.Group):
         """The command, or nothing."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
+        with _patience():
+            command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -65,6 +69,19 @@ def emu() -> None:
     emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack
     emu run --ranks 8 --topology ub-mesh:board train.py
     """
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Say what takes so long where importing does: the engine is compiled once, then kept."""
+    line = "emu: compiling the engine, once; about 20 s"
+    said = threading.Timer(5.0, lambda: click.echo(line, err=True) if sys.stderr.isatty() else None)
+    said.daemon = True
+    said.start()
+    try:
+        yield
+    finally:
+        said.cancel()
 
 
 def main(args: list[str] | None = None) -> None:

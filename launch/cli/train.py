@@ -15,6 +15,7 @@ from emu.units import format_time
 from launch.cli.options import json_option, print_json, topology_option
 from launch.clusters import run_on
 from launch.data.devices import find_device
+from launch.show.progress import bar
 from launch.show.step import foot_lines, step_lines
 
 
@@ -67,7 +68,8 @@ def train_command(
         choice=Choice.parse(algorithms),
     )
     built, found = [build_topology(word) for word in topologies], find_device(device, dtype)
-    learned = run_steps(request, built, found, run_on(cluster, ray_address))
+    with bar(f"{steps} steps on {request.plan.world} ranks"):
+        learned = run_steps(request, built, found, run_on(cluster, ray_address))
     if trace is not None:
         save(with_choice(learned.trace, request.choice), trace)
     results = [time_steps(request, learned, each, found) for each in built]

@@ -1,0 +1,319 @@
+"""Ranks as Ray actors: the bits of one process, gloo's results, one line for each failure, and nothing left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from emu.backend.execute import Buffers, execute
+from emu.collective.algorithm import ALGORITHMS, Choice
+from emu.collective.algorithm import schedule as schedule_of
+from emu.collective.operation import operation
+from emu.errors import InputError, RunError
+from emu.model.plan import Plan
+from emu.study.bench import BenchRequest, bench
+from emu.study.execution import verify_moves
+from emu.study.learn import learn
+from emu.study.program import Program
+from emu.study.text import read_text
+from emu.topology.catalogue import build_topology
+from launch.clusters import LocalRanks
+from launch.ray.cluster import RayCluster
+
+pytestmark = pytest.mark.ray
+N = 4
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with RayCluster(timeout_s=60.0) as ranks:
+        yield ranks
+
+
+def seeded(rank, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(rank))
+
+
+def every_collective(rank, group=None):
+    """Results of small integers, whose sums no order changes, by operation."""
+    n = dist.get_world_size(group)
+    given = torch.arange(12.0) * (rank + 1)
+    made = {}
+    for how in ("SUM", "MIN", "MAX", "PRODUCT"):
+        made[how] = given.clone()
+        dist.all_reduce(made[how], getattr(dist.ReduceOp, how), group=group)
+    made["broadcast"] = given.bfloat16()
+    dist.broadcast(made["broadcast"], 2, group=group)
+    made["reduce"] = given.clone()
+    dist.reduce(made["reduce"], 1, group=group)
+    if rank != 1:
+        made.pop("reduce")  # gloo leaves its own intermediate sums there
+    gathered = [torch.empty(12) for _ in range(n)]
+    dist.all_gather(gathered, given, group=group)
+    made["all_gather"] = torch.stack(gathered)
+    made["reduce_scatter"] = torch.empty(3)
+    dist.reduce_scatter(made["reduce_scatter"], list(given.split(3)), group=group)
+    made["all_to_all"] = torch.empty(n * (rank + 1))
+    dist.all_to_all_single(made["all_to_all"], given[:10].clone(), [rank + 1] * n, [1, 2, 3, 4], group=group)
+    on_root = [torch.empty(12) for _ in range(n)] if rank == 3 else None
+    dist.gather(given, on_root, 3, group=group)
+    made["gather"] = torch.stack(on_root) if on_root else torch.empty(0)
+    made["scatter"] = torch.empty(3)
+    dist.scatter(made["scatter"], list(given.split(3)) if rank == 2 else None, 2, group=group)
+    made["flags"] = torch.tensor([rank == 1, True])
+    dist.broadcast(made["flags"], 1, group=group)
+    ring = torch.zeros(5, dtype=torch.int64)
+    sent = dist.isend(torch.full((5,), rank), (rank + 1) % n, group=group, tag=9)
+    dist.recv(ring, (rank - 1) % n, group=group, tag=9)
+    sent.wait()
+    made["ring"] = ring
+    return made
+
+
+def ours_and_gloos(rank):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    return every_collective(rank), every_collective(rank, dist.new_group(backend="gloo"))
+
+
+def test_every_collective_gives_what_gloo_gives(cluster):
+    for ours, gloos in cluster.run(N, Choice(), ours_and_gloos):
+        assert ours.keys() == gloos.keys()
+        assert all(torch.equal(ours[name], gloos[name]) for name in ours)
+
+
+def groups_at_once(rank):
+    halves = [dist.new_group([0, 3]), dist.new_group([1, 2])]
+    mine, world = halves[rank in (1, 2)], torch.ones(1)
+    works = [
+        dist.all_reduce(world, async_op=True),
+        dist.all_reduce(half := torch.tensor([float(rank)]), group=mine, async_op=True),
+    ]
+    for work in works if rank % 2 else works[::-1]:
+        work.wait()
+    return world.item(), half.item()
+
+
+def test_groups_do_not_wait_for_one_another(cluster):
+    assert cluster.run(N, Choice(), groups_at_once) == [(4.0, 3.0)] * N
+
+
+@pytest.mark.parametrize("name", ["ring", "direct"])
+def test_floats_have_the_bits_of_one_process(cluster, name):
+    def program(rank):
+        mine = seeded(rank, 1003)
+        dist.all_reduce(mine)
+        return mine
+
+    op, inputs = operation("all_reduce", N), [seeded(rank, 1003) for rank in range(N)]
+    buffers = {rank: Buffers(given, torch.empty(1003)) for rank, given in enumerate(inputs)}
+    execute(schedule_of("all_reduce", name, N), op, buffers, counts=np.array([1003]))
+    got = cluster.run(N, Choice({"all_reduce": name}), program)
+    assert all(torch.equal(each, buffers[rank].output) for rank, each in enumerate(got))
+
+
+def ddp(rank):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)), bucket_cap_mb=0.001)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(3):
+        loss = model(seeded(100 * step + rank, 16, 32)).square().mean()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, torch.rand(1).item(), torch.get_num_threads()
+
+
+def test_a_ddp_step_has_the_losses_and_the_trace_of_threads(cluster):
+    ours, trace = cluster.record(N, Choice(), ddp)
+    expected, expected_trace = LocalRanks().record(N, Choice(), ddp)
+    assert ours == expected
+    assert trace.digest() == expected_trace.digest()
+
+
+def test_training_over_dp_and_tp_has_the_losses_and_the_trace_of_threads(cluster):
+    program = Program("llama-tiny", Plan(dp=2, tp=2, global_batch=4, seq=32), read_text(), 2, 0, 1e-3)
+    ours, expected = learn(program, Choice(), cluster.record), learn(program, Choice())
+    assert ours.loss == expected.loss
+    assert ours.gradient_error == expected.gradient_error
+    assert ours.trace.digest() == expected.trace.digest()
+
+
+def test_every_algorithm_is_right_between_processes(cluster):
+    rows = list(verify_moves(cluster.run, (found for _, found in ALGORITHMS), (3,)))
+    assert {f"{row.operation}/{row.algorithm}" for row in rows} == {key for key, _ in ALGORITHMS}
+    assert all(row.ok for row in rows)
+
+
+def test_bench_moves_its_data_between_processes_and_has_the_same_virtual_time(cluster):
+    topology = build_topology("switch:n=3,bandwidth=50GB/s,latency=500ns")
+    request = BenchRequest("all_reduce", "ring", (4096, 2**20))
+    here, between = (list(bench(topology, request, where)) for where in (None, cluster.run))
+    assert [row.wrong for row in between] == [0, 0]
+    assert [row.time_s for row in between] == [row.time_s for row in here]
+
+
+def test_no_ranks_are_refused(cluster):
+    with pytest.raises(InputError, match="cluster: ranks must be 1 or more, got 0"):
+        cluster.run(0, Choice(), ddp)
+
+
+def raises(rank):
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("no such thing\nand more")
+    dist.barrier()
+
+
+def dies(rank):
+    dist.barrier()
+    if rank == 1:
+        os._exit(3)
+    dist.all_reduce(torch.ones(7))
+
+
+def refuses(rank):
+    raise InputError(f"program: {'no' if rank else 'yes'}")
+
+
+def differs(rank):
+    dist.all_reduce(torch.ones(4 + (rank == 1)))
+
+
+def sends_another_size(rank):
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+    elif rank == 1:
+        dist.recv(torch.ones(4), 0)
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("x",)
+
+    def __call__(self, rank):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "message"),
+    [
+        (raises, RunError, r"^rank 1: ValueError: no such thing, after barrier .*, call 1; log: \S+$"),
+        (dies, RunError, r"^rank 1: its process died, after barrier .*, call 1; log: \S+$"),
+        (refuses, InputError, r"^program: (yes|no)$"),
+        (differs, RunError, r"^mismatch on group world .*rank 1 calls all_reduce \(sum\) of 5 float32, rank 0 .* of 4 float32"),
+        (sends_another_size, RunError, r"^mismatch on group world .*rank 0 sends .* of 3 float32 with tag 0, rank 1 receives "),
+        (Unreadable(), RunError, r"^rank [01]: ValueError: invalid literal .*, before its first request; log: \S+$"),
+    ],
+)
+def test_a_rank_that_fails_is_named_and_the_next_job_runs(cluster, program, kind, message):
+    with pytest.raises(kind, match=message) as error:
+        cluster.run(2, Choice(), program)
+    assert type(error.value) is kind
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_rank_that_never_comes_is_named(cluster, monkeypatch):
+    def program(rank):
+        if rank:
+            dist.all_reduce(torch.ones(3))
+
+    monkeypatch.setattr(cluster, "_timeout_s", 0.5)
+    with pytest.raises(
+        RunError, match=r"^rank 1: rank 0 has not answered for 0.5 s, in all_reduce \(sum\) of 3 float32 on group"
+    ):
+        cluster.run(2, Choice(), program)
+
+
+SCRIPT = """
+import os, sys
+from functools import partial
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from emu.collective.algorithm import Choice
+from launch import main as launched
+from launch.clusters import run_on
+
+def program(folder, rank):
+    data = torch.zeros(2**16)
+    dist.all_reduce(data)
+    Path(folder, str(rank)).write_text(str(os.getpid()))
+    while True:
+        dist.all_reduce(data)
+
+launched.emu.main = lambda *_, **__: run_on("ray")(int(sys.argv[2]), Choice(), partial(program, sys.argv[1]))
+launched.main([])
+"""
+
+
+def wait_for(condition, seconds=30.0):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert condition()
+
+
+@contextmanager
+def endless(folder, n_ranks):
+    """A command whose ranks reduce for ever: the process, all it has started, and the folder that Ray works in."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, folder, str(n_ranks)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: len([f for f in folder.iterdir() if f.read_text()]) == n_ranks or command.poll() is not None, 90.0)
+        started = psutil.Process(command.pid).children(recursive=True)
+        (work,) = {found for p in started for found in re.findall(r"/\S*?/emu-\w{8}(?=/)", " ".join(p.cmdline()))}
+        yield command, started, Path(work)
+    finally:
+        command.kill()
+        command.communicate()
+
+
+def gone(processes):
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def test_a_killed_rank_is_one_line_and_leaves_nothing(tmp_path):
+    with endless(tmp_path, 3) as (command, started, work):
+        os.kill(int((tmp_path / "2").read_text()), signal.SIGKILL)
+        out, err = command.communicate(timeout=30)
+        wait_for(partial(gone, started))
+    assert (out, command.returncode, work.exists()) == ("", 1, False)
+    (line,) = err.splitlines()
+    words, _, log = line.partition("; log: ")
+    assert re.fullmatch(
+        r"emu: rank 2: its process died, (in|after) all_reduce \(sum\) of 65536 float32 on group world \(ranks 0, 1, 2\), call \d+",
+        words,
+    )
+    assert "ActorDiedError" in Path(log).read_text()
+    Path(log).unlink()
+
+
+def test_an_interrupt_leaves_nothing(tmp_path):
+    with endless(tmp_path, 1) as (command, started, work):
+        command.send_signal(signal.SIGINT)
+        out, err = command.communicate(timeout=30)
+        wait_for(partial(gone, started))
+    assert (out, err, command.returncode, work.exists()) == ("", "emu: interrupted\n", 130, False)
+
+
+def test_a_ray_that_outlives_its_owner_ends_itself(tmp_path):
+    with endless(tmp_path, 1) as (command, started, work):
+        command.kill()
+        wait_for(partial(gone, started))
+        wait_for(lambda: not work.exists())
