@@ -7,11 +7,9 @@ import click
 from emu.study.step import choice_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.read import load
-from launch.cli.options import json_option, print_json, timing_options, topology_option
+from launch.cli.options import json_option, timing_options, topology_option
+from launch.cli.steps import show_steps
 from launch.data.devices import find_device
-from launch.show.perfetto import write_perfetto
-from launch.show.spans import lanes
-from launch.show.step import step_report
 
 
 @click.command("replay")
@@ -37,11 +35,4 @@ def replay_command(
     built = [build_topology(word) for word in topologies]
     choice, found = choice_of(recorded, algorithms), find_device(device, dtype)
     timed = [time_trace(recorded, choice, each, found, dtype) for each in built]
-    if timeline is not None:
-        first = timed[0]
-        write_perfetto(lanes(first.trace, first.replayed, first.timeline, first.topology), timeline)
-    steps = [each.step() for each in timed]
-    if as_json:
-        print_json(steps)
-    else:
-        click.echo("\n\n".join(map(step_report, steps)))
+    show_steps(timed, timeline, as_json=as_json)

@@ -14,11 +14,9 @@ from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.read import save
 from emu.trace.trace import Trace
-from launch.cli.options import json_option, print_json, timing_options, topology_option
+from launch.cli.options import json_option, timing_options, topology_option
+from launch.cli.steps import show_steps
 from launch.data.devices import find_device
-from launch.show.perfetto import write_perfetto
-from launch.show.spans import lanes
-from launch.show.step import step_report
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -63,14 +61,7 @@ def run_command(
         click.echo("emu: no optimizer step was seen, so there is no step to time", err=True)
         return code
     timed = [time_trace(recorded, choice, each, found, dtype) for each in built]
-    if timeline is not None:
-        first = timed[0]
-        write_perfetto(lanes(first.trace, first.replayed, first.timeline, first.topology), timeline)
-    steps = [each.step() for each in timed]
-    if as_json:
-        print_json(steps)
-    else:
-        click.echo("\n\n".join(map(step_report, steps)))
+    show_steps(timed, timeline, as_json=as_json)
     return code
 
 
