@@ -34,7 +34,7 @@ _HOME = {
     "run": "emu.fabric.run",
     "schedule": "emu.collective.algorithm",
 }
-__all__ = sorted(_HOME)
+__all__ = tuple(_HOME)
 
 
 def __getattr__(name: str) -> object:

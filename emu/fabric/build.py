@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
-from emu.fabric.edges import Edges, Predecessors, columns_of
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece
-from emu.fabric.waits import Out, wait_for_columns
+from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
+from emu.fabric.lowering.waits import Out, wait_for_columns
 
 _NONE = np.empty(0, np.int32)
 

@@ -12,11 +12,11 @@ import numpy as np
 from emu.arrays import I32, I64, column
 from emu.collective.schedule import Schedule
 from emu.errors import must_be
-from emu.fabric.edges import Edges, Predecessors, columns_of
 from emu.fabric.graph import Graph
-from emu.fabric.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
-from emu.fabric.sort import FIRST, LAST, MEETS, gather_hops
-from emu.fabric.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
+from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
+from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
+from emu.fabric.lowering.sort import FIRST, LAST, MEETS, gather_hops
+from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
 from emu.topology.topology import Links, Routes, Topology
 
 CHANNELS = 2**16  # a route is asked with key * CHANNELS + channel, so that a channel's low bits stay the key's

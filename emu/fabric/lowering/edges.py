@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column
-from emu.fabric.waits import Out, drop_repeats, wait_for_given
+from emu.fabric.lowering.waits import Out, drop_repeats, wait_for_given
 
 Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Graph
 

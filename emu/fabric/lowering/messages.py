@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule
-from emu.fabric.sort import group_rows, mark_queues, meeting_places, stable_order, take
+from emu.fabric.lowering.sort import group_rows, mark_queues, meeting_places, stable_order, take
 
 
 class Rows(NamedTuple):
