@@ -1,0 +1,90 @@
+"""A recorded step on a fabric: overlap, what served it, and the same figures every time."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from emu.backend.record import Recording
+from emu.cluster.threads import Threads
+from emu.collective.algorithm import Choice
+from emu.errors import InputError
+from emu.study.step import TimedTrace, algorithms_of, choice_of, time_trace, with_choice
+from emu.topology.catalogue import build_topology
+from emu.trace.device import Device
+from emu.trace.trace import Trace
+
+DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
+SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
+
+
+def three_buckets(rank: int) -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(3)))
+    module = DistributedDataParallel(layers, bucket_cap_mb=0.2)  # a layer of 256 KiB a bucket
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(torch.ones(64, 256)).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    recording = Recording(4)
+    Threads(4, recording=recording).run(three_buckets)
+    return recording.trace()
+
+
+def timed(trace: Trace, words: tuple[str, ...] = (), topology: str = SWITCH) -> TimedTrace:
+    return time_trace(trace, Choice.parse(words), build_topology(topology), DEVICE, "float32")
+
+
+def test_three_buckets_of_ddp_hide_behind_the_backward(trace: Trace) -> None:
+    events = trace.events_of(0)
+    last = int(events.step.max())
+    buckets = [i for i in range(len(events)) if events.name[i] == "all_reduce" and events.step[i] == last]
+    assert len(buckets) == 3
+    step = timed(trace).step()
+    assert 0 < step.exposed_comm_s < step.total_comm_s
+    assert step.step_time_s == pytest.approx(step.compute_s + step.exposed_comm_s + step.idle_s, rel=1e-12)
+
+
+def test_a_faster_fabric_hides_more_of_its_communication(trace: Trace) -> None:
+    fast = timed(trace, topology="switch:n=4,bandwidth=5000GB/s,latency=0s").step()
+    slow = timed(trace, topology="switch:n=4,bandwidth=1GB/s,latency=500ns").step()
+    assert fast.exposed_comm_s / fast.total_comm_s < slow.exposed_comm_s / slow.total_comm_s
+    assert slow.exposed_comm_s > 0.9 * slow.total_comm_s
+
+
+def test_the_same_trace_takes_the_same_ticks_every_time(trace: Trace) -> None:
+    first, second = timed(trace), timed(trace)
+    assert (first.timeline.end_fs == second.timeline.end_fs).all()
+    assert first.report.step_times_fs == second.report.step_times_fs
+
+
+def test_a_trace_remembers_what_served_it_and_another_choice_overrides(trace: Trace) -> None:
+    ran = with_choice(trace, Choice.parse(("all_reduce=direct",)))
+    assert algorithms_of(ran, choice_of(ran))["all_reduce"] == "direct"
+    assert algorithms_of(ran, choice_of(ran, ("all_reduce=ring",)))["all_reduce"] == "ring"
+    assert timed(trace, ("all_reduce=direct",)).step().step_time_s != timed(trace).step().step_time_s
+
+
+def test_what_a_figure_rests_on_is_said(trace: Trace) -> None:
+    said = " ".join(timed(trace, topology="ub-mesh:board").step().assumptions)
+    for words in ("a lane carries 112 Gb/s", "0.6 of the a-device's peak", "the first of the 8 NPUs", "peak memory"):
+        assert words in said
+    assert "timed as" not in said
+    assert (
+        "what ran in float32 is timed as bfloat16"
+        in time_trace(trace, Choice(), build_topology(SWITCH), DEVICE, "bfloat16").step().assumptions
+    )
+
+
+def test_a_trace_without_a_step_and_one_too_large_for_the_topology_are_refused(trace: Trace) -> None:
+    recording = Recording(4)
+    Threads(4, recording=recording).run(lambda _: None)
+    with pytest.raises(InputError, match="must hold a step after set-up"):
+        timed(recording.trace())
+    with pytest.raises(InputError, match="4 ranks do not fit"):
+        timed(trace, topology="switch:n=3,bandwidth=50GB/s,latency=500ns")
