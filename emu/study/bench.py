@@ -17,7 +17,7 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.registry import unknown
-from emu.study.move import Move, Run, move
+from emu.study.move import Move, Moved, Run, move
 from emu.study.payload import REDUCTIONS, Payload, dtype_of
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -84,11 +84,8 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
         InputError: an unknown name, ranks that do not fit, a size that is no whole number of elements, or more data than
             this host's free memory holds.
     """
-    item = dtype_of(request.dtype).itemsize
-    n = topology.n_npus if request.ranks is None else request.ranks
-    op = operation(request.operation, n, request.root)
-    placement = place(topology, n)
-    _check(request, op, item)
+    op, placement = check(topology, request)
+    n, item = op.n_ranks, dtype_of(request.dtype).itemsize
     began = time.perf_counter()
     plan = schedule(request.operation, request.algorithm, n, request.root)
     wall_build_s = time.perf_counter() - began
@@ -100,19 +97,13 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
-    wrong: int | None = None
-    wall_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Timed:
     timeline: Timeline
     wall_s: float
 
 
 def _row(
-    topology: Topology, request: BenchRequest, n: int, size: int, wall_build_s: float, moved: _Moved, timed: _Timed
+    topology: Topology, request: BenchRequest, n: int, size: int, wall_build_s: float, moved: Moved | None, timed: _Timed
 ) -> BenchRow:
     time_s = timed.timeline.end_s
     algbw = size / time_s if time_s else 0.0
@@ -128,16 +119,24 @@ def _row(
         time_s=time_s,
         algbw_Bps=algbw,
         busbw_Bps=algbw * busbw_factor(request.operation, n),
-        wrong=moved.wrong,
+        wrong=moved.wrong if moved else None,
         how=timed.timeline.how,
         send_overhead_s=seconds(request.send_overhead_fs),
         wall_build_s=wall_build_s,
-        wall_execute_s=moved.wall_s,
+        wall_execute_s=moved.wall_s if moved else None,
         wall_fabric_s=timed.wall_s,
     )
 
 
-def _check(request: BenchRequest, op: Operation, item: int) -> None:
+def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
+    """The operation and its placement, where the request can be served.
+
+    Raises:
+        InputError: as `bench`, before anything is built.
+    """
+    item = dtype_of(request.dtype).itemsize
+    op = operation(request.operation, topology.n_npus if request.ranks is None else request.ranks, request.root)
+    placement = place(topology, op.n_ranks)
     if request.reduce not in REDUCTIONS:
         raise unknown("reduce operation", request.reduce, REDUCTIONS)
     for size in request.sizes:
@@ -150,20 +149,20 @@ def _check(request: BenchRequest, op: Operation, item: int) -> None:
             f"bench: {op.n_ranks} ranks of {format_size(max(request.sizes))} take up to {format_size(needed)} of memory, and "
             f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
         )
+    return op, placement
 
 
-def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None) -> _Moved:
+def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None) -> Moved | None:
     if request.timing_only:
-        return _Moved()
+        return None
     if run_ranks is not None:
         what = Move(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
-        moved = move(run_ranks, request.algorithm, what)
-        return _Moved(moved.wrong, moved.wall_s)
+        return move(run_ranks, request.algorithm, what)
     payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
     began = time.perf_counter()
     execute(plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
     wall_s = time.perf_counter() - began
-    return _Moved(payload.wrong(), wall_s)
+    return Moved(payload.wrong(), wall_s)
 
 
 def _time(op: Operation, plan: Schedule, count: int, topology: Topology, placement: I32, request: BenchRequest) -> _Timed:

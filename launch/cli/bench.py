@@ -4,10 +4,11 @@ import click
 
 from emu.collective.algorithm import Choice, algorithm
 from emu.errors import InputError, RunError
-from emu.study.bench import BenchRequest, BenchRow, bench, sizes_between
+from emu.study.bench import BenchRequest, BenchRow, bench, check, sizes_between
 from emu.topology.catalogue import build_topology
 from emu.units import format_size, format_time
-from launch.cli.options import Size, Time, json_option, print_json, topology_option
+from launch.cli.options import Size, Time, cluster_options, json_option, print_json, topology_option
+from launch.clusters import opened
 from launch.show.progress import tracked
 from launch.show.table import table
 
@@ -26,6 +27,7 @@ from launch.show.table import table
 @click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
 @click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
+@cluster_options
 @json_option
 def bench_command(
     operation: str,
@@ -41,6 +43,8 @@ def bench_command(
     ranks: int | None,
     timing_only: bool,
     send_overhead: int,
+    cluster: str,
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Move real data by a collective, check every element, and time the same schedule on the fabric.
@@ -53,7 +57,12 @@ def bench_command(
     sizes = _sizes(size, begin, end, factor)
     request = BenchRequest(operation, chosen.name, sizes, dtype, reduce, root, ranks, timing_only, send_overhead)
     built = [build_topology(word) for word in topologies]
-    rows = [row for each in built for row in tracked(bench(each, request), f"{operation} on {each.name}", len(sizes))]
+    for each in built:
+        check(each, request)
+    with opened(cluster, ray_address) as where:
+        run = None if cluster == "local" else where.run
+        found = ((bench(each, request, run), f"{operation} on {each.name}") for each in built)
+        rows = [row for rows_of, label in found for row in tracked(rows_of, label, len(sizes))]
     if as_json:
         print_json(rows)
     else:

@@ -54,6 +54,13 @@ def topology_option(command: F) -> F:
     )(command)
 
 
+def cluster_options(command: F) -> F:
+    """Where the ranks really run."""
+    where = click.option("--cluster", default="local", show_default=True, help="local (threads) or ray (a process a rank).")
+    address = click.option("--ray-address", help="Of a running Ray; a local one is started unless given.")
+    return where(address(command))
+
+
 def timing_options(command: F) -> F:
     """How a trace is timed, and where its timeline goes."""
     options = (

@@ -12,7 +12,7 @@ from emu.study.train import Trained, TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.trace.read import save
 from emu.units import format_time
-from launch.cli.options import json_option, print_json, topology_option
+from launch.cli.options import cluster_options, json_option, print_json, topology_option
 from launch.clusters import run_on
 from launch.data.devices import find_device
 from launch.show.progress import bar
@@ -32,8 +32,7 @@ from launch.show.step import foot_lines, step_lines
 @click.option("--dtype", default="bfloat16", show_default=True, help="What float32 is timed as.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help="Other than the default.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Save what ran here; `emu replay` times it elsewhere.")
-@click.option("--cluster", default="local", show_default=True, help="local (threads) or ray.")
-@click.option("--ray-address", help="Of a running Ray; a local one is started unless given.")
+@cluster_options
 @json_option
 def train_command(
     model: str,
