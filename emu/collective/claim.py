@@ -6,18 +6,18 @@ A claim is an upper bound always, and an equality on the shapes where `exact` sa
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 Fabric = Literal["rank", "channel", "link", "pair"]
 
 
-def _always(shape: int) -> bool:
+def _always(shape: object) -> bool:
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`T <= alpha(n) * a + beta(n) * V / B`, V the operation's size in bytes.
+    """`T <= alpha(shape) * a + beta(shape) * V / B`, V the operation's size in bytes.
 
     The ideal fabric is made from the schedule itself. `rank`: one port of rate B out of and one into each participant;
     `channel`: one of each a (participant, channel); `link`: one link of rate B a (src, dst, channel); `pair`: one a
@@ -25,6 +25,6 @@ class Claim:
     """
 
     fabric: Fabric
-    alpha: Callable[[int], int]
-    beta: Callable[[int], Fraction]
-    exact: Callable[[int], bool] = _always
+    alpha: Callable[[Any], int]  # of the builder's kind of shape
+    beta: Callable[[Any], Fraction]
+    exact: Callable[[Any], bool] = _always

@@ -15,6 +15,7 @@ from emu.collective.algorithm import Algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import ROOTED, cut, operation
 from emu.collective.proof import prove
+from emu.collective.shape import Part, Shape, dims_of, ranks_of, show_shape
 from emu.errors import EmuError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
@@ -29,12 +30,13 @@ _SHARE_BYTES = 10**6  # of one unit of a block's shares, so that every slot is a
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What came of one algorithm on one number of ranks."""
+    """What came of one algorithm on one shape."""
 
     operation: str
     algorithm: str
     ranks: int
     shape: tuple[int, ...]
+    members: tuple[int, ...] | None  # the places of that shape which take part; None: all
     proof: str  # "ok", or why it was refused
     claim: str  # "equal", "bound" where the claim is only that, "" where there is no proof; or how it is not kept
     time_s: float  # virtual, on the ideal fabric
@@ -47,10 +49,15 @@ class Verified:
         return self.proof == "ok" and self.claim in ("equal", "bound")
 
 
-def verify(algorithms: Iterable[Algorithm], ns: Iterable[int] = RANKS) -> Iterator[Verified]:
-    """Prove and time each algorithm among each number of ranks; a refusal is a row, not an exception."""
+def shapes_of(algorithms: Iterable[Algorithm], ns: Iterable[int] = RANKS) -> list[tuple[Algorithm, Shape]]:
+    """Each algorithm with every shape that it takes of each number of ranks."""
     ranks = tuple(ns)
-    return (_verified(found, n) for found in algorithms for n in ranks)
+    return [(found, shape) for found in algorithms for n in ranks for shape in found.shapes(n)]
+
+
+def verify(cases: Iterable[tuple[Algorithm, Shape]]) -> Iterator[Verified]:
+    """Prove and time each algorithm on its shape; a refusal is a row, not an exception."""
+    return (_verified(found, shape) for found, shape in cases)
 
 
 def roots_of(operation: str, n: int) -> list[int]:
@@ -58,21 +65,32 @@ def roots_of(operation: str, n: int) -> list[int]:
     return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
 
 
-def _verified(found: Algorithm, n: int) -> Verified:
+def _verified(found: Algorithm, shape: Shape) -> Verified:
     started = time.perf_counter()
-    proof, claim, taken_fs, claimed_fs = _proof(found, n), "", 0, Fraction(0)
+    proof, claim, taken_fs, claimed_fs = _proof(found, shape), "", 0, Fraction(0)
     if proof == "ok":
-        claimed_fs = _claimed_fs(found, n)
-        taken_fs = _taken_fs(found, n)
-        claim = _judge(found, n, taken_fs, claimed_fs)
-    times = taken_fs / TICKS_PER_S, float(claimed_fs / TICKS_PER_S)
-    return Verified(found.operation, found.name, n, (n,), proof, claim, *times, time.perf_counter() - started)
+        claimed_fs = _claimed_fs(found, shape)
+        taken_fs = _taken_fs(found, shape)
+        claim = _judge(found, shape, taken_fs, claimed_fs)
+    return Verified(
+        operation=found.operation,
+        algorithm=found.name,
+        ranks=ranks_of(shape),
+        shape=dims_of(shape),
+        members=shape.members if isinstance(shape, Part) else None,
+        proof=proof,
+        claim=claim,
+        time_s=taken_fs / TICKS_PER_S,
+        claim_s=float(claimed_fs / TICKS_PER_S),
+        wall_s=time.perf_counter() - started,
+    )
 
 
-def _proof(found: Algorithm, n: int) -> str:
+def _proof(found: Algorithm, shape: Shape) -> str:
+    n = ranks_of(shape)
     try:
         for root in roots_of(found.operation, n):
-            built, wanted = found.schedule(n, root), operation(found.operation, n, root)
+            built, wanted = found.schedule(shape, root), operation(found.operation, n, root)
             prove(built, wanted)
             check_integers(built, wanted, seed=n)
     except EmuError as error:
@@ -80,13 +98,13 @@ def _proof(found: Algorithm, n: int) -> str:
     return "ok"
 
 
-def _claimed_fs(found: Algorithm, n: int) -> Fraction:
-    size = operation(found.operation, n).blocks_in_size
-    return (found.claim.alpha(n) + found.claim.beta(n) * size) * _MS
+def _claimed_fs(found: Algorithm, shape: Shape) -> Fraction:
+    size = operation(found.operation, ranks_of(shape)).blocks_in_size
+    return (found.claim.alpha(shape) + found.claim.beta(shape) * size) * _MS
 
 
-def _taken_fs(found: Algorithm, n: int) -> int:
-    built, blocks = found.schedule(n), operation(found.operation, n).n_blocks
+def _taken_fs(found: Algorithm, shape: Shape) -> int:
+    built, blocks = found.schedule(shape), operation(found.operation, ranks_of(shape)).n_blocks
     block_bytes = _SHARE_BYTES * (sum(built.shares) or built.n_slots // blocks)
     slots = cut(np.full(blocks, block_bytes), built.n_slots, built.shares)
     fabric = ideal(built, found.claim.fabric, bandwidth_Bps=block_bytes * 1000.0, latency_fs=_MS)
@@ -94,10 +112,9 @@ def _taken_fs(found: Algorithm, n: int) -> int:
     return int(run(piece.graph).end_fs.max(initial=0))
 
 
-def _judge(found: Algorithm, n: int, taken_fs: int, claimed_fs: Fraction) -> str:
-    exact = found.claim.exact(n)
+def _judge(found: Algorithm, shape: Shape, taken_fs: int, claimed_fs: Fraction) -> str:
+    exact = found.claim.exact(shape)
     if taken_fs > claimed_fs * (1 + _TOLERANCE) or (exact and taken_fs < claimed_fs * (1 - _TOLERANCE)):
-        return (
-            f"takes {taken_fs / _MS:.9g} ms on {n} ranks, it must be {'' if exact else 'at most '}{float(claimed_fs / _MS):.9g}"
-        )
+        bound = "" if exact else "at most "
+        return f"takes {taken_fs / _MS:.9g} ms on {show_shape(shape)} ranks, it must be {bound}{float(claimed_fs / _MS):.9g}"
     return "equal" if exact else "bound"

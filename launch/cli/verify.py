@@ -12,7 +12,7 @@ from emu.errors import RunError, must_be
 from emu.registry import unknown
 from emu.study.execution import RANKS as PROCESSES
 from emu.study.execution import Executed, verify_moves
-from emu.study.verify import RANKS, Verified, verify
+from emu.study.verify import RANKS, Verified, shapes_of, verify
 from launch.cli.options import cluster_options, json_option, print_json
 from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
@@ -46,8 +46,8 @@ def verify_command(
     for n in ns:
         if n < 1:
             raise must_be("verify", "--ranks", "1 or more", n)
-    total = len(chosen) * len(ns)
-    rows = list(tracked(verify(chosen, ns), "verify", total))
+    cases = shapes_of(chosen, ns)
+    rows = list(tracked(verify(cases), "verify", len(cases)))
     moved = _moved(chosen, ns, cluster, ray_address)
     if as_json:
         print_json([asdict(row) | moved.get(_key(row), {}) for row in rows])
@@ -58,7 +58,9 @@ def verify_command(
     if failed:
         first = failed[0]
         story = first.proof if first.proof != "ok" else first.claim
-        raise RunError(f"verify: {len(failed)} of {total} fail; {first.operation} {first.algorithm} on {first.ranks}: {story}")
+        raise RunError(
+            f"verify: {len(failed)} of {len(cases)} fail; {first.operation} {first.algorithm} on {first.ranks}: {story}"
+        )
 
 
 def _key(row: Verified | Executed) -> tuple[str, str, int]:
@@ -101,7 +103,7 @@ def _table(rows: Iterable[Verified]) -> str:
     for (operation, name), group in groupby(rows, key=lambda row: (row.operation, row.algorithm)):
         found = list(group)
         bad = next((row for row in found if not row.ok), None)
-        proof = f"ok, exact sums on {len(found)} sizes" if bad is None else f"FAILS on {bad.ranks} ranks"
+        proof = f"ok, exact sums on {len(found)} shapes" if bad is None else f"FAILS on {bad.ranks} ranks"
         equal = sum(row.claim == "equal" for row in found)
         claim = "equal" if equal == len(found) else f"equal on {equal}, below on {len(found) - equal}"
         cells.append((operation, name, proof, claim if bad is None else "", f"{sum(row.wall_s for row in found):.2f}"))

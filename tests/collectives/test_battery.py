@@ -2,14 +2,16 @@
 
 import re
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm, schedule
+from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import ROOTED, cut, operation
 from emu.collective.proof import prove
+from emu.collective.shape import Shape
 
 NS = (1, 2, 3, 5, 8, 13, 17, 32)
 EVERY = pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS])
@@ -19,32 +21,36 @@ def roots(found: Algorithm, n: int) -> list[int]:
     return sorted({0, n // 2, n - 1}) if found.operation in ROOTED else [0]
 
 
+def some_shapes(found: Algorithm, n: int) -> list[Shape]:
+    return list(found.shapes(n))[:6]
+
+
 @EVERY
 @pytest.mark.parametrize("n", NS)
 def test_it_does_its_operation_with_the_same_bits_on_every_rank(found: Algorithm, n: int):
-    for root in roots(found, n):
-        built, wanted = schedule(found.operation, found.name, n, root), operation(found.operation, n, root)
+    for shape, root in product(some_shapes(found, n), roots(found, n)):
+        built, wanted = found.schedule(shape, root), operation(found.operation, n, root)
         assert prove(built, wanted).uniform
         check_integers(built, wanted, seed=n)
 
 
 @EVERY
 def test_one_rank_has_nothing_to_send(found: Algorithm):
-    assert found.build(1).n_rows == 0
+    assert all(found.build(shape).n_rows == 0 for shape in some_shapes(found, 1))
 
 
 @EVERY
 @pytest.mark.parametrize("n", NS)
 def test_it_is_built_the_same_every_time(found: Algorithm, n: int):
-    assert found.build(n).digest() == found.build(n).digest()
+    assert all(found.build(shape).digest() == found.build(shape).digest() for shape in some_shapes(found, n))
 
 
 @EVERY
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm, n: int):
     """Also where a block has fewer elements than parts, so that some slots are empty."""
-    built, wanted = found.build(n), operation(found.operation, n)
-    for size in (0, 1, n - 1, n * n + 1):
+    wanted = operation(found.operation, n)
+    for built, size in product(map(found.build, some_shapes(found, n)), (0, 1, n - 1, n * n + 1)):
         counts = wanted.block_counts(size)
         slots = cut(counts, built.n_slots, built.shares)
         assert np.bincount(slots.block, weights=slots.count, minlength=len(counts)).tolist() == counts.tolist()
@@ -56,11 +62,15 @@ def test_it_claims_no_less_than_its_ports_must_carry(found: Algorithm, n: int):
     """What the busiest rank sends or receives, of the size: a lower bound on beta where a rank has one port each way."""
     if found.claim.fabric != "rank":
         pytest.skip("claimed of other ports")
-    built, wanted = found.build(n), operation(found.operation, n)
-    parts = built.n_slots // wanted.n_blocks
-    busiest = max(int(np.bincount(column, minlength=1).max(initial=0)) for column in (built.src, built.dst))
-    assert found.claim.beta(n) * wanted.blocks_in_size * parts >= busiest
-    assert found.claim.alpha(n) <= built.n_rounds
+    wanted = operation(found.operation, n)
+    for shape in some_shapes(found, n):
+        built = found.build(shape).expand()
+        parts = built.n_slots // wanted.n_blocks
+        if built.shares or built.helpers:
+            continue
+        busiest = max(int(np.bincount(column, minlength=1).max(initial=0)) for column in (built.src, built.dst))
+        assert found.claim.beta(shape) * wanted.blocks_in_size * parts >= busiest
+        assert found.claim.alpha(shape) <= built.n_rounds
 
 
 @EVERY

@@ -99,7 +99,7 @@ def test_verify_proves_every_operation_and_says_so(emu) -> None:
 def test_verify_in_words_has_a_line_an_algorithm(emu) -> None:
     done = emu("verify", "all_reduce", "--ranks", "5")
     assert [line.split()[:2] for line in done.out.splitlines()[1:]] == [["all_reduce", "direct"], ["all_reduce", "ring"]]
-    assert "ok, exact sums on 1 sizes" in done.out
+    assert "ok, exact sums on 1 shapes" in done.out
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.study.verify import RANKS, roots_of, verify
+from emu.study.verify import RANKS, roots_of, shapes_of, verify
 
 
 @pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS])
 def test_every_algorithm_is_proved_and_keeps_its_claim(found):
-    for row in verify([found]):
+    for row in verify(shapes_of([found])):
         assert (row.proof, row.ok) == ("ok", True), row
         assert row.claim == ("equal" if found.claim.exact(row.ranks) else "bound")
         assert row.time_s <= row.claim_s * (1 + 1e-9)
@@ -26,7 +26,7 @@ def test_the_default_ranks_are_all_small_numbers_and_two_large_ones():
 
 def test_rows_come_by_algorithm_then_by_ranks():
     found = [algorithm("all_reduce", "ring"), algorithm("gather", "binomial")]
-    rows = [(r.operation, r.algorithm, r.ranks, r.shape) for r in verify(found, (2, 3))]
+    rows = [(r.operation, r.algorithm, r.ranks, r.shape) for r in verify(shapes_of(found, (2, 3)))]
     assert rows == [(a.operation, a.name, n, (n,)) for a in found for n in (2, 3)]
 
 
@@ -38,7 +38,7 @@ def test_rooted_operations_are_tried_from_the_first_the_last_and_a_middle_rank()
 
 def test_times_are_those_of_the_closed_form():
     """8 ranks in a ring: 14 latencies and 14 bodies of an eighth of a block, 1 ms each."""
-    (row,) = verify([algorithm("all_reduce", "ring")], [8])
+    (row,) = verify(shapes_of([algorithm("all_reduce", "ring")], [8]))
     assert row.time_s == pytest.approx(14e-3 + 14e-3 / 8, rel=1e-9)
     assert row.claim_s == pytest.approx(row.time_s, rel=1e-9)
 
@@ -55,7 +55,7 @@ def test_times_are_those_of_the_closed_form():
 )
 def test_an_all_reduce_keeps_what_is_claimed_of_it_on_links_of_its_own(name, fabric, alpha, beta, n):
     found = replace(algorithm("all_reduce", name), claim=Claim(fabric, alpha=alpha, beta=beta))
-    (row,) = verify([found], [n])
+    (row,) = verify(shapes_of([found], [n]))
     assert (row.claim, row.ok) == ("equal", True)
 
 
@@ -66,7 +66,7 @@ def test_a_claim_holds_for_parts_of_unequal_shares():
         return Schedule.build(2, 2, [Sends([[0], [1]], [[1], [0]], [0, 1], reduce=True, channel=[0, 1])], shares=(1, 3))
 
     claim = Claim("channel", alpha=lambda _: 1, beta=lambda _: Fraction(3, 4))
-    (row,) = verify([replace(algorithm("all_reduce", "ring"), build=build, claim=claim)], [2])
+    (row,) = verify(shapes_of([replace(algorithm("all_reduce", "ring"), build=build, claim=claim)], [2]))
     assert (row.claim, row.ok) == ("equal", True)
 
 
@@ -81,7 +81,7 @@ def test_an_algorithm_that_drops_a_send_is_a_row_that_says_so():
             n, n, [Sends(whole.src[r][1:], whole.dst[r][1:], whole.slot[r][1:], whole.reduce[r][1:]) for r in whole.rounds()]
         )
 
-    (row,) = verify([named(algorithm("all_reduce", "ring"), build=build)], [4])
+    (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), build=build)], [4]))
     assert not row.ok
     assert row.proof.startswith("proof: ")
     assert row.claim == ""
@@ -97,7 +97,7 @@ def test_an_algorithm_whose_bits_differ_between_ranks_is_refused():
             n, 1, [keep, *([Sends((rank + t) % n + n, rank, 0, reduce=True)] for t in range(1, n))], helpers=n
         )
 
-    (row,) = verify([named(algorithm("all_reduce", "ring"), build=build)], [3])
+    (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), build=build)], [3]))
     assert "was summed in another order" in row.proof
 
 
@@ -105,14 +105,14 @@ def test_an_algorithm_that_does_not_take_so_many_ranks_is_a_row_that_says_so():
     def build(n: int) -> Schedule:
         raise InputError(f"test-changed: ranks must be a power of two, got {n}")
 
-    (row,) = verify([named(algorithm("all_reduce", "ring"), build=build)], [3])
+    (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), build=build)], [3]))
     assert row.proof == "test-changed: ranks must be a power of two, got 3"
     assert not row.ok
 
 
 def test_a_claim_that_is_not_kept_is_told_with_both_times():
     claim = Claim("rank", alpha=lambda n: n - 1, beta=lambda n: Fraction(2 * (n - 1), n))
-    (row,) = verify([named(algorithm("all_reduce", "ring"), claim=claim)], [4])
+    (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), claim=claim)], [4]))
     assert row.proof == "ok"
     assert row.claim == "takes 7.5 ms on 4 ranks, it must be 4.5"
     assert not row.ok
@@ -122,13 +122,13 @@ def test_what_is_faster_than_an_equality_claims_breaks_it_and_keeps_a_bound():
     found = algorithm("broadcast", "binomial")
     slower = {"fabric": "rank", "alpha": lambda _: 9, "beta": lambda _: Fraction(9)}
     changed = named(found, build=binomial.broadcast, claim=Claim(**slower))
-    (row,) = verify([changed], [4])
+    (row,) = verify(shapes_of([changed], [4]))
     assert row.claim == "takes 4 ms on 4 ranks, it must be 18"
-    (row,) = verify([replace(changed, claim=Claim(**slower, exact=lambda _: False))], [4])
+    (row,) = verify(shapes_of([replace(changed, claim=Claim(**slower, exact=lambda _: False))], [4]))
     assert (row.claim, row.ok) == ("bound", True)
 
 
 def test_a_bound_that_is_not_kept_is_told():
     claim = Claim("rank", alpha=lambda _: 1, beta=lambda _: Fraction(0), exact=lambda _: False)
-    (row,) = verify([named(algorithm("all_reduce", "ring"), claim=claim)], [4])
+    (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), claim=claim)], [4]))
     assert row.claim == "takes 7.5 ms on 4 ranks, it must be at most 1"

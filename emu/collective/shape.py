@@ -1,0 +1,99 @@
+"""What an algorithm is built for: so many ranks, the dims of a grid of them, or some members of such a grid.
+
+A grid's places are numbered with the last digit fastest (C order).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from emu.errors import must_be
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A job on some places of a grid; rank r is on the place `members[r]`, and they ascend."""
+
+    dims: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+Shape = int | tuple[int, ...] | Part
+Shapes = Callable[[int], Iterable[Shape]]  # the shapes of n ranks that an algorithm takes, the best first
+
+
+def ranks_of(shape: Shape) -> int:
+    """How many ranks a shape has."""
+    if isinstance(shape, Part):
+        return len(shape.members)
+    return shape if isinstance(shape, int) else prod(shape)
+
+
+def dims_of(shape: Shape) -> tuple[int, ...]:
+    """The dims of the grid; of so many ranks, one dimension."""
+    if isinstance(shape, Part):
+        return shape.dims
+    return (shape,) if isinstance(shape, int) else shape
+
+
+def show_shape(shape: Shape) -> str:
+    """`16`, `4x4`, or `4x4:0-7` for the first eight places of a grid."""
+    dims = "x".join(map(str, dims_of(shape)))
+    return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, Part) else dims
+
+
+def _ranges(members: tuple[int, ...]) -> str:
+    runs: list[list[int]] = []
+    for m in members:
+        if runs and runs[-1][-1] == m - 1:
+            runs[-1][1:] = [m]
+        else:
+            runs.append([m])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def parse_dims(text: str, name: str = "dims") -> tuple[int, ...]:
+    """Dims from `4x4`.
+
+    Raises:
+        InputError: not whole numbers of 1 or more joined by x.
+    """
+    if not re.fullmatch(r"\d{1,9}(x\d{1,9})*", text) or 0 in (dims := tuple(map(int, text.split("x")))):
+        raise must_be("shape", name, "whole numbers of 1 or more joined by x, such as 4x4", text)
+    return dims
+
+
+def every(n: int) -> Iterator[Shape]:
+    """Any number of ranks."""
+    yield n
+
+
+def powers_of_two(n: int) -> Iterator[Shape]:
+    """Numbers of ranks that are powers of two."""
+    if n & (n - 1) == 0:
+        yield n
+
+
+def grids(n: int) -> Iterator[tuple[int, ...]]:
+    """Grids of one to four dims of 2 or more: two dims first, the most even first."""
+    found = [dims for dims in _factorisations(n) if len(dims) <= 4] if n > 1 else [(1,)]
+    yield from sorted(found, key=lambda dims: (len(dims) != 2, max(dims), len(dims), dims))
+
+
+def planes(n: int) -> Iterator[tuple[int, ...]]:
+    """Grids of two dims of 2 or more, the most even first."""
+    return (dims for dims in grids(n) if len(dims) == 2)
+
+
+def cubes(n: int) -> Iterator[tuple[int, ...]]:
+    """Grids of equal dims r of 2 or more, the fewest dims first."""
+    return (dims for dims in sorted(grids(n), key=len) if len(set(dims)) == 1 and dims[0] > 1)
+
+
+def _factorisations(n: int) -> Iterator[tuple[int, ...]]:
+    """Ordered, of factors of 2 or more."""
+    yield (n,)
+    for first in range(2, n // 2 + 1):
+        if n % first == 0:
+            yield from ((first, *rest) for rest in _factorisations(n // first))
