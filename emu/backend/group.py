@@ -61,6 +61,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             made = make(*given)
         return self._front.submit(made.on(self.members, self._rank))
 
+    def submit(self, made: Call) -> Work:
+        """Start a request that PyTorch has no method for, such as one with an input and an output apart."""
+        return self._front.submit(made.on(self.members, self._rank))
+
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
         """Reduce in place over all ranks."""
         return self._submit(call.all_reduce, tensors, _op(opts))

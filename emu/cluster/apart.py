@@ -77,7 +77,7 @@ class Apart:
 
     def submit(self, call: Call) -> Work:
         """Start a request."""
-        stream, instance = self._stream(call), self._count(call)
+        stream, instance = self._place(call)
         done = threading.Event()
         work = Work(call.result, lambda _: _await(done), lambda: _await(done, _POLL_S))
         work.watch = self._recording.of(self._rank).request(call, instance)
@@ -88,20 +88,15 @@ class Apart:
         stream.submit(self._serve, [call], work, done, told)
         return work
 
-    def _count(self, call: Call) -> int:
-        key: tuple[object, ...] = call.group[:2]
-        if call.operation in _MESSAGES:
-            key = (*key, call.operation, call.root, call.tag)
-        self._made[key] += 1
-        return self._made[key] - 1
-
-    def _stream(self, call: Call) -> ThreadPoolExecutor:
+    def _place(self, call: Call) -> tuple[ThreadPoolExecutor, int]:
+        """The stream of a request, and which one it is there."""
         key: tuple[object, ...] = call.group[:2]
         if call.operation in _MESSAGES:
             key = (*key, call.operation, call.root, call.tag)
         if key not in self._streams:
             self._streams[key] = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
-        return self._streams[key]
+        self._made[key] += 1
+        return self._streams[key], self._made[key] - 1
 
     def _serve(self, handed: list[Call], work: Work, done: threading.Event, told: str) -> None:
         error = self._carry(handed.pop(), work)
@@ -173,7 +168,7 @@ def _met(call: Call, wire: GlooWire) -> Tensor:
 class Ended(NamedTuple):
     """How one rank's program ended."""
 
-    how: str  # "done", "failed", or "lost" where another rank is the cause
+    how: str  # "done", "failed", "broken" by an exception not ours, or "lost" where another rank is the cause
     value: Any
     notes: Notes | None
     error: BaseException | None
@@ -220,7 +215,8 @@ def at_key(rank: int) -> str:
 
 
 def _failure(rank: int, error: BaseException) -> Ended:
-    if not isinstance(error, EmuError):
-        traceback.print_exception(error, file=sys.stderr)
     how = "lost" if isinstance(error, UnreachableError) else "failed"
+    if not isinstance(error, EmuError | SystemExit):
+        how = "broken"
+        traceback.print_exception(error, file=sys.stderr)
     return Ended(how, None, None, failed(rank, error))

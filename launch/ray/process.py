@@ -1,0 +1,164 @@
+"""The process in which Ray lives, seen from ours: started, asked, and ended with all that it has started.
+
+Ray prints warnings and errors of its own to whatever terminal it finds, takes over signals and writes the environment; in a
+process of its own its words go to a log file, and killing that process tree ends Ray.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from emu.errors import InputError, RunError, must_be
+
+_LONGEST_BASE = 24  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
+_LABELS = (":job_id:", ":actor_name:")  # Ray's own, at the head of a worker's output
+_CONNECT_S, _START_S = 5.0, 60.0
+_LEAVE_S, _KILL_S = 5.0, 0.02
+
+
+class RayProcess:
+    """A Ray of our own, or our part in one that runs.
+
+    Args:
+        address: Of the Ray to join; "" starts one on this machine.
+
+    Raises:
+        InputError: no Ray answers at the address.
+        RunError: Ray does not start.
+    """
+
+    def __init__(self, address: str = "") -> None:
+        if address:
+            _check_answers(address)
+        base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
+        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))
+        handle, log = tempfile.mkstemp(prefix="emu-ray-", suffix=".log")
+        self.log = Path(log)
+        self._joined = bool(address)
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = _start(theirs.fileno(), handle, joined=self._joined)
+        os.close(handle)
+        try:
+            self._pipe.send((address, str(self._folder), str(self.log)))
+            self.node = self._begin(address)
+        except BaseException:
+            self.end(keep_log=not address)
+            raise
+
+    def _begin(self, address: str) -> str:
+        """The address of this machine that Ray knows it by; "" where there is no other machine."""
+        said = str(self._receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
+        if ": " not in said:
+            return said
+        line = " ".join(said.split())[:200]
+        if address:
+            raise _no_ray(address, line)
+        raise RunError(f"ray: does not start: {line}; log: {self.log}")
+
+    def ask(self, n_ranks: int, job: bytes) -> list[tuple[int, str, bytes, str]]:
+        """Run a job; (rank, how, ended, said) of every rank, or of the first ranks to end if any failed.
+
+        Raises:
+            RunError: the process itself is gone.
+        """
+        self._pipe.send((n_ranks, job))
+        answers: list[tuple[int, str, bytes, str]] = self._receive()
+        return answers
+
+    def _receive(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            raise RunError(f"ray: its process has ended with code {self._process.wait()}; log: {self.log}") from error
+
+    def end(self, *, keep_log: bool) -> None:
+        """End Ray and every process that it has started, or leave the Ray that was joined."""
+        if self._joined:
+            self._pipe.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LEAVE_S)
+        _kill_session(self._process.pid)
+        self._process.wait()
+        self._pipe.close()
+        if keep_log:
+            self._gather_logs()
+        else:
+            self.log.unlink()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _gather_logs(self) -> None:
+        """Append what the ranks' own processes have printed, and Ray's errors."""
+        logs = self._folder / "session_latest" / "logs"
+        with self.log.open("a", encoding="utf-8") as log:
+            for printed in sorted({*logs.glob("worker-*.*"), *logs.glob("*.err")}):
+                lines = printed.read_text(encoding="utf-8", errors="replace").splitlines()
+                kept = [line for line in lines if not line.startswith(_LABELS)]
+                if kept:
+                    log.write("\n".join((f"--- {printed.name}", *kept, "")))
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nothing listens: Ray itself would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise must_be("--ray-address", "the address", "HOST:PORT", address, "e.g. 127.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_ray(address, str(error)) from error
+
+
+def _no_ray(address: str, why: str) -> InputError:
+    return must_be("--ray-address", "the address", "that of a Ray that runs", address, why)
+
+
+def _start(pipe: int, log: int, *, joined: bool) -> "subprocess.Popen[bytes]":
+    script = Path(__file__).with_name("actors.py")
+    # -P: the script's own folder must not hide packages from Ray. A session of its own: Ctrl-C comes to us alone.
+    return subprocess.Popen(
+        [sys.executable, "-P", str(script), str(pipe)],
+        pass_fds=(pipe,),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env=os.environ | _environment(joined=joined),
+    )
+
+
+def _environment(*, joined: bool) -> dict[str, str]:
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
+    if joined:
+        return settings
+    return settings | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+def _kill_session(leader: int) -> None:
+    """Kill a process and what it has started: its descendants, and those of its session whose parents have died."""
+    until = time.monotonic() + _LEAVE_S
+    while (family := _family(leader)) and time.monotonic() < until:
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(_KILL_S)
+
+
+def _family(leader: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found

@@ -1,0 +1,86 @@
+"""The payload between ranks, here as threads; between processes it is in tests/launch/test_ray_cluster.py."""
+
+from dataclasses import replace
+
+import pytest
+
+from emu.cluster.threads import Threads
+from emu.collective.algorithm import Choice, algorithm
+from emu.collective.operation import OPERATIONS
+from emu.study.bench import BenchRequest, bench
+from emu.study.execution import Executed, verify_moves
+from emu.study.move import Move, Moved, move
+from emu.topology.catalogue import build_topology
+
+
+def run(n_ranks, choice, program):
+    return Threads(n_ranks, choice).run(program)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_moves_its_payload(operation):
+    name = Choice().name(operation)
+    for n, count, dtype in ((1, 5, "float32"), (3, 1000, "int64"), (5, 7, "bfloat16")):
+        assert move(run, name, Move(operation, n, count, dtype)).wrong == 0
+
+
+def test_a_rank_that_gets_something_else_is_counted():
+    def spoilt(n_ranks, choice, program):
+        def with_a_fault(rank):
+            moved = program(rank)
+            return replace(moved, wrong=moved.wrong + (rank == 1))
+
+        return run(n_ranks, choice, with_a_fault)
+
+    assert move(spoilt, "ring", Move("all_reduce", 3, 10)).wrong == 1
+
+
+def test_an_output_is_held_against_the_definition():
+    what = Move("all_gather", 3, 9, keep=True)
+
+    def silent(rank):
+        return Moved(what.payload(rank).wrong(), 0.0)
+
+    assert [silent(rank).wrong for rank in range(3)] == [9] * 3
+
+
+def test_every_algorithm_executed_is_right_and_as_in_one_process():
+    found = [algorithm("all_reduce", "ring"), algorithm("all_reduce", "direct"), algorithm("broadcast", "binomial")]
+    rows = list(verify_moves(run, found, (1, 4)))
+    assert all(row.ok for row in rows)
+    assert {(row.operation, row.algorithm, row.ranks, row.roots) for row in rows} == {
+        ("all_reduce", "ring", 1, (0,)),
+        ("all_reduce", "ring", 4, (0,)),
+        ("all_reduce", "direct", 1, (0,)),
+        ("all_reduce", "direct", 4, (0,)),
+        ("broadcast", "binomial", 1, (0,)),
+        ("broadcast", "binomial", 4, (0, 2, 3)),
+    }
+
+
+def test_an_output_unlike_one_process_is_counted():
+    def spoilt(n_ranks, choice, program):
+        def with_a_fault(rank):
+            moved = program(rank)
+            if rank == 2:
+                moved[0].output[0] += 1
+            return moved
+
+        return run(n_ranks, choice, with_a_fault)
+
+    (row,) = verify_moves(spoilt, [algorithm("all_reduce", "ring")], (3,))
+    assert (row.wrong, row.differ, row.ok) == (0, 1, False)
+
+
+def test_only_a_row_without_a_wrong_element_is_ok():
+    assert Executed("all_reduce", "ring", 2, (0,), 0, 0, 0.0).ok
+    assert not Executed("all_reduce", "ring", 2, (0,), 1, 0, 0.0).ok
+
+
+def test_bench_times_alike_wherever_its_data_moves():
+    topology = build_topology("switch:n=4,bandwidth=50GB/s,latency=500ns")
+    request = BenchRequest("reduce_scatter", "ring", (4096, 65536))
+    here, between = (list(bench(topology, request, where)) for where in (None, run))
+    assert [row.wrong for row in between] == [0, 0]
+    assert [row.time_s for row in between] == [row.time_s for row in here]
+    assert all(row.wall_execute_s is not None for row in between)
