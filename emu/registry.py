@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
@@ -103,6 +104,28 @@ def _origin(spec: importlib.machinery.ModuleSpec | None) -> Path | None:
 def _drop(name: str) -> dict[str, ModuleType]:
     """Take a package and all in it out of `sys.modules`."""
     return {n: sys.modules.pop(n) for n in list(sys.modules) if n == name or n.startswith(name + ".")}
+
+
+def import_file(path: Path) -> None:
+    """Run a user's own Python file, so that what it files is found with the rest.
+
+    Raises:
+        InputError: the file cannot be read, or fails; the message has its error and line.
+    """
+    name = f"emu_import_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise InputError(f"--import: {str(path)!r} is no Python file that can be read; give the path of a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's file does wrong
+        at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = f", line {at[-1].lineno}" if at else ""
+        raise InputError(f"--import: {path.name}{line}: {type(error).__name__}: {error}") from error
 
 
 def _import_package(name: str) -> ModuleType:

@@ -49,6 +49,16 @@ class Algorithm:
         works = sorted(islice((m for m in near if m > 0 and any(True for _ in self.shapes(m))), 2))
         raise InputError(f"{self.operation} {self.name}: takes no {n} ranks; nearest that work: {', '.join(map(str, works))}")
 
+    def check(self, shape: Shape) -> None:
+        """Refuse a shape that it does not take.
+
+        Raises:
+            InputError: the message names one that works.
+        """
+        if shape not in self.shapes(ranks_of(shape)):
+            best = show_shape(self.fit(ranks_of(shape)))
+            raise InputError(f"{self.operation} {self.name}: does not take shape {show_shape(shape)}; {best} works")
+
     def schedule(self, shape: Shape, root: int = 0) -> Schedule:
         """The schedule on a shape, every row stored.
 
@@ -56,9 +66,7 @@ class Algorithm:
             InputError: a shape or a root that cannot be, or that the algorithm does not take.
         """
         check_root(self.operation, ranks_of(shape), root)
-        if shape not in self.shapes(ranks_of(shape)):
-            best = show_shape(self.fit(ranks_of(shape)))
-            raise InputError(f"{self.operation} {self.name}: does not take shape {show_shape(shape)}; {best} works")
+        self.check(shape)
         built = self.build(shape).expand()
         if self.operation not in ROOTED:
             return built

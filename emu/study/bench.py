@@ -3,13 +3,14 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import psutil
 
 from emu.arrays import I32
 from emu.backend.execute import execute
-from emu.collective.algorithm import schedule
+from emu.collective.algorithm import algorithm, schedule
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, must_be
@@ -19,7 +20,7 @@ from emu.fabric.timeline import Timeline
 from emu.registry import unknown
 from emu.study.move import Move, Moved, Run, move
 from emu.study.payload import REDUCTIONS, Payload, dtype_of
-from emu.topology.placement import place
+from emu.topology.placement import place, with_helpers
 from emu.topology.topology import Topology
 from emu.units import format_size, seconds
 
@@ -70,6 +71,7 @@ class BenchRequest:
     ranks: int | None = None  # all NPUs of the topology
     timing_only: bool = False
     send_overhead_fs: int = 0
+    dims: tuple[int, ...] = ()  # for an algorithm on a grid; the topology's where they fit, else the best
 
 
 def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = None) -> Iterator[BenchRow]:
@@ -87,7 +89,7 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
     op, placement = check(topology, request)
     n, item = op.n_ranks, dtype_of(request.dtype).itemsize
     began = time.perf_counter()
-    plan = schedule(request.operation, request.algorithm, n, request.root)
+    plan = schedule(request.operation, request.algorithm, n, request.root, _dims(request, topology, n))
     wall_build_s = time.perf_counter() - began
     for size in request.sizes:
         moved = _move(op, plan, size // item, request, run_ranks)
@@ -149,7 +151,15 @@ def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
             f"bench: {op.n_ranks} ranks of {format_size(max(request.sizes))} take up to {format_size(needed)} of memory, and "
             f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
         )
+    if request.dims:
+        if prod(request.dims) != op.n_ranks:
+            raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", "x".join(map(str, request.dims)))
+        algorithm(request.operation, request.algorithm).check(request.dims)
     return op, placement
+
+
+def _dims(request: BenchRequest, topology: Topology, n: int) -> tuple[int, ...]:
+    return request.dims or (topology.dims if n == topology.n_npus else ())
 
 
 def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None) -> Moved | None:
@@ -169,7 +179,8 @@ def _time(op: Operation, plan: Schedule, count: int, topology: Topology, placeme
     began = time.perf_counter()
     slots = cut(op.block_counts(count), plan.n_slots, plan.shares)
     slot_bytes = slots.count * dtype_of(request.dtype).itemsize
-    piece = lower(plan, slot_bytes, topology, placement, send_overhead_fs=request.send_overhead_fs)
+    nodes = with_helpers(topology, placement, plan.helpers)
+    piece = lower(plan, slot_bytes, topology, nodes, send_overhead_fs=request.send_overhead_fs)
     return _Timed(run(piece.graph), time.perf_counter() - began)
 
 

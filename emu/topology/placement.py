@@ -1,4 +1,4 @@
-"""Which node each participant of a job is on."""
+"""Which node each participant of a job is on: ranks on NPUs, helpers on switches."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,3 +25,18 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
     if n_ranks and not 0 <= chosen.min() <= chosen.max() < topology.n_npus:
         raise InputError(f"placement: NPUs must be 0..{topology.n_npus - 1}, got {chosen.min()}..{chosen.max()}")
     return chosen
+
+
+def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
+    """[n_ranks + helpers] the nodes of the ranks, then a switch for each helper.
+
+    Raises:
+        InputError: fewer switches than helpers.
+    """
+    switches = topology.n_nodes - topology.n_npus
+    if helpers > switches:
+        raise InputError(
+            f"placement: {helpers} helpers, such as a switch that adds, do not fit {topology.name} with its {switches} "
+            "switches; take an algorithm without helpers, or a topology with switches"
+        )
+    return column(np.concatenate((np.asarray(ranks), topology.n_npus + np.arange(helpers))), np.int32)

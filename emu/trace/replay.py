@@ -16,6 +16,7 @@ from emu.errors import must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, lower
+from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device import Device
 from emu.trace.meet import MESSAGE, Meeting, meetings_of
@@ -116,7 +117,7 @@ class _Replay:
         self.instances.append(Instance(piece, first))
 
     def _lowered(self, meeting: Meeting) -> Piece:
-        nodes = column(self.placement[list(meeting.ranks)], np.int32)
+        nodes = self.placement[list(meeting.ranks)]
         if meeting.name == MESSAGE:
             schedule, sizes = _ONE_MESSAGE, np.array([meeting.size_bytes])
         else:
@@ -126,6 +127,7 @@ class _Replay:
             item, count = (meeting.size_bytes // meeting.elements, meeting.elements) if whole else (1, meeting.size_bytes)
             counts = operation(meeting.name, n, root).block_counts(count)
             sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
+        nodes = with_helpers(self.topology, nodes, schedule.helpers)
         return lower(schedule, sizes, self.topology, nodes, key=meeting.group, gated=True)
 
     def _waits(self) -> None:

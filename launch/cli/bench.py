@@ -3,11 +3,12 @@
 import click
 
 from emu.collective.algorithm import Choice, algorithm
+from emu.collective.shape import parse_dims
 from emu.errors import InputError, RunError
 from emu.study.bench import BenchRequest, BenchRow, bench, check, sizes_between
 from emu.topology.catalogue import build_topology
 from emu.units import format_size, format_time
-from launch.cli.options import Size, Time, cluster_options, json_option, print_json, topology_option
+from launch.cli.options import Size, Time, cluster_options, import_option, json_option, print_json, topology_option
 from launch.clusters import opened
 from launch.show.progress import tracked
 from launch.show.table import table
@@ -25,9 +26,11 @@ from launch.show.table import table
 @click.option("-o", "--reduce", default="sum", show_default=True, help="sum, avg, min, max or product.")
 @click.option("-r", "--root", default=0, show_default=True, help="Of a rooted operation.")
 @click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
+@click.option("--dims", metavar="4x4", help="Of an algorithm on a grid; the topology's where they fit, unless given.")
 @click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
 @cluster_options
+@import_option
 @json_option
 def bench_command(
     operation: str,
@@ -41,6 +44,7 @@ def bench_command(
     reduce: str,
     root: int,
     ranks: int | None,
+    dims: str | None,
     timing_only: bool,
     send_overhead: int,
     cluster: str,
@@ -55,7 +59,8 @@ def bench_command(
     """
     chosen = algorithm(operation, name or Choice().name(operation))
     sizes = _sizes(size, begin, end, factor)
-    request = BenchRequest(operation, chosen.name, sizes, dtype, reduce, root, ranks, timing_only, send_overhead)
+    grid = parse_dims(dims, "--dims") if dims else ()
+    request = BenchRequest(operation, chosen.name, sizes, dtype, reduce, root, ranks, timing_only, send_overhead, grid)
     built = [build_topology(word) for word in topologies]
     for each in built:
         check(each, request)

@@ -6,7 +6,7 @@ from emu.collective.algorithm import ALGORITHMS
 from emu.model.model import MODELS
 from emu.topology.catalogue import TOPOLOGIES
 from emu.units import format_bandwidth, format_flops
-from launch.cli.options import json_option, print_json
+from launch.cli.options import import_option, json_option, print_json
 from launch.data.devices import DEVICES
 from launch.show.table import table
 
@@ -29,6 +29,7 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
 
 
 @list_command.command("collectives")
+@import_option
 @json_option
 def _collectives(as_json: bool) -> None:
     """Algorithms by operation; a star marks the one that serves where none is named."""
@@ -41,6 +42,7 @@ def _collectives(as_json: bool) -> None:
 
 
 @list_command.command("topologies")
+@import_option
 @json_option
 def _topologies(as_json: bool) -> None:
     """Topologies, each with a line that builds one; `--json` has sources and settings too."""
@@ -52,6 +54,7 @@ def _topologies(as_json: bool) -> None:
 
 
 @list_command.command("models")
+@import_option
 @json_option
 def _models(as_json: bool) -> None:
     """Models, with their sizes."""
@@ -71,6 +74,7 @@ def _models(as_json: bool) -> None:
 
 
 @list_command.command("devices")
+@import_option
 @json_option
 def _devices(as_json: bool) -> None:
     """Devices that time computation, with where their figures come from."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from emu.registry import import_file
 from emu.units import parse_size, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,6 +52,24 @@ def topology_option(command: F) -> F:
         required=True,
         metavar="NAME[:VARIANT][:key=value,...]",
         help="Where it runs; give several to compare. See `emu list topologies`.",
+    )(command)
+
+
+def import_option(command: F) -> F:
+    """`--import`, as often as one likes."""
+
+    def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
+        for path in paths:
+            import_file(path)
+
+    return click.option(
+        "--import",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        callback=load,
+        is_eager=True,
+        expose_value=False,
+        help="A file of your own with collectives, topologies or models in it.",
     )(command)
 
 

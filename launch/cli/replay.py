@@ -7,7 +7,7 @@ import click
 from emu.study.step import choice_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.read import load
-from launch.cli.options import json_option, timing_options, topology_option
+from launch.cli.options import import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
 from launch.data.devices import find_device
 
@@ -16,6 +16,7 @@ from launch.data.devices import find_device
 @click.argument("trace", type=click.Path(path_type=Path))
 @topology_option
 @timing_options
+@import_option
 @json_option
 def replay_command(
     trace: Path,

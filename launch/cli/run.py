@@ -14,7 +14,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.read import save
 from emu.trace.trace import Trace
-from launch.cli.options import json_option, timing_options, topology_option
+from launch.cli.options import import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
 from launch.data.devices import find_device
 
@@ -24,6 +24,7 @@ from launch.data.devices import find_device
 @topology_option
 @timing_options
 @click.option("--trace", type=click.Path(path_type=Path), help="Save what ran here; `emu replay` times it elsewhere.")
+@import_option
 @json_option
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

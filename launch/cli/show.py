@@ -11,7 +11,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.trace.read import load
 from emu.units import format_time, seconds
-from launch.cli.options import json_option, print_json, timing_options, topology_option
+from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option
 from launch.data.devices import find_device
 from launch.show.describe import table_topology
 from launch.show.draw import draw_topology
@@ -34,6 +34,7 @@ def show_command() -> None:
 @show_command.command("topology")
 @click.argument("name", metavar="NAME[:VARIANT][:key=value,...]")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
+@import_option
 @json_option
 def _topology(name: str, png: Path | None, as_json: bool) -> None:
     """Counts, degree, diameter, bisection and assumptions of a topology; `--png` draws it.
@@ -57,6 +58,7 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
 @topology_option
 @timing_options
 @click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
+@import_option
 @json_option
 def _timeline(
     trace: Path,

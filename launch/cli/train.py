@@ -12,7 +12,7 @@ from emu.study.train import Trained, TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.trace.read import save
 from emu.units import format_time
-from launch.cli.options import cluster_options, json_option, print_json, topology_option
+from launch.cli.options import cluster_options, import_option, json_option, print_json, topology_option
 from launch.clusters import run_on
 from launch.data.devices import find_device
 from launch.show.progress import bar
@@ -33,6 +33,7 @@ from launch.show.step import foot_lines, step_lines
 @click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help="Other than the default.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Save what ran here; `emu replay` times it elsewhere.")
 @cluster_options
+@import_option
 @json_option
 def train_command(
     model: str,

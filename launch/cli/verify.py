@@ -13,7 +13,7 @@ from emu.registry import unknown
 from emu.study.execution import RANKS as PROCESSES
 from emu.study.execution import Executed, verify_moves
 from emu.study.verify import RANKS, Verified, shapes_of, verify
-from launch.cli.options import cluster_options, json_option, print_json
+from launch.cli.options import cluster_options, import_option, json_option, print_json
 from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
 from launch.show.table import table
@@ -24,6 +24,7 @@ from launch.show.table import table
 @click.option("--algorithm", "name", metavar="NAME", help="Only this one of the operation.")
 @click.option("--ranks", multiple=True, type=int, help="Among how many; may be repeated. [default: 1..17, 32, 64]")
 @cluster_options
+@import_option
 @json_option
 def verify_command(
     operation: str | None,
