@@ -22,7 +22,7 @@ COMMANDS = {
     "train": "Train a model on emulated NPUs and report its virtual step time.",
     "run": "Run an unmodified PyTorch script on emulated NPUs.",
     "replay": "Time a recorded trace on other topologies.",
-    "show": "Show a topology, a timeline.",
+    "show": "Show a topology, a collective, a timeline.",
     "list": "List collectives, topologies, models, devices.",
 }
 BUG, INTERRUPTED = 70, 130

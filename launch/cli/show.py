@@ -1,10 +1,13 @@
 """`emu show`: what a topology is, what a timeline looks like."""
 
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 
 import click
 
+from emu.collective.algorithm import algorithm as find_algorithm
+from emu.collective.shape import parse_dims, show_shape
 from emu.errors import must_be
 from emu.study.step import choice_of, time_trace
 from emu.topology.catalogue import build_topology
@@ -17,16 +20,20 @@ from launch.show.describe import table_topology
 from launch.show.draw import draw_topology
 from launch.show.draw_timeline import draw_timeline
 from launch.show.perfetto import write_perfetto
+from launch.show.rounds import MOST_RANKS, draw_rounds, round_lines
 from launch.show.spans import Lane, lanes
 from launch.show.table import table
+
+_SHOWN_RANKS = 8
 
 
 @click.group("show")
 def show_command() -> None:
-    """Show a topology or a timeline, as text or as a picture.
+    """Show a topology, a collective or a timeline, as text or as a picture.
 
     \b
     emu show topology ub-mesh:rack --png rack.png
+    emu show collective all_reduce ring --ranks 4 --png ring.png
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
 
@@ -51,6 +58,40 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
         return
     for label, value in table_topology(built):
         click.echo(f"{label:<14}{value}")
+
+
+@show_command.command("collective")
+@click.argument("operation")
+@click.argument("algorithm")
+@click.option("--ranks", type=int, help="How many. [default: 8, or the product of --dims]")
+@click.option("--dims", metavar="4x4", help="Of an algorithm on a grid.")
+@click.option("--root", default=0, show_default=True, help="Of a rooted operation.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
+@import_option
+@json_option
+def _collective(
+    operation: str, algorithm: str, ranks: int | None, dims: str | None, root: int, png: Path | None, as_json: bool
+) -> None:
+    """Round by round, who sends which slots to whom: `0>1 +3` is slot 3, from rank 0, added by rank 1.
+
+    \b
+    emu show collective all_reduce ring --ranks 4
+    emu show collective all_reduce direct --ranks 8 --png direct.png
+    """
+    grid = parse_dims(dims, "--dims") if dims else ()
+    n = ranks if ranks is not None else prod(grid) if grid else _SHOWN_RANKS
+    found = find_algorithm(operation, algorithm)
+    shape = grid if grid and grid not in found.shapes(n) else found.fit(n, grid)  # one that it does not take is refused
+    built = found.schedule(shape, root)
+    title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
+    if png is not None:
+        draw_rounds(built, png, title)
+    if as_json:
+        columns = (built.round_column(), built.src, built.dst, built.slot, built.written_slot, built.reduce, built.channel)
+        names = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")
+        print_json([dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)])
+        return
+    click.echo("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
 
 
 @show_command.command("timeline")

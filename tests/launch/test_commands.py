@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
 from emu.topology.catalogue import TOPOLOGIES
 
@@ -98,7 +99,10 @@ def test_verify_proves_every_operation_and_says_so(emu) -> None:
 
 def test_verify_in_words_has_a_line_an_algorithm(emu) -> None:
     done = emu("verify", "all_reduce", "--ranks", "5")
-    assert [line.split()[:2] for line in done.out.splitlines()[1:]] == [["all_reduce", "direct"], ["all_reduce", "ring"]]
+    names = [name.removeprefix("all_reduce/") for name, _ in ALGORITHMS if name.startswith("all_reduce/")]
+    lines = [line.split()[1] for line in done.out.splitlines()[1:]]
+    assert [name for name in names if name in lines] == lines
+    assert {"direct", "ring"} <= set(lines)
     assert "ok, exact sums on 1 shapes" in done.out
 
 
