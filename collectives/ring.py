@@ -1,7 +1,8 @@
 """Collectives around a ring: rank r receives from its left, r - 1, and sends to its right, r + 1.
 
 Bandwidth-optimal on one port a rank. Source: Patarasu and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
-workstations, J. Parallel Distrib. Comput. 69 (2009). n ranks, n slots a block.
+workstations, J. Parallel Distrib. Comput. 69 (2009). n ranks, n slots a block; both ways at once,
+2n: the even ones go right on channel 0, the odd ones left on channel 1.
 """
 
 from fractions import Fraction
@@ -15,6 +16,8 @@ from emu.collective.transform import then
 
 _HALF = Claim("rank", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, n))
 _BOTH = Claim("rank", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * (n - 1), n))
+_HALF_EACH_WAY = Claim("channel", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, 2 * n))
+_BOTH_EACH_WAY = Claim("channel", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(n - 1, n))
 
 
 @collective("reduce_scatter", "ring", claim=_HALF, default=True)
@@ -35,3 +38,33 @@ def all_gather(n: int) -> Schedule:
 def all_reduce(n: int) -> Schedule:
     """A reduce_scatter around the ring, then an all_gather."""
     return then(reduce_scatter(n), all_gather(n))
+
+
+def _each_way(n: int, first: int, *, reduce: bool) -> Schedule:
+    """In round t, rank r passes half of slot r - t - first to its right and half of slot r + t + first to its left."""
+    rank = np.arange(n)
+
+    def both(far: int) -> tuple[Sends, Sends]:
+        right = Sends(rank, (rank + 1) % n, 2 * ((rank - far) % n), reduce, channel=0)
+        left = Sends(rank, (rank - 1) % n, 2 * ((rank + far) % n) + 1, reduce, channel=1)
+        return right, left
+
+    return Schedule.build(n, 2 * n, (both(t + first) for t in range(n - 1)))
+
+
+@collective("reduce_scatter", "bidirectional-ring", claim=_HALF_EACH_WAY)
+def reduce_scatter_each_way(n: int) -> Schedule:
+    """In round t, rank r passes half of slot r-t-1 to its right and half of slot r+t+1 to its left; both add."""
+    return _each_way(n, 1, reduce=True)
+
+
+@collective("all_gather", "bidirectional-ring", claim=_HALF_EACH_WAY)
+def all_gather_each_way(n: int) -> Schedule:
+    """In round t, rank r passes half of slot r-t to its right and half of slot r+t to its left."""
+    return _each_way(n, 0, reduce=False)
+
+
+@collective("all_reduce", "bidirectional-ring", claim=_BOTH_EACH_WAY)
+def all_reduce_each_way(n: int) -> Schedule:
+    """A reduce_scatter around the ring in both directions, then an all_gather."""
+    return then(reduce_scatter_each_way(n), all_gather_each_way(n))

@@ -1,0 +1,69 @@
+"""Collectives among any number of ranks in ceil(log2 n) rounds: in round t, rank r deals with ranks r +- 2**t (mod n).
+
+Source: Bruck, Ho, Kipnis, Upfal and Weathersby, Efficient algorithms for all-to-all communications in multiport
+message-passing systems, IEEE Trans. Parallel Distrib. Syst. 8 (1997), on one port; the all_reduce of such an all_gather and
+its dual, on a circulant graph, Träff, Optimal, non-pipelined reduce-scatter and allreduce algorithms (2024).
+"""
+
+from fractions import Fraction
+
+import numpy as np
+
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.transform import dual, then
+
+
+def chain(n: int) -> int:
+    """The longest chain of messages that wait for one another: a short last round need not wait for the one before it."""
+    last = n - 1
+    f = max(last.bit_length() - 1, 0)  # the last round
+    return max(f, 1 + (last - 2**f).bit_length()) if n > 1 else 0
+
+
+def _steps(n: int) -> list[int]:
+    return [2**t for t in range((n - 1).bit_length())]
+
+
+def _a2a_beta(n: int) -> Fraction:
+    """An item for the rank x ahead travels once for each 1 among the binary digits of x."""
+    return Fraction(sum(x.bit_count() for x in range(n)), n)
+
+
+_HALF = Claim("rank", alpha=chain, beta=lambda n: Fraction(n - 1, n))
+_BOTH = Claim("rank", alpha=lambda n: 2 * chain(n), beta=lambda n: Fraction(2 * (n - 1), n))
+
+
+@collective("all_gather", "bruck", claim=_HALF)
+def all_gather(n: int) -> Schedule:
+    """With step d = 2**t, rank r sends rank r-d the d slots r, r+1, ... that it holds; in the last round only those missing."""
+    rank = np.arange(n)[:, None]
+    held = ((d, np.arange(min(d, n - d))) for d in _steps(n))
+    return Schedule.build(n, n, (Sends(rank, (rank - d) % n, slot=(rank + j) % n) for d, j in held))
+
+
+@collective("reduce_scatter", "bruck", claim=_HALF)
+def reduce_scatter(n: int) -> Schedule:
+    """The dual of the all_gather: rank r sends r+d its sums of slots r+d, r+d+1, ..., at most d; the longest step is first."""
+    return dual(all_gather(n))
+
+
+@collective("all_reduce", "circulant", claim=_BOTH)
+def all_reduce(n: int) -> Schedule:
+    """Each rank's slot is summed by the all_gather's dual, then gathered: halving-doubling for any number of ranks."""
+    return then(reduce_scatter(n), all_gather(n))
+
+
+@collective("all_to_all", "bruck", claim=Claim("rank", alpha=chain, beta=_a2a_beta))
+def all_to_all(n: int) -> Schedule:
+    """In round t, each rank passes on by 2**t the items whose way, sink - source mod n, has binary digit t."""
+    source, way = np.arange(n)[:, None], np.arange(n)
+    item = source * n + (source + way) % n
+
+    def hop(d: int) -> Sends:
+        far = way[way & d > 0]
+        at = (source + far % d) % n  # where the digits below d have brought it
+        return Sends(at, (at + d) % n, item[:, far])
+
+    return Schedule.build(n, n * n, map(hop, _steps(n)))

@@ -1,0 +1,60 @@
+"""Collectives where the switch itself adds what the ranks send and fans the sum out: it is the one helper, rank n.
+
+So an all_reduce moves one block out of each rank and one into it, fewer than 2(n-1)/n where the ranks add (from n = 3 on).
+Source: Graham et al., Scalable Hierarchical Aggregation Protocol (SHArP): a hardware architecture for efficient data
+reduction, COMHPC (2016). n ranks, k pieces a block.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.transform import dual
+
+# Of a block: the first has to arrive before the switch can send, which costs 1/k; each more is a message.
+PIECES = 8
+
+
+def _hops(n: int) -> int:
+    return 2 if n > 1 else 0
+
+
+def _whole_beta(n: int) -> Fraction:
+    return 1 + Fraction(1, PIECES) if n > 1 else Fraction(0)
+
+
+def _half_beta(n: int) -> Fraction:
+    return Fraction(n - 1, n) + Fraction(1, n * PIECES) if n > 1 else Fraction(0)
+
+
+# Every rank has one wire each way, to the switch; on `rank` the switch would have a single port as well.
+_WHOLE = Claim("pair", alpha=_hops, beta=_whole_beta)
+_HALF = Claim("pair", alpha=_hops, beta=_half_beta)
+
+
+@collective("all_reduce", "in-switch", claim=_WHOLE)
+def all_reduce(n: int) -> Schedule:
+    """In round t, every rank sends piece t to the switch, which adds them and sends the sum of piece t-1 to all."""
+    rank, rounds = np.arange(n), range(PIECES + 1 if n > 1 else 0)
+    up = ([Sends(rank, n, slot=t, reduce=True)] if t < PIECES else [] for t in rounds)
+    down = ([Sends(n, rank, slot=t - 1)] if t else [] for t in rounds)
+    return Schedule.build(n, PIECES, (a + b for a, b in zip(up, down, strict=True)), helpers=min(n - 1, 1))
+
+
+@collective("all_gather", "in-switch", claim=_HALF)
+def all_gather(n: int) -> Schedule:
+    """In round t, every rank sends piece t of its block to the switch, which sends its pieces t-1 to all but their owner."""
+    block, (owner, other) = np.arange(n), np.nonzero(~np.eye(n, dtype=np.bool_))
+    rounds = range(PIECES + 1 if n > 1 else 0)
+    up = ([Sends(block, n, slot=block * PIECES + t)] if t < PIECES else [] for t in rounds)
+    down = ([Sends(n, other, slot=owner * PIECES + t - 1)] if t else [] for t in rounds)
+    return Schedule.build(n, n * PIECES, (a + b for a, b in zip(up, down, strict=True)), helpers=min(n - 1, 1))
+
+
+@collective("reduce_scatter", "in-switch", claim=_HALF)
+def reduce_scatter(n: int) -> Schedule:
+    """The dual of the all_gather: the switch adds what all other ranks have of a block, and its owner adds that to its own."""
+    return dual(all_gather(n))

@@ -1,0 +1,48 @@
+"""All-to-all on an m x m mesh, every row and every column fully linked: each item takes both ways round its corner.
+
+Source: UB-Mesh: a Hierarchically Localized nD-FullMesh Datacenter Network Architecture (2025), its 2D multi-path
+all-to-all. What stays in one row or one column goes straight, all of it in phase 0, so that every link carries (m+1)/2 items
+in phase 0 and (m-1)/2 in phase 1. n = m*m ranks, 2 parts an item.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import planes
+
+
+def _squares(n: int) -> Iterator[tuple[int, ...]]:
+    """Square planes of side 2 or more."""
+    return (dims for dims in planes(n) if dims[0] == dims[1])
+
+
+_CLAIM = Claim("link", alpha=lambda _: 2, beta=lambda dims: Fraction(1, dims[0]))
+
+
+def _straight(m: int, part: int) -> Iterator[Sends]:
+    """From rank 0 to each neighbour of a dimension: that part of all items of its line, and the neighbour's own in full."""
+    along, across = (m, 1) if part == 0 else (1, m)
+    near = np.arange(1, m) * along
+    line = near[:, None] + np.arange(m) * across
+    yield Sends(0, near[:, None], line * 2 + part)
+    yield Sends(0, near, near * 2 + 1 - part)
+
+
+def _round_the_corner(m: int, part: int) -> Sends:
+    """From rank 0 to each neighbour of the other dimension: that part of what others of its line have for it."""
+    along, across = (m, 1) if part == 0 else (1, m)
+    s, d = np.arange(1, m)[:, None] * along, np.arange(1, m) * across
+    return Sends(0, d, (s * m * m + d) * 2 + part)
+
+
+@collective("all_to_all", "multipath", claim=_CLAIM, shapes=_squares)
+def all_to_all(dims: tuple[int, ...]) -> Schedule:
+    """Each rank sends half of an item along its column and half along its row, and the two at the corners send it on."""
+    m, n = dims[0], dims[0] * dims[1]
+    phases = ([*_straight(m, 0), *_straight(m, 1)], [_round_the_corner(m, 0), _round_the_corner(m, 1)])
+    return Schedule.build(n, 2 * n * n, phases, translate=dims, slot_digits=2)
