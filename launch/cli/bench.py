@@ -1,23 +1,33 @@
 """`emu bench`: one collective, its data and its time, as nccl-tests prints them."""
 
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
 import click
 
 from emu.collective.algorithm import Choice, algorithm
 from emu.collective.shape import parse_dims
-from emu.errors import InputError, RunError
+from emu.errors import InputError, RunError, must_be
 from emu.study.bench import BenchRequest, BenchRow, bench, check, sizes_between
+from emu.study.choose import bench_fastest, candidates, compare, fastest
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
 from emu.units import format_size, format_time
 from launch.cli.options import Size, Time, cluster_options, import_option, json_option, print_json, topology_option
 from launch.clusters import opened
+from launch.show.compare import compare_table, draw_compared
 from launch.show.progress import tracked
 from launch.show.table import table
+
+_COMPARING = ("auto", "all")
 
 
 @click.command("bench")
 @click.argument("operation")
 @topology_option
-@click.option("--algorithm", "name", metavar="NAME", help="Which algorithm; the default is the catalogue's.")
+@click.option("--algorithm", "name", metavar="NAME", help="Which; `auto` the fastest, `all` to compare.")
+@click.option("--png", type=click.Path(path_type=Path), help="With --algorithm all: draw time against size.")
 @click.option("--size", type=Size(), help="One size: the whole buffer of a rank (total for all_gather, reduce_scatter).")
 @click.option("-b", "--begin", type=Size(), help="Sizes from here ...")
 @click.option("-e", "--end", type=Size(), help="... to here ...")
@@ -36,6 +46,7 @@ def bench_command(
     operation: str,
     topologies: tuple[str, ...],
     name: str | None,
+    png: Path | None,
     size: int | None,
     begin: int | None,
     end: int | None,
@@ -56,18 +67,25 @@ def bench_command(
     \b
     emu bench all_reduce --algorithm ring --topology switch:n=8,bandwidth=50GB/s,latency=500ns --size 64MiB
     emu bench all_to_all --topology ub-mesh:rack -b 64KiB -e 64MiB -f 4 --json
+    emu bench all_reduce --algorithm all --topology ub-mesh:board -b 1KiB -e 64MiB -f 8 --png compared.png
     """
-    chosen = algorithm(operation, name or Choice().name(operation))
+    default = Choice().name(operation)
+    chosen = default if name in _COMPARING else algorithm(operation, name or default).name
     sizes = _sizes(size, begin, end, factor)
     grid = parse_dims(dims, "--dims") if dims else ()
-    request = BenchRequest(operation, chosen.name, sizes, dtype, reduce, root, ranks, timing_only, send_overhead, grid)
+    request = BenchRequest(
+        operation, chosen, sizes, dtype, reduce, root, ranks, timing_only or name == "all", send_overhead, grid
+    )
     built = [build_topology(word) for word in topologies]
-    for each in built:
-        check(each, request)
+    _check(request, built, name, cluster, png)
+    if name == "all":
+        _compare(request, built, png, as_json=as_json)
+        return
     with opened(cluster, ray_address) as where:
         run = None if cluster == "local" else where.run
-        found = ((bench(each, request, run), f"{operation} on {each.name}") for each in built)
-        rows = [row for rows_of, label in found for row in tracked(rows_of, label, len(sizes))]
+        rows_of = partial(bench, run_ranks=run) if name != "auto" else bench_fastest
+        found = ((rows_of(each, request), f"{operation} on {each.name}") for each in built)
+        rows = [row for of_one, label in found for row in tracked(of_one, label, len(sizes))]
     if as_json:
         print_json(rows)
     else:
@@ -75,6 +93,28 @@ def bench_command(
     wrong = sum(row.wrong or 0 for row in rows)
     if wrong:
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
+
+
+def _check(request: BenchRequest, built: list[Topology], name: str | None, cluster: str, png: Path | None) -> None:
+    if name in _COMPARING and (cluster != "local" or request.dims):
+        raise must_be("bench", "--algorithm", "one by its name where --cluster or --dims is given", name or "")
+    if png is not None and (name != "all" or len(built) != 1):
+        raise must_be("bench", "--png", "given with --algorithm all and one topology", str(png))
+    for each in built:
+        check(each, request)
+
+
+def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, as_json: bool) -> None:
+    tables = []
+    for each in built:
+        total = len(candidates(each, request)) * len(request.sizes)
+        tables.append(list(tracked(compare(each, request), f"{request.operation} on {each.name}", total)))
+    if png is not None:
+        draw_compared(tables[0], png)
+    if as_json:
+        print_json([asdict(row) | {"fastest": fastest(rows)[row.size_bytes] is row} for rows in tables for row in rows])
+    else:
+        click.echo("\n\n".join(map(compare_table, tables)))
 
 
 def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) -> tuple[int, ...]:

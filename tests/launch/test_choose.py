@@ -1,0 +1,88 @@
+"""`emu bench --algorithm auto` and `all`: every algorithm that fits is timed, and the fastest is what runs."""
+
+from pathlib import Path
+
+import pytest
+
+from emu.study.bench import BenchRequest
+from emu.study.choose import candidates, choose, compare, fastest
+from emu.topology.catalogue import build_topology
+
+BOARD = "ub-mesh:board"
+REQUEST = BenchRequest("all_reduce", "ring", (1024, 2**24))
+
+
+def test_all_compares_every_algorithm_that_fits(emu) -> None:
+    rows = emu(
+        "bench", "all_reduce", "--algorithm", "all", "--topology", BOARD, "-b", "1KiB", "-e", "1MiB", "-f", "1024", "--json"
+    ).json
+    names = {row["algorithm"] for row in rows}
+    assert names == {a.name for a in candidates(build_topology(BOARD), REQUEST)}
+    assert {"ring", "direct", "recursive-doubling"} <= names
+    assert "in-switch" not in names  # a board has no switch
+    assert all(row["wrong"] is None for row in rows)
+    for size in (1024, 2**20):
+        times = {row["algorithm"]: row["time_s"] for row in rows if row["size_bytes"] == size}
+        (best,) = (row["algorithm"] for row in rows if row["size_bytes"] == size and row["fastest"])
+        assert times[best] == min(times.values())
+
+
+def test_auto_moves_data_by_the_fastest_of_each_size(emu) -> None:
+    rows = emu(
+        "bench", "all_reduce", "--algorithm", "auto", "--topology", BOARD, "-b", "1KiB", "-e", "16MiB", "-f", "16384", "--json"
+    ).json
+    assert [row["algorithm"] for row in rows] == list(choose(build_topology(BOARD), REQUEST).values())
+    assert [row["wrong"] for row in rows] == [0, 0]
+
+
+def test_where_a_switch_adds_it_competes(emu) -> None:
+    switch = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+    assert "in-switch" in {a.name for a in candidates(build_topology(switch), REQUEST)}
+    (row,) = emu("bench", "all_reduce", "--algorithm", "auto", "--topology", switch, "--size", "64MiB", "--json").json
+    assert row["algorithm"] == "in-switch"  # 1 + 1/k of the buffer a port, where the others send 2 (n-1)/n
+    assert row["wrong"] == 0
+
+
+def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_adds() -> None:
+    """2 (n-1)/n of the buffer through each port, at latency 0 and sizes that divide."""
+    topology = build_topology("switch:n=8,bandwidth=50GB/s,latency=0s")
+    size = 8 * 7 * 6 * 5 * 4 * 3 * 2 * 1024
+    rows = list(compare(topology, BenchRequest("all_reduce", "ring", (size,))))
+    bound = 2 * 7 / 8 * size / 50e9
+    times = {row.algorithm: row.time_s for row in rows}
+    assert all(time_s >= bound * (1 - 1e-9) for name, time_s in times.items() if name != "in-switch")
+    for name in ("ring", "halving-doubling", "circulant", "direct"):
+        assert times[name] == pytest.approx(bound, rel=1e-6)
+    assert times["in-switch"] < bound
+
+
+def test_the_plot_is_drawn_and_the_table_marks_the_fastest(emu, tmp_path: Path) -> None:
+    args = ("--topology", BOARD, "-b", "1KiB", "-e", "1MiB", "-f", "32", "--png", str(tmp_path / "c.png"))
+    done = emu("bench", "all_gather", "--algorithm", "all", *args)
+    assert done.code == 0, done.err
+    assert done.out.count("*") == 3 + 1  # one a size, one in the head
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ties_go_to_the_first_by_name() -> None:
+    rows = list(compare(build_topology(BOARD), BenchRequest("all_to_all", "ring", (8,))))
+    best = fastest(rows)[8]
+    assert best.algorithm == min(row.algorithm for row in rows if row.time_s == best.time_s)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--algorithm", "auto", "--dims", "2x4"], "--algorithm must be one by its name where --cluster or --dims is given"),
+        (["--algorithm", "ring", "--png", "x.png"], "--png must be given with --algorithm all and one topology"),
+        (["--algorithm", "ring", "--dims", "3x3"], "dims must be a grid of the 8 ranks, got '3x3'"),
+        (["--algorithm", "ring", "--dims", "2x4"], "all_reduce ring: does not take shape 2x4; 8 works"),
+        (["--algorithm", "sipco", "--ranks", "6", "--dims", "2x3"], "does not take shape 2x3"),
+        (["--algorithm", "swing", "--ranks", "7"], "takes no 7 ranks; nearest that work"),
+        (["--algorithm", "in-switch"], "1 helpers, such as a switch that adds, do not fit ub-mesh:board with its 0 switches"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(emu, args: list[str], message: str) -> None:
+    done = emu("bench", "all_reduce", *args, "--topology", BOARD, "--size", "1MiB")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert message in done.err
