@@ -1,0 +1,71 @@
+"""Direct collectives on a HyperX: every rank sends to all others of its line in one step, one dimension after another.
+
+Source: Feng et al., RailX (2025), eq. 12-13 between nodes, for two halves on two dimensions; here for any number. D dimensions,
+N ranks; N blocks, each in D parts. Part c is on channel c: it reduces along dimensions c, c + 1, .. (mod D) and gathers along
+them backwards, so that at equal dims each link serves one part at a time.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import grids
+from emu.collective.transform import dual, then
+
+Dims = tuple[int, ...]
+
+
+def _steps(dims: Dims) -> int:
+    return sum(d > 1 for d in dims)
+
+
+def _share(dims: Dims) -> Fraction:
+    """What the busiest link carries in one half, of the whole: that of the part which reduces along the smallest dims first.
+
+    Of side d in all dimensions it is (1 - 1/N) / (D (d - 1)).
+    """
+    n_dims = len(dims)
+    orders = (dims[c:] + dims[:c] for c in range(n_dims))
+    per_link = (sum((Fraction(d > 1, prod(o[: k + 1])) for k, d in enumerate(o)), Fraction(0)) for o in orders)
+    return max(per_link) / n_dims
+
+
+_HALF = Claim("link", alpha=_steps, beta=_share)
+_BOTH = Claim("link", alpha=lambda dims: 2 * _steps(dims), beta=lambda dims: 2 * _share(dims))
+
+
+@collective("reduce_scatter", "hyperx-direct", claim=_HALF, shapes=grids)
+def reduce_scatter(dims: Dims) -> Schedule:
+    """In each part, rank r sends every other rank of its line what that one reduces on; it ends with block r."""
+    return dual(all_gather(dims))
+
+
+@collective("all_gather", "hyperx-direct", claim=_HALF, shapes=grids)
+def all_gather(dims: Dims) -> Schedule:
+    """In each part, rank r sends all it has to every other rank of its line, one dimension after another."""
+    n, n_dims = prod(dims), len(dims)
+    place = np.arange(n).reshape(dims)
+    order = [[(c + k) % n_dims for k in reversed(range(n_dims))] for c in range(n_dims)]
+    parts = (_part(place.transpose(order[c]), c) for c in range(n_dims))
+    return Schedule.build(n, n * n_dims, zip(*parts, strict=True), translate=dims)  # rank 0's rows give the others'
+
+
+@collective("all_reduce", "hyperx-direct", claim=_BOTH, shapes=grids)
+def all_reduce(dims: Dims) -> Schedule:
+    """A reduce_scatter in D parts at once, then an all_gather back along the same dimensions."""
+    return then(reduce_scatter(dims), all_gather(dims))
+
+
+def _part(place: I64, channel: int) -> Iterator[Sends]:
+    """Rank 0's steps in one part, whose axes `place` has in order: the grid of ranks, which are the blocks' names too."""
+    n_dims = place.ndim
+    for k, d in enumerate(place.shape):
+        # [d, held] what rank 0's line holds: any digit along the axes before, 0 along those to come; a rank's name is first.
+        line = place.reshape(prod(place.shape[:k]), d, -1)[:, :, 0].T
+        yield Sends(0, line[1:, :1], line[0] * n_dims + channel, channel=channel)

@@ -1,0 +1,77 @@
+"""Buckets on a torus: every rank uses its ring in each dimension both ways at once, each for a part of its own.
+
+Bandwidth-optimal on 2D ports a rank. Source: Jain and Sabharwal, Optimal bucket algorithms for large MPI collectives on torus
+interconnects, ICS (2010); Sack and Gropp, Collective algorithms for multiported torus networks, ACM Trans. Parallel Comput. 1
+(2015). D dimensions, N ranks; N blocks, each in 2D parts. Part c is bucket c, on channel c: it reduces along dimensions
+c//2, c//2 + 1, .. (mod D), gathers along them backwards, and goes up where c is even, down where c is odd.
+
+The channel is the bucket, not the dimension: in one queue for each dimension, buckets that are out of step would block each
+other. Its parity is the direction, which two ranks in a dimension of 2 do not tell.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import grids
+from emu.collective.transform import dual, then
+
+Dims = tuple[int, ...]
+
+
+def _rounds(dims: Dims) -> int:
+    return sum(d - 1 for d in dims)
+
+
+def _share(dims: Dims) -> Fraction:
+    """What one port carries in one half, of the whole."""
+    n = prod(dims)
+    return Fraction(n - 1, n * 2 * len(dims))
+
+
+# Equal on any dims: a bucket has its ports to itself, and its halvings along the dimensions add up to 1 - 1/N in any order.
+_HALF = Claim("channel", alpha=_rounds, beta=_share)
+_BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _share(dims))
+
+
+@collective("reduce_scatter", "torus-buckets", claim=_HALF, shapes=grids)
+def reduce_scatter(dims: Dims) -> Schedule:
+    """In each bucket, rank r passes a partial sum along one dimension's ring after another; it ends with block r."""
+    return dual(_gather(dims, turned=True))  # turned: the dual turns each send round, and the bucket must keep its direction
+
+
+@collective("all_gather", "torus-buckets", claim=_HALF, shapes=grids)
+def all_gather(dims: Dims) -> Schedule:
+    """In each bucket, rank r passes what it has along one dimension's ring after another: first its own block r."""
+    return _gather(dims)
+
+
+@collective("all_reduce", "torus-buckets", claim=_BOTH, shapes=grids)
+def all_reduce(dims: Dims) -> Schedule:
+    """A reduce_scatter in 2D buckets at once, then an all_gather back along the same dimensions."""
+    return then(reduce_scatter(dims), all_gather(dims))
+
+
+def _gather(dims: Dims, *, turned: bool = False) -> Schedule:
+    """Rank 0's rows; translations give the others'. Every bucket takes as many steps, so that round t is each one's step t."""
+    n, n_dims = prod(dims), len(dims)
+    place = np.arange(n).reshape(dims)
+    order = [[(first + k) % n_dims for k in reversed(range(n_dims))] for first in range(n_dims)]
+    buckets = (_bucket(place.transpose(order[c // 2]), c, 1 if (c % 2 == 0) != turned else -1) for c in range(2 * n_dims))
+    return Schedule.build(n, n * 2 * n_dims, zip(*buckets, strict=True), translate=dims)
+
+
+def _bucket(place: I64, channel: int, up: int) -> Iterator[Sends]:
+    """The steps of one bucket, whose axes `place` has in order: the grid of ranks, which are the blocks' names too."""
+    n_dims = place.ndim
+    for k, d in enumerate(place.shape):
+        # [d, held] what rank 0's ring holds: any digit along the axes before, 0 along those to come; a rank's name is first.
+        ring = place.reshape(prod(place.shape[:k]), d, -1)[:, :, 0].T
+        for t in range(d - 1):
+            yield Sends(0, ring[up % d, 0], ring[-up * t % d] * 2 * n_dims + channel, channel=channel)

@@ -1,0 +1,72 @@
+"""The 2D ring on P x Q ranks: one half of the data reduces along x rings and then y rings, the other half y first.
+
+Source: Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019), for
+one half; Feng et al., RailX (2025), eq. 7, for both at once. Rank (x, y), N = P Q; N blocks, each in a part for either half.
+All rings go upwards; with both ways it is the torus buckets of two dimensions, in half the time a byte.
+
+What the first ring leaves with a rank is the block of that rank's own place in it, and this is what the second ring reduces;
+the paper's ring leaves the next place's, and mixing the two is a common mistake.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import planes
+from emu.collective.transform import dual, then
+
+Plane = tuple[int, int]
+
+
+def _rounds(dims: Plane) -> int:
+    return sum(d - 1 for d in dims)
+
+
+def _share(dims: Plane) -> Fraction:
+    """What one half's port carries in a reduce_scatter or an all_gather, of the whole."""
+    n = dims[0] * dims[1]
+    return Fraction(n - 1, 2 * n)
+
+
+_HALF = Claim("channel", alpha=_rounds, beta=_share)
+_BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _share(dims))
+
+
+@collective("reduce_scatter", "2d-ring", claim=_HALF, shapes=planes)
+def reduce_scatter(dims: Plane) -> Schedule:
+    """Rank r passes half of its partial sums along its x ring and then its y ring, half y first; it ends with block r."""
+    return dual(_gather(dims, step=-1))  # downwards, because the dual turns each send round
+
+
+@collective("all_gather", "2d-ring", claim=_HALF, shapes=planes)
+def all_gather(dims: Plane) -> Schedule:
+    """Rank r passes half of its block along its y ring and then all it has along its x ring, the other half x first."""
+    return _gather(dims, step=1)
+
+
+@collective("all_reduce", "2d-ring", claim=_BOTH, shapes=planes)
+def all_reduce(dims: Plane) -> Schedule:
+    """A reduce_scatter in two halves at once, then an all_gather back along the same rings."""
+    return then(reduce_scatter(dims), all_gather(dims))
+
+
+def _gather(dims: Plane, step: int) -> Schedule:
+    """Rank (0, 0)'s rows; translations give the others'."""
+    n = dims[0] * dims[1]
+    x_last = _half(np.arange(n).reshape(dims), 0, step)
+    y_last = _half(np.arange(n).reshape(dims).T, 1, step)
+    return Schedule.build(n, 2 * n, zip(x_last, y_last, strict=True), translate=dims)
+
+
+def _half(place: I64, half: int, step: int) -> Iterator[Sends]:
+    """One half's steps: around the ring of the second axis with a block, then around the first's with all of a row's."""
+    outer, inner = place.shape
+    for t in range(inner - 1):
+        yield Sends(0, place[0, step % inner], place[0, -step * t % inner] * 2 + half, channel=half)
+    for t in range(outer - 1):
+        yield Sends(0, place[step % outer, 0], place[-step * t % outer] * 2 + half, channel=half)
