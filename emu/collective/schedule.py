@@ -156,9 +156,14 @@ class Schedule:
         """The same schedule with every row stored; itself where nothing is declared.
 
         A translation v of Z_dims moves rank r to r + v, digit by digit, and the rank digits of a slot likewise.
+
+        Raises:
+            InputError: it would have more than 2**24 rows.
         """
         if not self.translate:
             return self
+        if self.n_rows * self.n_ranks > MAX_ROWS:
+            raise _too_many(self.n_rows * self.n_ranks)
         shifts = np.stack(np.unravel_index(np.arange(self.n_ranks), self.translate), axis=-1)
         rounds = (self._translated(rows, shifts) for rows in self.rounds())
         return Schedule.build(self.n_ranks, self.n_slots, rounds, shares=self.shares, helpers=self.helpers)
@@ -266,6 +271,9 @@ def _sorted(table: I32) -> I32:
     if (pair[1:] > pair[:-1]).all():
         return table
     item = (channel.astype(np.int64) << 31) | slot
+    follows = (pair[1:] > pair[:-1]) | ((pair[1:] == pair[:-1]) & (item[1:] > item[:-1]))
+    if follows.all():
+        return table
     return table[:, np.lexsort((dst_slot, item, pair))]
 
 

@@ -182,3 +182,9 @@ def test_a_large_schedule_is_held_in_16_bytes_a_row():
         tracemalloc.stop()
     assert held < 16.5 * schedule.n_rows + 2**16
     assert peak < 40 * schedule.n_rows + 2**20
+
+
+def test_a_translation_of_too_many_rows_is_refused_before_it_is_expanded():
+    one = Schedule.build(8192, 8192, [Sends(0, np.arange(1, 8192), 0)], translate=(8192,))
+    with pytest.raises(InputError, match=r"67100672 rows or more, at most 2\*\*24"):
+        one.expand()
