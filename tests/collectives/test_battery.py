@@ -14,6 +14,7 @@ from emu.collective.proof import prove
 from emu.collective.shape import Shape
 
 NS = (1, 2, 3, 5, 8, 13, 17, 32)
+ON_PORTS = pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS if a.claim.fabric == "rank"])
 EVERY = pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS])
 
 
@@ -56,12 +57,10 @@ def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm, n: int):
         assert np.bincount(slots.block, weights=slots.count, minlength=len(counts)).tolist() == counts.tolist()
 
 
-@EVERY
+@ON_PORTS
 @pytest.mark.parametrize("n", NS)
 def test_it_claims_no_less_than_its_ports_must_carry(found: Algorithm, n: int):
     """What the busiest rank sends or receives, of the size: a lower bound on beta where a rank has one port each way."""
-    if found.claim.fabric != "rank":
-        pytest.skip("claimed of other ports")
     wanted = operation(found.operation, n)
     for shape in some_shapes(found, n):
         built = found.build(shape).expand()

@@ -155,8 +155,8 @@ def test_training_over_dp_and_tp_has_the_losses_and_the_trace_of_threads(cluster
 
 
 def test_every_algorithm_is_right_between_processes(cluster):
-    rows = list(verify_moves(cluster.run, (found for _, found in ALGORITHMS), (3,)))
-    assert {f"{row.operation}/{row.algorithm}" for row in rows} == {key for key, _ in ALGORITHMS}
+    rows = list(verify_moves(cluster.run, (found for _, found in ALGORITHMS), (4,)))
+    assert {f"{row.operation}/{row.algorithm}" for row in rows} == {key for key, found in ALGORITHMS if list(found.shapes(4))}
     assert all(row.ok for row in rows)
 
 
