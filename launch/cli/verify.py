@@ -48,6 +48,8 @@ def verify_command(
         if n < 1:
             raise must_be("verify", "--ranks", "1 or more", n)
     cases = shapes_of(chosen, ns)
+    if not cases:
+        chosen[0].fit(ns[0])  # says which numbers of ranks work
     rows = list(tracked(verify(cases), "verify", len(cases)))
     moved = _moved(chosen, ns, cluster, ray_address)
     if as_json:

@@ -1,0 +1,68 @@
+"""Flags are few and stay: adding one to this list needs a line in the commit that says why."""
+
+import importlib
+
+import click
+import pytest
+
+from launch.main import COMMANDS
+
+COMMON = {"--json", "--import", "--help"}
+TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--timeline"}
+CLUSTER = {"--cluster", "--ray-address"}
+FLAGS = {
+    "verify": {"--algorithm", "--ranks"} | CLUSTER,
+    "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
+    | {"--ranks", "--dims", "--timing-only", "--send-overhead"}
+    | CLUSTER,
+    "train": {
+        "--model",
+        "--plan",
+        "--topology",
+        "--steps",
+        "--global-batch",
+        "--seq",
+        "--data",
+        "--seed",
+        "--device",
+        "--dtype",
+    }
+    | {"--algorithm", "--trace"}
+    | CLUSTER,
+    "run": TIMED | {"--ranks", "--trace"},
+    "replay": TIMED,
+    "show topology": {"--png"},
+    "show collective": {"--png", "--ranks", "--dims", "--root"},
+    "show timeline": TIMED | {"--png"},
+    "list collectives": set(),
+    "list topologies": set(),
+    "list models": set(),
+    "list devices": set(),
+}
+
+
+def commands() -> dict[str, click.Command]:
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = getattr(importlib.import_module(f"launch.cli.{name}"), f"{name}_command")
+        if isinstance(command, click.Group):
+            found |= {f"{name} {sub}": of for sub, of in command.commands.items()}
+        else:
+            found[name] = command
+    return found
+
+
+def test_every_command_is_listed() -> None:
+    assert set(commands()) == set(FLAGS)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_command_has_the_flags_it_had(name: str) -> None:
+    command = commands()[name]
+    given = {max(p.opts, key=len) for p in command.params if isinstance(p, click.Option)} | {"--help"}
+    assert given == FLAGS[name] | COMMON
+
+
+@pytest.mark.parametrize("name", [n for n in FLAGS if not n.startswith("list ")])
+def test_the_help_of_a_command_has_an_example(name: str) -> None:
+    assert f"emu {name}" in (commands()[name].help or "")
