@@ -3,10 +3,10 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from emu.backend.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.cluster import Cluster
+from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.registry import unknown
@@ -14,29 +14,6 @@ from emu.trace.trace import Trace
 
 T = TypeVar("T")
 CLUSTERS = ("local", "ray")
-
-
-class Ranks(Protocol):
-    """Runs jobs, one after another."""
-
-    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
-
-    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """As `run`, with the trace of what ran."""
-
-
-class LocalRanks:
-    """Ranks as threads of this process."""
-
-    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
-        return Threads(n_ranks, choice).run(program)
-
-    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """As `run`, with the trace of what ran."""
-        recording = Recording(n_ranks)
-        return Threads(n_ranks, choice, recording).run(program), recording.trace()
 
 
 def check_cluster(word: str, ray_address: str | None) -> None:
@@ -52,7 +29,7 @@ def check_cluster(word: str, ray_address: str | None) -> None:
 
 
 @contextmanager
-def opened(word: str, ray_address: str | None = None) -> Iterator[Ranks]:
+def opened(word: str, ray_address: str | None = None) -> Iterator[Cluster]:
     """The ranks of a cluster, ended with the context.
 
     Raises:
@@ -61,7 +38,7 @@ def opened(word: str, ray_address: str | None = None) -> Iterator[Ranks]:
     """
     check_cluster(word, ray_address)
     if word == "local":
-        yield LocalRanks()
+        yield LocalCluster()
         return
     ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
     with ray.RayCluster(ray_address) as ranks:

@@ -10,27 +10,23 @@ from emu.arrays import I64
 from emu.backend.call import Call
 from emu.backend.count import paused
 from emu.backend.execute import Buffers, Wire, execute
-from emu.backend.work import Work
 from emu.collective.algorithm import Choice
 from emu.collective.operation import Operation, operation
 from emu.errors import EmuError, RunError
+from emu.trace.trace import Trace
 
 T = TypeVar("T")
 _same_operation = lru_cache(maxsize=256)(operation)  # the executor knows a program again by its operation
 
 
 class Cluster(Protocol):
-    """Runs a program on every rank, and serves the requests of those that are here."""
+    """Runs jobs, one after another."""
 
-    @property
-    def n_ranks(self) -> int:
-        """Of the job."""
-
-    def run(self, program: Callable[[int], T]) -> list[T]:
+    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
 
-    def submit(self, call: Call) -> Work:
-        """Start a request of the rank that makes the call."""
+    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        """As `run`, with the trace of what ran."""
 
 
 def perform(choice: Choice, calls: Sequence[Call], wire: Wire | None = None, elsewhere: Sequence[Call] = ()) -> None:

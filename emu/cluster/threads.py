@@ -26,6 +26,7 @@ from emu.cluster.isolate import isolated
 from emu.cluster.meeting import Arrival, Meetings
 from emu.collective.algorithm import Choice
 from emu.errors import RunError, must_be
+from emu.trace.trace import Trace
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
@@ -192,3 +193,16 @@ class Threads:
             self._baton.await_end()
         for thread in threads:
             thread.join()
+
+
+class LocalCluster:
+    """A cluster of threads of this process."""
+
+    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank; results and errors as of `Threads.run`."""
+        return Threads(n_ranks, choice).run(program)
+
+    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        """As `run`, with the trace of what ran."""
+        recording = Recording(n_ranks)
+        return Threads(n_ranks, choice, recording).run(program), recording.trace()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from emu.backend.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.plan import Plan
@@ -19,7 +18,8 @@ from emu.trace.trace import Trace
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 
-RunOn = Callable[[int, Choice, Callable[[int], Outcome]], tuple[list[Outcome], Trace]]
+RunOn = Callable[[int, Choice, Callable[[int], Outcome]], tuple[list[Outcome], Trace]]  # as `Cluster.record`
+on_threads: RunOn = LocalCluster().record
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,6 @@ class Learned:
     gradient_error: float  # max |g - g_ref| / max |g_ref| over the parameters, at the first and the last step
     wall_run_s: float
     wall_reference_s: float
-
-
-def on_threads(n_ranks: int, choice: Choice, program: Callable[[int], Outcome]) -> tuple[list[Outcome], Trace]:
-    """Run the program on ranks that are threads of this process, and record it."""
-    recording = Recording(n_ranks)
-    outcomes = Threads(n_ranks, choice, recording).run(program)
-    return outcomes, recording.trace()
 
 
 def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learned:

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.execute import Buffers, execute
+from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
@@ -30,7 +31,6 @@ from emu.study.learn import learn
 from emu.study.program import Program
 from emu.study.text import read_text
 from emu.topology.catalogue import build_topology
-from launch.clusters import LocalRanks
 from launch.ray.cluster import RayCluster
 
 pytestmark = pytest.mark.ray
@@ -141,7 +141,7 @@ def ddp(rank):
 
 def test_a_ddp_step_has_the_losses_and_the_trace_of_threads(cluster):
     ours, trace = cluster.record(N, Choice(), ddp)
-    expected, expected_trace = LocalRanks().record(N, Choice(), ddp)
+    expected, expected_trace = LocalCluster().record(N, Choice(), ddp)
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
 
