@@ -13,6 +13,7 @@ from emu.backend.execute import execute
 from emu.collective.algorithm import algorithm, schedule
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule
+from emu.collective.shape import dims_of, show_shape
 from emu.errors import InputError, must_be
 from emu.fabric.lower import lower
 from emu.fabric.run import run
@@ -42,6 +43,7 @@ class BenchRow:
     topology: str
     operation: str
     algorithm: str
+    shape: tuple[int, ...]  # that the algorithm was built for
     ranks: int
     size_bytes: int
     dtype: str
@@ -56,6 +58,11 @@ class BenchRow:
     wall_build_s: float
     wall_execute_s: float | None
     wall_fabric_s: float
+
+    @property
+    def built(self) -> str:
+        """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
+        return f"{self.algorithm} {show_shape(self.shape)}" if len(self.shape) > 1 else self.algorithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ def _row(
         topology=topology.name,
         operation=request.operation,
         algorithm=request.algorithm,
+        shape=dims_of(algorithm(request.operation, request.algorithm).fit(n, _dims(request, topology, n))),
         ranks=n,
         size_bytes=size,
         dtype=request.dtype,

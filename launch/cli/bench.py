@@ -133,7 +133,7 @@ def _table(rows: list[BenchRow]) -> str:
         (
             row.topology,
             row.operation,
-            row.algorithm,
+            row.built,
             str(row.ranks),
             format_size(row.size_bytes),
             row.dtype,

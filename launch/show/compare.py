@@ -20,7 +20,7 @@ def compare_table(rows: Sequence[BenchRow]) -> str:
     sizes = sorted(best)
     by_name: dict[str, dict[int, BenchRow]] = {}
     for row in rows:
-        by_name.setdefault(row.algorithm, {})[row.size_bytes] = row
+        by_name.setdefault(row.built, {})[row.size_bytes] = row
     cells = [
         [name, *(format_time(of[s].time_s) + (" *" if best[s] is of[s] else "  ") for s in sizes)]
         for name, of in sorted(by_name.items(), key=lambda item: item[1][sizes[-1]].time_s)
@@ -39,8 +39,8 @@ def draw_compared(rows: Sequence[BenchRow], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(xscale="log", yscale="log")
     best = fastest(list(rows))
-    for number, name in enumerate(dict.fromkeys(row.algorithm for row in rows)):
-        of = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size_bytes)
+    for number, name in enumerate(dict.fromkeys(row.built for row in rows)):
+        of = sorted((row for row in rows if row.built == name), key=lambda row: row.size_bytes)
         style = "-" if any(best[row.size_bytes] is row for row in of) else ":"
         colour = colormaps["tab20"](number % 20)
         axes.plot([r.size_bytes for r in of], [r.time_s for r in of], style, marker="o", markersize=3, color=colour, label=name)
