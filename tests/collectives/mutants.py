@@ -118,9 +118,7 @@ def _table(schedule: Schedule) -> I64:
 
 def _schedule(table: I64, like: Schedule) -> Schedule:
     rounds = (Sends(*table[1:, table[_ROUND] == t]) for t in np.unique(table[_ROUND]))
-    return Schedule.build(
-        like.n_ranks, like.n_slots, rounds, shares=like.shares, helpers=like.helpers, temps=like.temps
-    )
+    return Schedule.build(like.n_ranks, like.n_slots, rounds, shares=like.shares, helpers=like.helpers, temps=like.temps)
 
 
 Fault = Callable[[I64, Schedule, np.random.Generator], I64]
