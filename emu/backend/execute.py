@@ -2,9 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -13,10 +12,11 @@ from torch import Tensor
 
 from emu.arrays import I64
 from emu.backend.compile import REDUCE, Addressing, Batch, Compiler, Program, Round, Transfer
-from emu.backend.layout import INBOX, INPUT, OUTPUT, REGIONS, SCRATCH, STAGE, Layout, lay_out
+from emu.backend.layout import INBOX, SCRATCH, STAGE, Layout, lay_out
+from emu.backend.memory import address, overwritten, stride
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.registry import unknown
 
 _SMALL_ROW_BYTES = 16 * 1024  # below it a view a row costs more than copying all buffers side by side and back
@@ -56,23 +56,17 @@ class Wire(Protocol):
         """Start receiving into `data`."""
 
 
-def _fold(target: Tensor, source: Tensor, reduce: str) -> None:
-    if reduce in ("sum", "avg"):
-        target.add_(source)
-    elif reduce == "product":
-        target.mul_(source)
-    else:
-        _ELEMENTWISE[reduce](target, source, out=target)
-
-
-_ELEMENTWISE = {
+_FOLDS: dict[str, Callable[..., Tensor]] = {
+    "sum": torch.add,
+    "avg": torch.add,
+    "product": torch.mul,
     "min": torch.minimum,
     "max": torch.maximum,
     "and": torch.bitwise_and,
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,
 }
-REDUCE_OPERATIONS = ("sum", "avg", "product", *_ELEMENTWISE)
+REDUCE_OPERATIONS = tuple(_FOLDS)
 
 
 def execute(
@@ -87,7 +81,7 @@ def execute(
     """Run a schedule over real tensors; on return the outputs hold what the operation wants.
 
     Args:
-        schedule: With every row stored.
+        schedule: Who sends what to whom.
         operation: What the schedule is for.
         buffers: Of the ranks that are here, all of one dtype.
         counts: [B] elements of each block; cut as even as can be from the largest buffer where all ranks are here.
@@ -95,12 +89,16 @@ def execute(
         wire: To the ranks elsewhere, if there are any.
 
     Raises:
-        InputError: buffers that do not fit the operation, mixed dtypes, or an unknown reduce operation.
+        InputError: buffers that do not fit the operation or lie over another rank's, an unknown reduce operation, or
+            dtypes that are mixed or cannot be reduced so.
     """
     if reduce not in REDUCE_OPERATIONS:
         raise unknown("reduce operation", reduce, REDUCE_OPERATIONS)
     sizes = operation.block_counts(_largest(buffers)) if counts is None else np.asarray(counts, np.int64)
     _check(operation, buffers, sizes, wire)
+    if reduce == "avg" or schedule.reduce.any():
+        _check_reduces(operation, buffers, reduce)
+    buffers = _kept_apart(operation, buffers, sizes)
     with torch.no_grad():
         if _is_worth_stacking(schedule, buffers, sizes):
             _execute_stacked(schedule, operation, buffers, sizes, reduce)
@@ -111,6 +109,10 @@ def execute(
                 pair.output.div_(operation.n_ranks)
 
 
+def _sides(buffers: Mapping[int, Buffers]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    return {r: b.input for r, b in buffers.items()}, {r: b.output for r, b in buffers.items()}
+
+
 def _largest(buffers: Mapping[int, Buffers]) -> int:
     return max((max(b.input.numel(), b.output.numel()) for b in buffers.values()), default=0)
 
@@ -118,8 +120,7 @@ def _largest(buffers: Mapping[int, Buffers]) -> int:
 def _check(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, wire: Wire | None) -> None:
     if wire is None and len(buffers) != operation.n_ranks:
         raise InputError(f"{operation.name}: {operation.n_ranks} ranks take part, buffers are given for {len(buffers)}")
-    dtypes = {t.dtype for b in buffers.values() for t in (b.input, b.output)}
-    if len(dtypes) > 1:
+    if len(dtypes := {t.dtype for b in buffers.values() for t in (b.input, b.output)}) > 1:
         raise InputError(f"{operation.name}: all buffers must have one dtype, got {', '.join(sorted(map(str, dtypes)))}")
     for rank, pair in buffers.items():
         for side, tensor, blocks in (
@@ -133,12 +134,33 @@ def _check(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, wir
                 )
 
 
+def _check_reduces(operation: Operation, buffers: Mapping[int, Buffers], reduce: str) -> None:
+    """Try it on one element: PyTorch alone knows which dtypes it can do it with."""
+    one = torch.zeros(1).to(next(iter(buffers.values())).output.dtype)
+    try:
+        _FOLDS[reduce](one, one, out=one)
+        if reduce == "avg":
+            one.div_(1)
+    except RuntimeError as error:
+        name = str(one.dtype).removeprefix("torch.")
+        raise must_be(
+            operation.name, "dtype", f"one that {reduce} can be taken of", name, "take another dtype or reduce"
+        ) from error
+
+
+def _kept_apart(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> Mapping[int, Buffers]:
+    """The same, with an input of its own where the output would overwrite blocks that are still to be read."""
+    inputs, outputs = _sides(buffers)
+    copied = {r: Buffers(inputs[r].clone(), outputs[r]) for r in overwritten(operation, inputs, outputs, sizes)}
+    return {**buffers, **copied}
+
+
 def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes: I64) -> bool:
     """Many small rows over buffers that lie apart: side by side they become few strided operations."""
     if len(buffers) < 8 or len(buffers) != schedule.n_ranks or schedule.n_rows < 8 * len(buffers):
         return False
-    inputs, outputs = ([b.input for b in buffers.values()], [b.output for b in buffers.values()])
-    apart = [_stride(inputs, read_only=True) is None, _stride(outputs) is None]
+    inputs, outputs = (list(side.values()) for side in _sides(buffers))
+    apart = [stride(inputs, read_only=True) is None, stride(outputs) is None]
     item = next(iter(buffers.values())).output.element_size()
     return any(apart) and int(sizes.sum()) * item * schedule.n_ranks < _SMALL_ROW_BYTES * schedule.n_rows
 
@@ -164,7 +186,7 @@ def _execute_here(
     reduce: str,
     wire: Wire | None,
 ) -> None:
-    given, memories = _address(schedule, buffers)
+    given, memories = address(schedule.n_participants, *_sides(buffers))
     layout, program = _compiled(schedule, operation, sizes, given, tuple(buffers))
     sample = next(iter(buffers.values())).output
     memories[SCRATCH] = sample.new_empty(int(layout.scratch.width.sum()))
@@ -177,40 +199,6 @@ def _execute_here(
             _apply(batch, memories, reduce)
 
 
-def _address(schedule: Schedule, buffers: Mapping[int, Buffers]) -> tuple[Addressing, list[Tensor]]:
-    """Which memory each rank's input and output are in; buffers that lie at a constant stride share one memory."""
-    memories = [torch.empty(0)] * REGIONS
-    memory = np.tile(np.arange(REGIONS)[:, None], schedule.n_participants)
-    base = np.zeros_like(memory)
-    for region, tensors in (
-        (INPUT, {r: b.input for r, b in buffers.items()}),
-        (OUTPUT, {r: b.output for r, b in buffers.items()}),
-    ):
-        ranks, stride = list(tensors), _stride(list(tensors.values()), read_only=region == INPUT)
-        if stride is not None:
-            memories[region] = tensors[ranks[0]]
-            base[region, ranks] = np.arange(len(ranks)) * stride
-            continue
-        memory[region, ranks] = np.arange(len(ranks)) + len(memories)
-        memories.extend(tensors.values())
-    in_place = [r for r, b in buffers.items() if b.input.numel() and b.input.data_ptr() == b.output.data_ptr()]
-    memory[INPUT, in_place], base[INPUT, in_place] = memory[OUTPUT, in_place], base[OUTPUT, in_place]
-    return Addressing(memory, base), memories
-
-
-def _stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
-    """Elements from each tensor to the next where all lie in one storage at a constant stride, else None.
-
-    What is only read may overlap.
-    """
-    storage = tensors[0].untyped_storage().data_ptr()
-    if len(tensors) < 2 or any(t.untyped_storage().data_ptr() != storage or not t.numel() for t in tensors):
-        return None
-    steps = {int(b.storage_offset()) - int(a.storage_offset()) for a, b in pairwise(tensors)}
-    step = steps.pop()
-    return None if steps or step < (1 if read_only else tensors[0].numel()) else step
-
-
 def _compiled(
     schedule: Schedule, operation: Operation, sizes: I64, given: Addressing, here: tuple[int, ...]
 ) -> tuple[Layout, Program]:
@@ -218,11 +206,12 @@ def _compiled(
     key = (schedule, operation, sizes.tobytes(), given.memory.tobytes(), given.base.tobytes(), here)
     with _COMPILING:
         if key not in _PROGRAMS:
-            layout = lay_out(schedule, operation, sizes)
+            full = schedule.expand()
+            layout = lay_out(full, operation, sizes)
             base = given.base.copy()
             base[SCRATCH] = np.cumsum(layout.scratch.width) - layout.scratch.width
             where = Addressing(given.memory, base)
-            _PROGRAMS[key] = layout, Compiler(schedule, operation, layout, where, np.array(here)).program()
+            _PROGRAMS[key] = layout, Compiler(full, operation, layout, where, np.array(here)).program()
             if len(_PROGRAMS) > _KEPT_PROGRAMS:
                 _PROGRAMS.popitem(last=False)
         _PROGRAMS.move_to_end(key)
@@ -235,7 +224,7 @@ def _apply(batch: Batch, memories: list[Tensor], reduce: str) -> None:
     at = target.as_strided(shape, (batch.target_step, 1), target.storage_offset() + batch.target_at)
     data = source.as_strided(shape, (batch.source_step, 1), source.storage_offset() + batch.source_at)
     if batch.code == REDUCE:
-        _fold(at, data, reduce)
+        _FOLDS[reduce](at, data, out=at)
     else:
         at.copy_(data)
 
@@ -256,9 +245,6 @@ def _landing(transfer: Transfer, memories: list[Tensor]) -> Tensor:
 
 
 def _packed(transfer: Transfer, memories: list[Tensor]) -> Tensor:
-    pieces = [_piece(memories[memory], at, count) for memory, at, count in transfer.pieces]
+    found = ((memories[memory], at, count) for memory, at, count in transfer.pieces)
+    pieces = [memory.as_strided((count,), (1,), memory.storage_offset() + at) for memory, at, count in found]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-
-def _piece(memory: Tensor, at: int, count: int) -> Tensor:
-    return memory.as_strided((count,), (1,), memory.storage_offset() + at)

@@ -119,7 +119,10 @@ class QueueWire:
     """A wire between threads, in order within (src, dst, channel)."""
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[int, int, int], queue.Queue[Tensor]] = defaultdict(queue.Queue)
+        self.lanes: dict[tuple[int, int, int], queue.Queue[Tensor]] = {}
+
+    def lane(self, *key: int) -> "queue.Queue[Tensor]":
+        return self.lanes.setdefault(key, queue.Queue())  # atomic, unlike a defaultdict's
 
     class _Arrival:
         def __init__(self, lane: "queue.Queue[Tensor] | None" = None, into: Tensor | None = None) -> None:
@@ -130,11 +133,11 @@ class QueueWire:
                 self.into.copy_(self.lane.get(timeout=20))
 
     def send(self, src: int, dst: int, channel: int, data: Tensor) -> "_Arrival":
-        self.lanes[src, dst, channel].put(data.clone())
+        self.lane(src, dst, channel).put(data.clone())
         return self._Arrival()
 
     def receive(self, src: int, dst: int, channel: int, data: Tensor) -> "_Arrival":
-        return self._Arrival(self.lanes[src, dst, channel], data)
+        return self._Arrival(self.lane(src, dst, channel), data)
 
 
 @pytest.mark.parametrize("halves", [ring_reduce_scatter, all_at_once_reduce])

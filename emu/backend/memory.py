@@ -1,0 +1,99 @@
+"""Where buffers lie in memory: at a constant stride, or over one another."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emu.arrays import I64, Bool
+from emu.backend.compile import Addressing
+from emu.backend.layout import INPUT, OUTPUT, REGIONS
+from emu.collective.operation import Operation
+from emu.errors import InputError
+
+
+def address(
+    n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]
+) -> tuple[Addressing, list[Tensor]]:
+    """Say which memory each rank's input and output are in; buffers that lie at a constant stride share one memory."""
+    memories = [torch.empty(0)] * REGIONS
+    memory = np.tile(np.arange(REGIONS)[:, None], n_participants)
+    base = np.zeros_like(memory)
+    for region, tensors in ((INPUT, inputs), (OUTPUT, outputs)):
+        ranks, step = list(tensors), stride(list(tensors.values()), read_only=region == INPUT)
+        if step is not None:
+            memories[region] = tensors[ranks[0]]
+            base[region, ranks] = np.arange(len(ranks)) * step
+            continue
+        memory[region, ranks] = np.arange(len(ranks)) + len(memories)
+        memories.extend(tensors.values())
+    in_place = [r for r, given in inputs.items() if given.numel() and given.data_ptr() == outputs[r].data_ptr()]
+    memory[INPUT, in_place], base[INPUT, in_place] = memory[OUTPUT, in_place], base[OUTPUT, in_place]
+    return Addressing(memory, base), memories
+
+
+def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
+    """Measure the elements from each tensor to the next where all lie in one storage at a constant stride, else None.
+
+    What is only read may overlap.
+    """
+    storage = tensors[0].untyped_storage().data_ptr()
+    if len(tensors) < 2 or any(t.untyped_storage().data_ptr() != storage or not t.numel() for t in tensors):
+        return None
+    steps = {int(b.storage_offset()) - int(a.storage_offset()) for a, b in pairwise(tensors)}
+    step = steps.pop()
+    return None if steps or step < (1 if read_only else tensors[0].numel()) else step
+
+
+def overwritten(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor], sizes: I64) -> list[int]:
+    """List the ranks whose output lies over their input, but not each block over itself: they need a copy of the input.
+
+    Args:
+        operation: What the buffers are for.
+        inputs: Of the ranks that are here.
+        outputs: Of the same ranks.
+        sizes: [B] elements of each block.
+
+    Raises:
+        InputError: a rank's output lies over a buffer of another rank.
+    """
+    ranks = list(outputs)
+    low, high = _span(outputs)
+    order = np.flatnonzero(low < high)
+    order = order[np.argsort(low[order])]
+    low, high = low[order], high[order]
+    _refuse(operation, ranks, order[:-1], order[1:], high[:-1] > low[1:])
+    first, last = _span(inputs)
+    at, end = np.searchsorted(high, first, side="right"), np.searchsorted(low, last)
+    met = np.flatnonzero((at < end) & (first < last))
+    _refuse(operation, ranks, order[at[met]], met, order[at[met]] != met)
+    _refuse(operation, ranks, order[end[met] - 1], met, order[end[met] - 1] != met)
+    own = [ranks[i] for i in met.tolist()]
+    return [r for r in own if not _each_over_itself(operation, r, inputs[r], outputs[r], sizes)]
+
+
+def _span(tensors: Mapping[int, Tensor]) -> tuple[I64, I64]:
+    """The first byte of each, and the one after its last."""
+    low = np.array([t.data_ptr() for t in tensors.values()], np.int64)
+    return low, low + np.array([t.nbytes for t in tensors.values()], np.int64)
+
+
+def _refuse(operation: Operation, ranks: list[int], one: I64, other: I64, wrong: Bool) -> None:
+    if wrong.any():
+        pair = sorted(ranks[side[wrong][0]] for side in (one, other))
+        raise InputError(
+            f"{operation.name}: buffers of ranks {pair[0]} and {pair[1]} share memory that is written; give each rank its own"
+        )
+
+
+def _each_over_itself(operation: Operation, rank: int, given: Tensor, made: Tensor, sizes: I64) -> bool:
+    """Whether the memory that both share holds, block by block, the same in both."""
+    has, wants = operation.input_blocks(rank), operation.output_blocks(rank)
+    if given.data_ptr() == made.data_ptr() and np.array_equal(has, wants):
+        return True
+    starts = [t.data_ptr() + (np.cumsum(sizes[b]) - sizes[b]) * t.element_size() for t, b in ((given, has), (made, wants))]
+    both, at, place = np.intersect1d(has, wants, assume_unique=True, return_indices=True)
+    shared = min(given.data_ptr() + given.nbytes, made.data_ptr() + made.nbytes) - max(given.data_ptr(), made.data_ptr())
+    return int(sizes[both[starts[0][at] == starts[1][place]]].sum()) * given.element_size() == shared
