@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from emu.collective.algorithm import algorithm as find_algorithm
+from emu.collective.msccl.text import to_xml
+from emu.collective.operation import operation as find_operation
 from emu.collective.shape import parse_dims, show_shape
 from emu.errors import must_be
 from emu.study.step import choice_of, time_trace
@@ -14,7 +16,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.trace.read import load
 from emu.units import format_time, seconds
-from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option
+from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option, write_text
 from launch.data.devices import find_device
 from launch.show.describe import table_topology
 from launch.show.draw import draw_topology
@@ -67,10 +69,18 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
 @click.option("--dims", metavar="4x4", help="Of an algorithm on a grid.")
 @click.option("--root", default=0, show_default=True, help="Of a rooted operation.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
+@click.option("--xml", type=click.Path(path_type=Path), help="Write it here as MSCCL XML, to run on GPUs.")
 @import_option
 @json_option
 def _collective(
-    operation: str, algorithm: str, ranks: int | None, dims: str | None, root: int, png: Path | None, as_json: bool
+    operation: str,
+    algorithm: str,
+    ranks: int | None,
+    dims: str | None,
+    root: int,
+    png: Path | None,
+    xml: Path | None,
+    as_json: bool,
 ) -> None:
     """Round by round, who sends which slots to whom: `0>1 +3` is slot 3, from rank 0, added by rank 1.
 
@@ -86,6 +96,8 @@ def _collective(
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
     if png is not None:
         draw_rounds(built, png, title)
+    if xml is not None:
+        write_text(xml, to_xml(built, find_operation(operation, n, root), algorithm), "collective")
     if as_json:
         columns = (built.round_column(), built.src, built.dst, built.slot, built.written_slot, built.reduce, built.channel)
         names = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")

@@ -22,7 +22,7 @@ from launch.show.table import table
 @click.command("verify")
 @click.argument("operation", required=False)
 @click.option("--algorithm", "name", metavar="NAME", help="Only this one of the operation.")
-@click.option("--ranks", multiple=True, type=int, help="Among how many; may be repeated. [default: 1..17, 32, 64]")
+@click.option("--ranks", multiple=True, type=int, help="Among how many; may be repeated. [default: 1..17, 31, 32, 64]")
 @cluster_options
 @import_option
 @json_option

@@ -141,10 +141,27 @@ def rank_0_only(full: Schedule, dims: tuple[int, ...], slot_digits: int) -> Sche
     return Schedule.build(full.n_ranks, full.n_slots, rounds, translate=dims, slot_digits=slot_digits)
 
 
+def pairwise_in_full(n: int) -> Schedule:
+    src = np.arange(n)
+    return Schedule.build(n, n * n, (Sends(src, d, src * n + d) for d in ((src + t) % n for t in range(1, n))))
+
+
+def at_once_in_full(n: int) -> Schedule:
+    src, dst = np.nonzero(~np.eye(n, dtype=np.bool_))
+    return Schedule.build(n, n * n, [Sends(src, dst, src * n + dst)])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_the_catalogue_stores_rank_0_of_exchanges_whose_other_ranks_do_the_same(n: int):
+    assert exchange.pairwise(n).expand().digest() == pairwise_in_full(n).digest()
+    assert exchange.at_once(n).expand().digest() == at_once_in_full(n).digest()
+    assert exchange.at_once(n).n_rows == n - 1
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 @pytest.mark.parametrize(
     ("build", "slot_digits"),
-    [(ring.all_reduce, 1), (ring.all_gather, 1), (direct.all_reduce, 1), (exchange.pairwise, 2), (exchange.at_once, 2)],
+    [(ring.all_reduce, 1), (ring.all_gather, 1), (direct.all_reduce, 1), (pairwise_in_full, 2), (at_once_in_full, 2)],
 )
 def test_what_translations_give_is_what_is_built_in_full(n: int, build: Build, slot_digits: int):
     full = build(n)

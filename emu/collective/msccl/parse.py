@@ -1,0 +1,176 @@
+"""The text of an MSCCL program as its steps, every number checked."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import NoReturn
+
+from emu.collective.msccl.layout import OPERATIONS_OF, Layout, Spot
+from emu.errors import InputError, must_be
+
+_MOST_CHUNKS = 2**24  # as many rows as a schedule may have
+RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
+SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+KINDS = RECEIVES | SENDS | {"cpy", "re", "nop"}
+_READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})  # the chunks that its source names, of its own GPU
+_WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # those of its target
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a threadblock; its chunks under their one name."""
+
+    place: str
+    gpu: int
+    block: int
+    index: int
+    kind: str
+    sends_to: int  # of its threadblock
+    receives_from: int
+    channel: int
+    reads: tuple[Spot, ...]
+    writes: tuple[Spot, ...]
+    awaits: tuple[int, int] | None  # threadblock and step of the same GPU
+    round: int | None
+
+    @property
+    def count(self) -> int:
+        """How many chunks it moves."""
+        return max(len(self.reads), len(self.writes))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program: GPU after GPU, threadblock after threadblock, step after step."""
+
+    layout: Layout
+    steps: list[Step]
+
+
+def parse(text: str) -> Program:
+    """Read the text of a program.
+
+    Raises:
+        InputError: see `from_xml`.
+    """
+    try:
+        root = ET.fromstring(text)
+    except ET.ParseError as error:
+        raise InputError(f"msccl: the file is no XML: {error}; give one that msccl-tools or Emu wrote") from error
+    if root.tag != "algo":
+        raise must_be("msccl", "outermost element", "<algo>", root.tag, "give a file that msccl-tools or Emu wrote")
+    layout = _layout(root)
+    gpus = {_number(gpu, "id", "msccl", 0, layout.n): gpu for gpu in root.findall("gpu")}
+    if len(gpus) != len(root.findall("gpu")) or len(gpus) != layout.n:
+        raise must_be("msccl", "gpu ids", f"0..{layout.n - 1}, each once", sorted(gpus))
+    return Program(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])])
+
+
+def _layout(root: ET.Element) -> Layout:
+    coll = root.get("coll", "")
+    if coll not in OPERATIONS_OF:
+        raise must_be("msccl", "coll", f"one of {', '.join(OPERATIONS_OF)}", coll, "rooted and custom ones are not read")
+    n = _number(root, "ngpus", "msccl", 1, 2**15)
+    chunks = _number(root, "nchunksperloop", "msccl", 1, _MOST_CHUNKS // n + 1)
+    name = OPERATIONS_OF[coll]
+    blocks = 1 if name == "all_reduce" else n
+    if chunks % blocks:
+        raise must_be("msccl", "nchunksperloop", f"a multiple of the {n} GPUs of an {coll}", chunks)
+    return Layout(name, n, chunks // blocks, bool(_number(root, "inplace", "msccl", 0, 2, default=0)))
+
+
+def _gpu_steps(layout: Layout, rank: int, gpu: ET.Element) -> list[Step]:
+    where = f"msccl: gpu {rank}"
+    scratch = _number(gpu, "s_chunks", where, 0, _MOST_CHUNKS, default=0)
+    sizes = {"i": layout.inputs, "o": layout.outputs, "s": scratch}
+    steps: list[Step] = []
+    blocks: dict[tuple[str, int, int], int] = {}  # which threadblock has a connection: direction, peer, channel
+    numbers = []
+    for element in gpu.findall("tb"):
+        numbers.append(_number(element, "id", where, 0, 2**15))
+        block = _Block.read(element, layout, rank, numbers[-1], sizes)
+        steps += block.steps(element)
+        for way, peer in (("send", block.sends_to), ("recv", block.receives_from)):
+            other = blocks.setdefault((way, peer, block.channel), block.number)
+            if peer >= 0 and other != block.number:
+                raise must_be(f"{block.where}: {way}", "peer and channel", f"other than threadblock {other}'s", peer)
+    if len(set(numbers)) != len(numbers):
+        raise must_be(where, "threadblock ids", "each once", numbers)
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A threadblock and what its steps are checked against."""
+
+    where: str
+    layout: Layout
+    rank: int
+    number: int
+    sizes: dict[str, int]
+    sends_to: int
+    receives_from: int
+    channel: int
+
+    @staticmethod
+    def read(element: ET.Element, layout: Layout, rank: int, number: int, sizes: dict[str, int]) -> "_Block":
+        where = f"msccl: gpu {rank}, threadblock {number}"
+        sends_to, receives_from = (_number(element, way, where, -1, layout.n) for way in ("send", "recv"))
+        if rank in (sends_to, receives_from):
+            raise must_be(where, "peer", "another GPU", rank)
+        channel = _number(element, "chan", where, 0, 2**15, default=0)
+        return _Block(where, layout, rank, number, sizes, sends_to, receives_from, channel)
+
+    def steps(self, element: ET.Element) -> list[Step]:
+        """Its steps, which must be numbered 0, 1, 2, ..."""
+        found = [self._step(index, step) for index, step in enumerate(element.findall("step"))]
+        if not found and len(element):
+            _refuse(self.where, "elements", "<step>", element[0].tag)
+        return found
+
+    def _step(self, index: int, step: ET.Element) -> Step:
+        where, kind = f"{self.where}, step {index}", step.get("type", "")
+        _number(step, "s", where, index, index + 1)
+        if kind not in KINDS:
+            _refuse(where, "type", f"one of {', '.join(sorted(KINDS))}", kind)
+        if (kind in SENDS and self.sends_to < 0) or (kind in RECEIVES and self.receives_from < 0):
+            _refuse(where, "type", "one that its threadblock has a peer for", kind)
+        awaits = _number(step, "depid", where, -1, 2**15, default=-1), _number(step, "deps", where, -1, 2**31, default=-1)
+        return Step(
+            where,
+            self.rank,
+            self.number,
+            index,
+            kind,
+            self.sends_to,
+            self.receives_from,
+            self.channel,
+            self._chunks(step, "src", where) if kind in _READS else (),
+            self._chunks(step, "dst", where) if kind in _WRITES else (),
+            awaits if awaits[0] >= 0 else None,
+            _number(step, "emu_round", where, 0, 2**31) if "emu_round" in step.attrib else None,
+        )
+
+    def _chunks(self, step: ET.Element, side: str, where: str) -> tuple[Spot, ...]:
+        buffer = step.get(f"{side}buf", "")
+        if buffer not in self.sizes:
+            _refuse(where, f"{side}buf", "i, o or s", buffer)
+        count = _number(step, "cnt", where, 1, _MOST_CHUNKS, default=1)
+        first, size = _number(step, f"{side}off", where, 0, _MOST_CHUNKS), self.sizes[buffer]
+        if first + count > size:
+            _refuse(where, f"{side}off and cnt", f"within the {size} chunks of {buffer}", f"{first} and {count}")
+        return tuple(self.layout.home(self.rank, (buffer, first + i)) for i in range(count))
+
+
+def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, default: int | None = None) -> int:
+    text = element.get(name, None if default is None else str(default))
+    try:
+        value = int(text if text is not None else "")
+    except ValueError:
+        value = low - 1
+    if not low <= value < end:
+        _refuse(where, name, f"a whole number of {low}..{end - 1}", "nothing" if text is None else text)
+    return value
+
+
+def _refuse(where: str, name: str, what: str, got: str) -> NoReturn:
+    raise must_be(where, name, what, got)

@@ -1,0 +1,225 @@
+"""From the steps of an MSCCL program to the rows of a schedule.
+
+A chunk is named by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare one. So a copy within a
+GPU is only another chunk of the same name, until one of the two is added to.
+"""
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.msccl.layout import Layout, Spot
+from emu.collective.msccl.parse import RECEIVES, SENDS, Step
+from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
+
+Cell = tuple[int, int]  # rank, slot
+
+
+class _Edge(NamedTuple):
+    """`later` comes at least `rounds` after `earlier`."""
+
+    earlier: int
+    later: int
+    rounds: int
+
+
+@dataclass(slots=True)
+class _Row:
+    src: int
+    slot: int
+    channel: int
+    place: str
+    round: int | None = None
+    dst: int = -1  # until it is received
+    dst_slot: int = -1
+    adds: bool = False
+
+
+@dataclass(slots=True)
+class _Touched:
+    """The rows that touched a cell of late: its last writes (one, or adds that may share a round), the reads since."""
+
+    writes: list[int] = field(default_factory=list)
+    adds: bool = False
+    before: list[tuple[int, int]] = field(default_factory=list)  # what each of those adds must follow, by how many rounds
+    reads: list[int] = field(default_factory=list)
+
+
+def schedule_of(layout: Layout, steps: list[Step]) -> Schedule:
+    """The schedule that steps in order amount to.
+
+    Raises:
+        InputError: a chunk read that nothing wrote, an output never written, or rounds that cannot be.
+    """
+    reader = _Reader(layout)
+    for step in steps:
+        reader.run(step)
+    reader.finish()
+    moments = _rounds(reader.rows, reader.edges)
+    columns = [(r.src, r.dst, r.slot, r.adds, r.channel, r.dst_slot) for r in reader.rows]
+    table = np.array(columns, np.int64).reshape(-1, 6)
+    sends = (Sends(*table[moments == moment].T) for moment in np.unique(moments))
+    return Schedule.build(layout.n, layout.n_slots, sends, temps=reader.spares)
+
+
+class _Reader:
+    """Runs steps by name: which slot each chunk holds, which rows that takes, which row must follow which."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.rows: list[_Row] = []
+        self.edges: list[_Edge] = []
+        self.spares: list[int] = []  # the slot that each is a spare one of
+        self.held: Counter[Cell] = Counter()  # by how many chunks
+        self.name: dict[tuple[int, Spot], int] = {}
+        self.touched: dict[Cell, _Touched] = defaultdict(_Touched)
+        self.in_flight: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
+        for rank in range(layout.n):
+            for chunk in range(layout.inputs):
+                self._hold(rank, layout.home(rank, ("i", chunk)), layout.input_slot(rank, chunk))
+
+    def run(self, step: Step) -> None:
+        """One step: what it receives, what it does within its GPU, what it sends."""
+        rank, targets = step.gpu, step.writes
+        if step.kind == "rrs":  # its sum is sent, not stored
+            targets = tuple(("rrs", i) for i in range(step.count))
+        self._run_within(step, targets)
+        if step.kind in RECEIVES:
+            arrived = self.in_flight[step.receives_from, rank, step.channel].popleft()
+            for row, target in zip(arrived, targets, strict=True):
+                self._write(step, row, target, adds=step.kind in ("rrc", "rrs", "rrcs"))
+        if step.kind in SENDS:
+            sent = [self._read(step, spot, step.channel) for spot in (step.reads if step.kind == "s" else targets)]
+            self.in_flight[rank, step.sends_to, step.channel].append(sent)
+        if step.kind == "rrs":
+            for target in targets:
+                self._release(rank, target)
+
+    def _run_within(self, step: Step, targets: tuple[Spot, ...]) -> None:
+        """What a step adds or copies within its GPU; what arrives is added to a copy of its source."""
+        if step.kind in ("cpy", "rrc", "rrcs", "rrs", "re"):
+            for source, target in zip(step.reads, targets, strict=True):
+                if step.kind == "re":
+                    self._write(step, self._read(step, source, 0), target, adds=True)
+                else:
+                    self._alias(step, source, target)
+
+    def finish(self) -> None:
+        """Outputs that ended under another name are copied to their own, all in one go."""
+        moved: list[tuple[int, Cell]] = []
+        for rank in range(self.layout.n):
+            for chunk in range(self.layout.outputs):
+                spot, slot = self.layout.home(rank, ("o", chunk)), self.layout.output_slot(rank, chunk)
+                name = self.name.get((rank, spot))
+                if name is None:
+                    raise InputError(f"msccl: gpu {rank}: output chunk {chunk} is never written; it must be slot {slot}")
+                if name != slot:
+                    moved.append((self._row(rank, name, 0, f"msccl: gpu {rank}: output chunk {chunk}"), (rank, slot)))
+        for row, (rank, slot) in moved:
+            self._fill(row, rank, slot, adds=False)
+
+    def _hold(self, rank: int, spot: Spot, slot: int) -> None:
+        self.name[rank, spot] = slot
+        self.held[rank, slot] += 1
+
+    def _release(self, rank: int, spot: Spot) -> None:
+        if (rank, spot) in self.name:
+            self.held[rank, self.name.pop((rank, spot))] -= 1
+
+    def _slot(self, step: Step, spot: Spot) -> int:
+        if (step.gpu, spot) not in self.name:
+            raise InputError(f"{step.place}: it reads {spot[0]}[{spot[1]}], which nothing wrote")
+        return self.name[step.gpu, spot]
+
+    def _alias(self, step: Step, source: Spot, target: Spot) -> None:
+        slot = self._slot(step, source)
+        if source != target:
+            self._release(step.gpu, target)
+            self._hold(step.gpu, target, slot)
+
+    def _read(self, step: Step, spot: Spot, channel: int) -> int:
+        return self._row(step.gpu, self._slot(step, spot), channel, step.place)
+
+    def _row(self, rank: int, slot: int, channel: int, place: str) -> int:
+        row = len(self.rows)
+        self.rows.append(_Row(rank, slot, channel, place))
+        touched = self.touched[rank, slot]
+        self.edges += [_Edge(write, row, 1) for write in touched.writes]
+        touched.reads.append(row)
+        return row
+
+    def _write(self, step: Step, row: int, target: Spot, *, adds: bool) -> None:
+        """What a row brings, into a chunk."""
+        rank = step.gpu
+        self.rows[row].place, self.rows[row].round = step.place, step.round
+        if adds:
+            self._make_own(step, target)
+        else:
+            self._release(rank, target)
+            self._hold(rank, target, self._free(rank, self.rows[row].slot))
+        if (self.rows[row].src, self.rows[row].slot) == (rank, self.name[rank, target]):
+            raise InputError(f"{step.place}: it adds {target[0]}[{target[1]}] to itself; add another chunk")
+        self._fill(row, rank, self.name[rank, target], adds=adds)
+
+    def _make_own(self, step: Step, spot: Spot) -> None:
+        """A chunk that is to be added to gets a slot that no other chunk holds."""
+        rank, slot = step.gpu, self._slot(step, spot)
+        if self.held[rank, slot] > 1:
+            row = self._row(rank, slot, 0, step.place)
+            self._release(rank, spot)
+            self._hold(rank, spot, self._free(rank, slot))
+            self._fill(row, rank, self.name[rank, spot], adds=False)
+
+    def _free(self, rank: int, slot: int) -> int:
+        """The slot itself or the first spare one of it that no chunk of the rank holds."""
+        real = slot if slot < self.layout.n_slots else self.spares[slot - self.layout.n_slots]
+        names = [real, *(self.layout.n_slots + i for i, of in enumerate(self.spares) if of == real)]
+        found = next((name for name in names if not self.held[rank, name]), None)
+        if found is None:
+            self.spares.append(real)
+            found = self.layout.n_slots + len(self.spares) - 1
+        return found
+
+    def _fill(self, row: int, rank: int, slot: int, *, adds: bool) -> None:
+        """Let a row write a cell, after what touched it before."""
+        self.rows[row].dst, self.rows[row].dst_slot, self.rows[row].adds = rank, slot, adds
+        touched = self.touched[rank, slot]
+        if not (adds and touched.adds and not touched.reads):
+            touched.before = [(write, 1) for write in touched.writes] + [(read, 0) for read in touched.reads]
+            touched.writes, touched.reads, touched.adds = [], [], adds
+        self.edges += [_Edge(earlier, row, rounds) for earlier, rounds in touched.before]
+        touched.writes.append(row)
+
+
+def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
+    """Those that the file gives where it gives all, else the earliest."""
+    earlier, later, apart = np.array(edges, np.int64).reshape(-1, 3).T
+    given = [row.round for row in rows]
+    if None not in given:
+        moments = np.array(given, np.int64)
+        _refuse_early(rows, moments, later, moments[earlier] + apart)
+        return moments
+    moments = np.zeros(len(rows), np.int64)
+    while True:
+        due = moments.copy()
+        np.maximum.at(due, later, moments[earlier] + apart)
+        if np.array_equal(due, moments):
+            return moments
+        if due.max() >= len(rows):
+            place = rows[int(due.argmax())].place
+            raise InputError(f"{place}: what it receives is in flight while its source is overwritten; receive it before")
+        moments = due
+
+
+def _refuse_early(rows: list[_Row], moments: I64, later: I64, due: I64) -> None:
+    early = np.flatnonzero(moments[later] < due)
+    if len(early):
+        row = later[early[0]]
+        raise InputError(
+            f"{rows[row].place}: emu_round must be {due[early[0]]} or more, got {moments[row]}; leave emu_round out of the "
+            "file to have rounds found"
+        )
