@@ -5,6 +5,7 @@ Comput. Appl. 19 (2005). Its n - 1 latencies of pairwise are those of a blocking
 the answer to the one before.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -13,19 +14,23 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 
+
+def _of_rank_0(n: int, rounds: Iterable[Sends]) -> Schedule:
+    """The rounds of rank 0, whose item for rank d is slot d; the other ranks do the same from where they are."""
+    return Schedule.build(n, n * n, rounds, translate=(n,), slot_digits=2)
+
+
 _CLAIM = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=lambda n: Fraction(n - 1, n))
 
 
 @collective("all_to_all", "pairwise", claim=_CLAIM)
 def pairwise(n: int) -> Schedule:
     """In round t, rank r sends its item for rank r+t to it."""
-    src = np.arange(n)
-    sinks = ((src + t) % n for t in range(1, n))
-    return Schedule.build(n, n * n, (Sends(src, dst, slot=src * n + dst) for dst in sinks))
+    return _of_rank_0(n, (Sends(0, t, slot=t) for t in range(1, n)))
 
 
 @collective("all_to_all", "at-once", claim=_CLAIM, default=True)
 def at_once(n: int) -> Schedule:
     """Every rank sends every item to its sink in the one round."""
-    src, dst = np.nonzero(~np.eye(n, dtype=np.bool_))
-    return Schedule.build(n, n * n, [Sends(src, dst, slot=src * n + dst)])
+    others = np.arange(1, n)
+    return _of_rank_0(n, [Sends(0, others, slot=others)] * (n > 1))

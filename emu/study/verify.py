@@ -22,7 +22,7 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.units import TICKS_PER_S
 
-RANKS = (*range(1, 18), 32, 64)
+RANKS = (*range(1, 18), 31, 32, 64)
 _TOLERANCE = Fraction(1, 10**9)
 _MS = TICKS_PER_S // 1000
 _SHARE_BYTES = 10**6  # of one unit of a block's shares, so that every slot is a whole number of bytes

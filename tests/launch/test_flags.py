@@ -32,7 +32,7 @@ FLAGS = {
     "run": TIMED | {"--ranks", "--trace"},
     "replay": TIMED,
     "show topology": {"--png"},
-    "show collective": {"--png", "--ranks", "--dims", "--root"},
+    "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | {"--png"},
     "list collectives": set(),
     "list topologies": set(),
