@@ -25,7 +25,7 @@ def test_round_i_brings_digit_i_of_every_item_to_its_sinks(dims):
 
 
 def test_on_one_dimension_it_is_all_at_once():
-    one, at_once = dimension_ordered.all_to_all((7,)).expand(), exchange.at_once(7)
+    one, at_once = dimension_ordered.all_to_all((7,)).expand(), exchange.at_once(7).expand()
     assert one.digest() == at_once.digest()
 
 
