@@ -1,5 +1,6 @@
 """`emu bench`: one collective, its data and its time, as nccl-tests prints them."""
 
+import importlib
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from emu.topology.topology import Topology
 from emu.units import format_size, format_time
 from launch.cli.options import Size, Time, cluster_options, import_option, json_option, print_json, topology_option
 from launch.clusters import opened
-from launch.show.compare import compare_table, draw_compared
+from launch.show.compare import compare_table
 from launch.show.progress import tracked
 from launch.show.table import table
 
@@ -110,7 +111,8 @@ def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, 
         total = len(candidates(each, request)) * len(request.sizes)
         tables.append(list(tracked(compare(each, request), f"{request.operation} on {each.name}", total)))
     if png is not None:
-        draw_compared(tables[0], png)
+        draw = importlib.import_module("launch.show.draw_compared")  # not above: it loads matplotlib
+        draw.draw_compared(tables[0], png)
     if as_json:
         print_json([asdict(row) | {"fastest": fastest(rows)[row.size_bytes] is row} for rows in tables for row in rows])
     else:

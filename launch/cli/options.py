@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from emu.errors import InputError
 from emu.registry import import_file
 from emu.units import parse_size, parse_time
 
@@ -92,18 +91,6 @@ def timing_options(command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def write_text(path: Path, text: str, what: str) -> None:
-    """Write a file.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{what}: cannot write {str(path)!r}: {error.strerror}") from None
 
 
 def print_json(value: object) -> None:

@@ -16,7 +16,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.trace.read import load
 from emu.units import format_time, seconds
-from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option, write_text
+from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option
 from launch.data.devices import find_device
 from launch.show.describe import table_topology
 from launch.show.draw import draw_topology
@@ -25,6 +25,7 @@ from launch.show.perfetto import write_perfetto
 from launch.show.rounds import MOST_RANKS, draw_rounds, round_lines
 from launch.show.spans import Lane, lanes
 from launch.show.table import table
+from launch.show.write import writing
 
 _SHOWN_RANKS = 8
 
@@ -97,7 +98,9 @@ def _collective(
     if png is not None:
         draw_rounds(built, png, title)
     if xml is not None:
-        write_text(xml, to_xml(built, find_operation(operation, n, root), algorithm), "collective")
+        text = to_xml(built, find_operation(operation, n, root), algorithm)
+        with writing("collective", xml):
+            xml.write_text(text, encoding="utf-8")
     if as_json:
         columns = (built.round_column(), built.src, built.dst, built.slot, built.written_slot, built.reduce, built.channel)
         names = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")

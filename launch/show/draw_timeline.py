@@ -10,9 +10,10 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from emu.errors import InputError, must_be
+from emu.errors import must_be
 from emu.units import TICKS_PER_S
 from launch.show.spans import Lane, merged
+from launch.show.write import writing
 
 MOST_RANKS = 32
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
@@ -39,10 +40,8 @@ def draw_timeline(lanes: Sequence[Lane], path: Path, title: str, low_fs: int, hi
     for lane in of_ranks:
         _draw_lane(axes, lane, ranks.index(lane.owner), streams, scale)
     _dress(axes, ranks, streams, unit, (high_fs - low_fs) * scale, title)
-    try:
+    with writing("timeline", path):
         figure.savefig(path, dpi=120, format="png")
-    except OSError as error:
-        raise InputError(f"timeline: cannot write {str(path)!r}: {error.strerror}") from None
 
 
 def _draw_lane(axes: Axes, lane: Lane, row: int, streams: Sequence[str], scale: float) -> None:

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from emu.errors import InputError
 from launch.show.spans import Lane
+from launch.show.write import writing
 
 _TICKS_PER_US = 10**9
 
@@ -20,11 +20,8 @@ def write_perfetto(lanes: Iterable[Lane], path: Path) -> None:
         InputError: the file cannot be written.
     """
     events = list(_events(lanes))
-    try:
-        with path.open("w") as file:
-            json.dump({"displayTimeUnit": "ns", "traceEvents": events}, file)
-    except OSError as error:
-        raise InputError(f"timeline: cannot write {str(path)!r}: {error.strerror}") from None
+    with writing("timeline", path), path.open("w") as file:
+        json.dump({"displayTimeUnit": "ns", "traceEvents": events}, file)
 
 
 def _events(lanes: Iterable[Lane]) -> Iterator[dict[str, object]]:

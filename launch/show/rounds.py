@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from emu.collective.schedule import Schedule
-from emu.errors import InputError
+from launch.show.write import writing
 
 MOST_RANKS = 16  # in arrows; above, pairs are shown as a heat map
 _COPY, _ADD = "#0072b2", "#d95f02"
@@ -53,10 +53,8 @@ def draw_rounds(schedule: Schedule, path: Path, title: str) -> None:
         _draw_arrows(axes, schedule)
     else:
         _draw_pairs(figure, axes, schedule)
-    try:
+    with writing("collective", path):
         figure.savefig(path, dpi=120, format="png")
-    except OSError as error:
-        raise InputError(f"collective: cannot write {str(path)!r}: {error.strerror}") from None
 
 
 def _draw_arrows(axes: Axes, schedule: Schedule) -> None:
