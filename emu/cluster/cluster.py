@@ -1,7 +1,6 @@
 """Where the ranks of a job run, as a protocol; and how a request is carried out once its members' calls are known."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +15,6 @@ from emu.errors import EmuError, RunError
 from emu.trace.trace import Trace
 
 T = TypeVar("T")
-_same_operation = lru_cache(maxsize=256)(operation)  # the executor knows a program again by its operation
 
 
 class Cluster(Protocol):
@@ -42,7 +40,7 @@ def perform(choice: Choice, calls: Sequence[Call], wire: Wire | None = None, els
         RunError: the members do not agree on the size of a block.
     """
     first = calls[0]
-    what = _same_operation(first.operation, len(first.group.ranks), first.root)
+    what = operation(first.operation, len(first.group.ranks), first.root)
     schedule = choice.schedule(first.operation, what.n_ranks, first.root)
     counts = _block_counts(what, [*calls, *elsewhere])
     with paused():

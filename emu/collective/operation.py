@@ -126,7 +126,7 @@ REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 SLOTS_ARE_RANKS = frozenset({"scatter", "gather"})  # rooted ones whose blocks are named by rank, so that they rotate too
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # the executor knows a program again by its operation
 def operation(name: str, n: int, root: int = 0) -> Operation:
     """The operation `name` among `n` ranks.
 
