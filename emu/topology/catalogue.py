@@ -67,10 +67,14 @@ class Invariants:
     """What a source or a closed form says of one instance; the battery of tests holds the topology to it."""
 
     links: int  # directed
-    degree: int  # links out of each NPU
+    degree: int | tuple[int, int]  # links out of each NPU; fewest and most where they differ
     diameter: int  # links between the two NPUs farthest apart
     bisection_Bps: float | None = None  # one way, between the halves that are worst joined; None: not known
     shortest: bool = True  # no route is a detour
+    npus: int | None = None  # these four where a source or a closed form gives them
+    switches: int | None = None
+    injection_Bps: float | None = None  # out of every NPU
+    paths: int | None = None  # shortest paths between the two NPUs farthest apart that have fewest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class Blueprint:
     summary: str  # the first line of the builder's docstring
     source: str
     examples: tuple[str, ...]  # settings of small instances; the first is shown to people
+    full: tuple[str, ...]  # settings of the sizes that its source speaks of
     invariants: Callable[..., Invariants]  # takes the builder's arguments
     kinds: tuple[tuple[str, Kind], ...]  # of each setting
 
@@ -117,7 +122,7 @@ TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")
 
 
 def topology(
-    name: str, *, source: str, examples: tuple[str, ...], invariants: Callable[..., Invariants]
+    name: str, *, source: str, examples: tuple[str, ...], invariants: Callable[..., Invariants], full: tuple[str, ...] = ()
 ) -> Callable[[Build], Build]:
     """File a builder under NAME or NAME:VARIANT.
 
@@ -126,6 +131,7 @@ def topology(
         source: Paper, section.
         examples: Settings of small instances, on which the tests of every topology run.
         invariants: From the builder's arguments, what is known of the instance.
+        full: Settings of the sizes that the source speaks of; the tests build them and count.
 
     Raises:
         InputError: the name is taken, or an argument is annotated with no kind of setting.
@@ -133,7 +139,7 @@ def topology(
 
     def file(build: Build) -> Build:
         summary = (build.__doc__ or "").strip().partition("\n")[0]
-        TOPOLOGIES.file(name, Blueprint(name, build, summary, source, examples, invariants, _kinds(name, build)))
+        TOPOLOGIES.file(name, Blueprint(name, build, summary, source, examples, full, invariants, _kinds(name, build)))
         return build
 
     return file

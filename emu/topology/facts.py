@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from emu.arrays import F64, I64, Bool
+from emu.topology.routing import UNREACHED, distances
 from emu.topology.topology import Topology
 
 _EXACT_WORK = 2**24  # link-words a breadth-first step may touch before the diameter is sampled
@@ -29,6 +30,7 @@ class Summary:
     injection_Bps: tuple[float, float]  # least and most bandwidth out of an NPU
     diameter: int | None  # links between the two NPUs farthest apart; None: some pair is not joined
     diameter_exact: bool  # False: from 64 NPUs only, so at least this
+    paths: tuple[int, int]  # shortest paths between two NPUs of those sampled: fewest of the farthest pairs, most of all
     bisection_Bps: float  # one way, between the two halves that `halves` names
     halves: str  # the worst joined of those tried; a bound from above on the least of all halvings
 
@@ -48,6 +50,7 @@ def summary(topology: Topology) -> Summary:
         (float(injection.min()), float(injection.max())),
         farthest,
         exact,
+        paths(topology),
         bandwidth_Bps,
         halves,
     )
@@ -86,6 +89,24 @@ def _steps_to(topology: Topology, targets: I64) -> int | None:
             return None
         bits, steps = grown, steps + 1
     return steps
+
+
+def paths(topology: Topology) -> tuple[int, int]:
+    """How many shortest paths join two NPUs: the fewest of the pairs farthest apart, and the most of any pair.
+
+    Asked are all NPUs to as many as 16 of them, fewer where there are many links; parallel links make different paths.
+    """
+    n, links = topology.n_npus, topology.links
+    targets = np.unique(np.linspace(0, n - 1, max(1, min(16, _CHUNK_WORK // max(1, len(links))))).astype(np.int64))
+    away = distances(links, topology.n_nodes, targets, np.ones(topology.n_nodes, np.bool_))
+    count = np.zeros(away.shape)
+    count[np.arange(len(targets)), targets] = 1
+    farthest = np.where(away[:, :n] < UNREACHED, away[:, :n], 0).max(initial=0)
+    for steps in range(1, int(farthest) + 1):
+        at, link = np.nonzero((away[:, links.src] == steps) & (away[:, links.dst] == steps - 1))
+        np.add.at(count, (at, links.src[link]), count[at, links.dst[link]])
+    far = count[:, :n][(away[:, :n] == farthest) & (farthest > 0)]
+    return int(far.min(initial=count.max())) if len(far) else 0, int(count[:, :n].max()) if len(far) else 0
 
 
 def bisection(topology: Topology) -> tuple[float, str]:

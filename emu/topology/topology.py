@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I16, I32, I64, column, digest
 from emu.errors import InputError, must_be
@@ -41,6 +42,7 @@ class Routes:
 
     start: I64  # [P + 1]
     link: I32  # [H]
+    virtual: I16 | None = None  # [H] the virtual channel of each hop, where the system's routing names them
 
     def of(self, pair: int) -> I32:
         """The links of one pair, in order."""
@@ -53,6 +55,23 @@ class Routes:
 
 
 Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; key tells equal pairs apart (channel, group)
+Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules find room for
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A frame round some nodes of a drawing: a rack, a segment, a plane."""
+
+    label: str
+    nodes: tuple[int, int]  # first, and one past the last
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Drawing:
+    """Where each node of a topology is drawn, as its source's figures draw it."""
+
+    at: F64  # [n_nodes, 2], in units of about the gap between NPUs
+    boxes: tuple[Box, ...] = ()  # outer ones first
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,6 +90,9 @@ class Topology:
     dims: tuple[int, ...] = ()  # shape of the NPU numbering, last fastest (C order); () = one dimension
     bill: Mapping[str, int] = field(default_factory=dict)  # what one buys to build it, e.g. {"NPU": 64, "link x4": 448}
     assumptions: tuple[str, ...] = ()  # what its source does not say and this value takes, a sentence each
+    tiers: tuple[str, ...] = ()  # what the links of each dimension are called, e.g. ("board", "rack", "NPU to LRS")
+    placer: Placer | None = None  # the system's own rules of placement; None: the first NPUs that work
+    draw: Callable[[], Drawing] | None = None  # None: from dims and links alone
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -109,6 +131,21 @@ class Topology:
             pair = unjoined[0]
             raise InputError(f"{self.name}: no route from node {arrays[0][pair]} to node {arrays[1][pair]}")
         return found
+
+    def place(self, n_ranks: int, faulty: ArrayLike = ()) -> I64:
+        """[n_ranks] the NPU of each rank where some NPUs are faulty, by the system's own rules of placement.
+
+        Raises:
+            InputError: a faulty NPU that is not there, or fewer ranks find room; the message says how many do.
+        """
+        broken = np.unique(column(faulty, np.int64))
+        if len(broken) and not 0 <= broken[0] <= broken[-1] < self.n_npus:
+            raise must_be(self.name, "a faulty NPU", f"one of 0..{self.n_npus - 1}", f"{broken[0]}..{broken[-1]}")
+        found = self.placer(n_ranks, broken) if self.placer else np.setdiff1d(np.arange(self.n_npus), broken)
+        if len(found) < n_ranks:
+            what = f"at most {len(found)} where {len(broken)} of {self.n_npus} NPUs are faulty"
+            raise must_be(self.name, "ranks", what, n_ranks, "take fewer ranks or a larger topology")
+        return column(found[:n_ranks], np.int64)
 
     def digest(self) -> str:
         """Equal names, shapes and links have equal digests (the router is named by them)."""

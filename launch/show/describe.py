@@ -18,10 +18,13 @@ class LinkClass:
     size: int  # of the dimension
     links: int  # directed
     rate: str  # bandwidth one way and latency, with their ranges
+    name: str = ""  # the tier's, where the topology names its tiers
 
     @property
     def label(self) -> str:
         """`dimension 0, ring of 8: 128 links, 50 GB/s, 500 ns`."""
+        if self.name:
+            return f"{self.name}: {self.links} links, {self.rate}"
         if self.wiring == "to switches":
             return f"NPU to switch: {self.links} links, {self.rate}"
         shape = f", {self.wiring} of {self.size}" if self.wiring else ""
@@ -41,7 +44,8 @@ def _link_class(topology: Topology, dimension: int) -> LinkClass:
     times = _range([format_time(seconds(int(t))) for t in _ends(links.latency_fs[rows])])
     to_switch = bool((links.src[rows] >= n).any() or (links.dst[rows] >= n).any())
     wiring = "to switches" if to_switch else _wiring(size, len(rows) / n)
-    return LinkClass(dimension, wiring, size, len(rows), f"{rates}, {times}")
+    name = topology.tiers[dimension] if dimension < len(topology.tiers) else ""
+    return LinkClass(dimension, wiring, size, len(rows), f"{rates}, {times}", name)
 
 
 def _wiring(size: int, ports: float) -> str:
@@ -70,6 +74,7 @@ def table_topology(topology: Topology) -> list[tuple[str, str]]:
         *(("", c.label) for c in link_classes(topology)),
         ("degree", f"{_range([str(d) for d in facts.degree])} links out of an NPU"),
         ("diameter", _diameter(facts)),
+        ("paths", f"{facts.paths[0]} shortest between the NPUs farthest apart, {facts.paths[1]} at most"),
         ("injection", f"{_range([format_bandwidth(b) for b in facts.injection_Bps])} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),

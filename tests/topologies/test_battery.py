@@ -7,6 +7,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
 from emu.topology.facts import summary
 
@@ -35,8 +36,15 @@ def _graph(topology):
 def test_links_degree_diameter_and_bisection_are_those_promised(line):
     blueprint, arguments = read_topology(line)
     promised, found = blueprint.invariants(**arguments), summary(build_topology(line))
-    assert (found.links, found.degree, found.diameter) == (promised.links, (promised.degree,) * 2, promised.diameter)
+    degree = promised.degree if isinstance(promised.degree, tuple) else (promised.degree,) * 2
+    assert (found.links, found.degree, found.diameter) == (promised.links, degree, promised.diameter)
     assert found.diameter_exact
+    for name in ("npus", "switches"):
+        assert getattr(promised, name) in (None, getattr(found, name))
+    if promised.paths is not None:
+        assert found.paths[0] == promised.paths
+    if promised.injection_Bps is not None:
+        assert found.injection_Bps == pytest.approx((promised.injection_Bps,) * 2, rel=1e-12)
     if promised.bisection_Bps is not None:
         assert found.bisection_Bps == pytest.approx(promised.bisection_Bps, rel=1e-12)
 
@@ -98,10 +106,22 @@ def test_a_pair_is_routed_alike_whatever_else_is_asked(line):
 
 
 @every
-def test_keys_of_one_parity_take_one_route(line):
+@pytest.mark.parametrize("part", ["n_npus", "n_nodes"])
+def test_a_topology_with_no_room_for_more_ranks_says_how_many_fit(line, part):
     topology = build_topology(line)
-    for key, same in ((0, 6), (1, -3)):
-        assert np.array_equal(_routes(topology, key)[1].link, _routes(topology, same)[1].link)
+    assert len(topology.place(1)) == 1
+    with pytest.raises(InputError, match="at most"):
+        topology.place(getattr(topology, part) + 1)
+
+
+@every
+def test_a_drawing_gives_every_node_a_place_of_its_own(line):
+    topology = build_topology(line)
+    if topology.draw is not None:
+        drawn = topology.draw()
+        assert drawn.at.shape == (topology.n_nodes, 2)
+        assert len(np.unique(drawn.at.round(6), axis=0)) == topology.n_nodes
+        assert all(0 <= box.nodes[0] < box.nodes[1] <= topology.n_nodes for box in drawn.boxes)
 
 
 @every
@@ -111,6 +131,22 @@ def test_dims_number_the_npus_and_the_bill_counts_them_and_the_cables(line):
     assert topology.bill["NPU"] == topology.n_npus
     cables = [number for part, number in topology.bill.items() if part.startswith(("cable", "link"))]
     assert sum(cables) == len(topology.links) // 2
+
+
+FULL = [f"{name}:{settings}".rstrip(":") for name, blueprint in TOPOLOGIES for settings in blueprint.full]
+
+
+@pytest.mark.parametrize("line", FULL)
+def test_full_size_builds_with_the_counts_promised_and_routes_what_is_asked(line):
+    blueprint, arguments = read_topology(line)
+    promised, topology = blueprint.invariants(**arguments), build_topology(line)
+    assert len(topology.links) == promised.links
+    assert promised.npus in (None, topology.n_npus)
+    assert promised.switches in (None, topology.n_nodes - topology.n_npus)
+    src, dst = np.random.default_rng(0).permutation(topology.n_npus)[:400].reshape(2, -1)
+    routes = topology.routes(src, dst, np.arange(len(src)))
+    assert np.array_equal(topology.links.src[routes.link[routes.start[:-1]]], src)
+    assert np.array_equal(topology.links.dst[routes.link[routes.start[1:] - 1]], dst)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in TOPOLOGIES])
