@@ -1,64 +1,93 @@
-"""RailX's hierarchical collectives on G x p x p: a ring of the G chips of a node, then the p x p nodes in two halves.
+"""RailX's hierarchical collectives: first among the G chips of a node, then between p x p nodes in two halves, and back.
 
 Source: Feng et al., RailX: a flexible, scalable, and low-cost network architecture for hyper-scale LLM training systems (2025),
 eq. 8 (rings along the rails) and appendix A.2, eq. 12-13 (all nodes of a row or column at once). N = G p p ranks, the chip's
-number the slowest digit; N blocks, each in four parts. Part c is on channel c: it reduces around the local ring, up where c is
-even and down where it is odd, then among chips of the same number along X and Y (c < 2) or Y and X, and gathers backwards.
+number the slowest digit; N blocks, each in four parts. Part c reduces inside the node, then among chips of the same number
+along X and Y (c < 2) or Y and X, and gathers backwards: on channel c, upwards where c is even and downwards where it is odd.
 
-Eq. 8 leaves out the local latency, 2(G - 1) steps, and rounds 4(p - 1) up to 4p. A mesh of m x m chips has a local ring for
-even m only.
+On G x p x p the chips of a node are a ring, which a mesh of m x m chips has for even m only. On m x m x p x p they are a mesh,
+of any m, and part c reduces along rows and then columns (c < 2) or columns and then rows: lines, without a link that wraps.
+
+Links are of two classes: inside a node, k n B in the paper, and between nodes, n B / m. Of the exact time eq. 8 leaves out the
+local latency and the terms in 1/G and 1/p^2, and rounds 4(p - 1) up to 4p.
 """
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import grids
 from emu.collective.transform import dual, then
 
-Dims = tuple[int, int, int]  # G, p, p
+Dims = tuple[int, ...]  # G, p, p or m, m, p, p
 Line = Callable[[I64, int, int], Iterator[Sends]]  # of [d, held] what a line of ranks holds, rank 0 first; channel, up
+_MESH = 4  # the channel of all parts in a mesh: in one queue of a chip no link serves two steps at once
 
 
 def _squares(n: int) -> Iterator[tuple[int, ...]]:
-    """Grids G x p x p of 2 or more, the most even first."""
-    return (dims for dims in grids(n) if len(dims) == 3 and dims[1] == dims[2])
+    """Grids G x p x p and m x m x p x p of 2 or more, rings first, the most even first."""
+    square = (dims for dims in grids(n) if len(dims) > 2 and dims[-2] == dims[-1])
+    yield from sorted((dims for dims in square if len(dims) == 3 or dims[0] == dims[1]), key=len)
+
+
+def _chips(dims: Dims) -> int:
+    """G."""
+    return prod(dims[:-2])
 
 
 def _local(dims: Dims) -> Fraction:
-    """Of the whole, what a local link carries in one half: two parts each way, all four where left is right."""
-    return Fraction(dims[0] - 1, dims[0]) / (1 if dims[0] == 2 else 2)
+    """Of the whole, what the busiest local link carries in one half: two parts each way, all four where left is right.
+
+    A mesh's are those at the ends of a line: in both steps together as much as a link of a ring of as many chips.
+    """
+    g = _chips(dims)
+    return Fraction(g - 1, g) / (1 if g == 2 else 2)
 
 
 def _rails(dims: Dims) -> Fraction:
     """Of the whole, what a rail carries in one half: one part each way at a time, two where left is right."""
-    g, p, _ = dims
-    return Fraction(p * p - 1, p * p * 4 * g) * (2 if p == 2 else 1)
-
-
-def _steps(dims: Dims) -> int:
-    return dims[0] - 1 + 2 * (dims[1] - 1)
+    p = dims[-1]
+    return Fraction(p * p - 1, p * p * 4 * _chips(dims)) * (2 if p == 2 else 1)
 
 
 def _row(dims: Dims) -> Fraction:
     """Of the whole, what the link between two nodes carries in one half where all send at once: two parts at a time."""
-    g, p, _ = dims
-    return Fraction(p + 1, p * p * 2 * g)
+    p = dims[-1]
+    return Fraction(p + 1, p * p * 2 * _chips(dims))
 
 
-def _claims(steps: Callable[[Dims], int], between: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
-    """Of a half and of both, on links all of one rate."""
-    half = Claim("pair", alpha=steps, beta=lambda dims: _local(dims) + between(dims))
-    return half, Claim("pair", alpha=lambda d: 2 * steps(d), beta=lambda d: 2 * (_local(d) + between(d)))
+def _local_steps(dims: Dims) -> int:
+    return dims[0] - 1 if len(dims) == 3 else 2 * (dims[0] - 1)
 
 
-_RING, _BOTH_RING = _claims(_steps, _rails)
-_DIRECT, _BOTH_DIRECT = _claims(lambda dims: dims[0] - 1 + 2, _row)
+def _between(dims: Dims, src: I64, dst: I64) -> I64:
+    """Class 0 inside a node, 1 between nodes."""
+    nodes = dims[-1] ** 2
+    return column(src % nodes != dst % nodes, np.int64)
+
+
+def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
+    """Of a half and of both, from the steps between nodes and what a link there carries."""
+
+    def of(halves: int) -> Claim:
+        return Claim(
+            "pair",
+            alpha=lambda dims: (halves * _local_steps(dims), halves * steps(dims)),
+            beta=lambda dims: (halves * _local(dims), halves * share(dims)),
+            link_class=_between,
+        )
+
+    return of(1), of(2)
+
+
+_RING, _BOTH_RING = _claims(lambda dims: 2 * (dims[-1] - 1), _rails)
+_DIRECT, _BOTH_DIRECT = _claims(lambda _: 2, _row)
 
 
 def _ring(held: I64, channel: int, up: int) -> Iterator[Sends]:
@@ -73,53 +102,87 @@ def _direct(held: I64, channel: int, up: int) -> Iterator[Sends]:
 
 
 def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
-    """Rank 0's rows; translations give the others'."""
-    n = dims[0] * dims[1] * dims[2]
-    place = np.arange(n).reshape(dims)
-    axes = (place.transpose(2, 1, 0), place.transpose(1, 2, 0))
-    parts = (_part(axes[c // 2], between, c, 1 if (c % 2 == 0) != turned else -1) for c in range(4))
-    return Schedule.build(n, 4 * n, zip(*parts, strict=True), translate=dims)
+    """Between nodes, then inside them; of a ring of chips rank 0's rows, whose translations give the others'."""
+    n, g = prod(dims), _chips(dims)
+    grid = (g, *dims[-2:])
+    place, ring = np.arange(n).reshape(grid), len(dims) == 3
+    parts = (_part(place, between, c, 1 if (c % 2 == 0) != turned else -1, ring=ring) for c in range(4))
+    built = Schedule.build(n, 4 * n, zip(*parts, strict=True), translate=grid)
+    return built if ring else then(built, _mesh(dims))
 
 
-def _part(place: I64, between: Line, channel: int, up: int) -> Iterator[Sends]:
-    """The steps of one part: along the first axis, along the second with all of the first's, then around the local ring."""
-    p, _, g = place.shape
-    yield from between(place[:, 0, 0, None], channel, up)
-    yield from between(place[:, :, 0].T, channel, up)
-    yield from _ring(place.reshape(p * p, g).T, channel, up)
+def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator[Sends]:
+    """The steps of one part: along the first axis, along the second with all of the first's, then around a ring of chips."""
+    p = place.shape[-1]
+    node = place.transpose((2, 1, 0) if c < 2 else (1, 2, 0))
+    yield from between(node[:, 0, 0, None], c, up)
+    yield from between(node[:, :, 0].T, c, up)
+    if ring:
+        yield from _ring(node.reshape(p * p, -1).T, c, up)
+
+
+def _mesh(dims: Dims) -> Schedule:
+    """Every chip's rows: parts 0 and 1 along columns and then rows, 2 and 3 along rows and then columns."""
+    n, m = prod(dims), dims[0]
+    place = np.arange(n).reshape(m, m, -1)
+    steps = zip(_lines(place, 0), _lines(place.transpose(1, 0, 2), 2), strict=True)
+    return Schedule.build(n, 4 * n, ((*a, *b) for a, b in steps))
+
+
+def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
+    """Two parts' steps: along lines of the first axis with what the chips hold, then of the second with all of a line's."""
+    m, _, nodes = place.shape
+    one = np.broadcast_to(place[:, :, None, :], (m, m, nodes, nodes))  # [i, j, node, held]
+    all_of_line = np.broadcast_to(place.transpose(1, 0, 2).reshape(m, 1, 1, -1), (m, m, nodes, m * nodes))
+    yield from _line(place, one, part)
+    yield from _line(place.transpose(1, 0, 2), all_of_line, part)
+
+
+def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
+    """Each chip passes to either side first what it has, then what came from the other side.
+
+    Args:
+        chips: [m, ..] the ranks by their place on a line.
+        held: [m, .., h] the blocks that each has.
+        part: The first of the two parts.
+    """
+    m, rank, slot = len(chips), chips[..., None, None], held[..., None] * 4 + part + np.arange(2)
+    for t in range(m - 1):
+        upwards = Sends(rank[t : m - 1], rank[t + 1 :], slot[: m - 1 - t], channel=_MESH)
+        yield upwards, Sends(rank[1 : m - t], rank[: m - 1 - t], slot[t + 1 :], channel=_MESH)
 
 
 @collective("all_gather", "railx-ring", claim=_RING, shapes=_squares)
 def ring_all_gather(dims: Dims) -> Schedule:
-    """In each part, rank r passes all it has around its rings of nodes, one after the other, then around its local ring."""
+    """In each part, rank r passes all it has around its rings of nodes, one after the other, then inside its node."""
     return _gather(dims, _ring)
 
 
 @collective("all_gather", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_all_gather(dims: Dims) -> Schedule:
-    """In each part, rank r sends all it has to its row and column of nodes, then passes it around its local ring."""
+    """In each part, rank r sends all it has to its row and column of nodes, then passes it on inside its node."""
     return _gather(dims, _direct)
 
 
 @collective("reduce_scatter", "railx-ring", claim=_RING, shapes=_squares)
 def ring_reduce_scatter(dims: Dims) -> Schedule:
-    """In each part, rank r passes partial sums around its local ring, then around its rings of nodes; it ends with block r."""
+    """In each part, rank r passes partial sums on inside its node, then around its rings of nodes; it ends with block r."""
     return dual(_gather(dims, _ring, turned=True))  # turned: the dual turns each send round, a part keeps its direction
 
 
 @collective("reduce_scatter", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_reduce_scatter(dims: Dims) -> Schedule:
-    """In each part, rank r passes partial sums around its local ring, then sends each node's chip what that reduces on."""
+    """In each part, rank r passes partial sums on inside its node, then sends each node's chip what that reduces on."""
     return dual(_gather(dims, _direct, turned=True))
 
 
 @collective("all_reduce", "railx-ring", claim=_BOTH_RING, shapes=_squares)
 def ring_all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter in four parts at once, from the local ring to those of nodes, then an all_gather back."""
+    """A reduce_scatter in four parts at once, inside nodes and then around rings of nodes, then an all_gather back."""
     return then(ring_reduce_scatter(dims), ring_all_gather(dims))
 
 
 @collective("all_reduce", "railx-hyperx", claim=_BOTH_DIRECT, shapes=_squares)
 def hyperx_all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter around the local ring and at once between nodes, then an all_gather back."""
+    """A reduce_scatter inside nodes and then all at once between them, then an all_gather back."""
     return then(hyperx_reduce_scatter(dims), hyperx_all_gather(dims))
