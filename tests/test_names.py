@@ -15,7 +15,7 @@ from emu.topology.catalogue import TOPOLOGIES
 ROOT = Path(emu.__file__).parent
 LIBRARY = sorted(ROOT.rglob("*.py"))
 # Words of the field as well (`itertools.pairwise`): only as strings of their own do they name a thing.
-ORDINARY = {"ring", "direct", "pairwise", "exchange", "torus", "simple"}
+ORDINARY = {"ring", "direct", "pairwise", "exchange", "torus", "simple", "flat"}
 PARTS = {"switch"}  # what one buys to build a machine, and the name of the simplest one
 
 

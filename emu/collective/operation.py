@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, column, digest
+from emu.collective.routing import check_routing, standard_routing
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
@@ -42,9 +43,15 @@ class Operation:
         """[B] elements of each block where the whole size is `count` elements, as even as can be.
 
         A whole that does not divide is cut at `count * b // blocks`, so that some blocks are one element larger; an
-        all_to_all, whose size is a rank's own buffer, cuts every rank's in the same way.
+        all_to_all, whose size is a rank's own buffer, cuts every rank's in the same way. Tokens are all of one size.
+
+        Raises:
+            InputError: as `check_count`.
         """
+        self.check_count(count)
         largest = self.blocks_in_size
+        if self.name in ROUTED:
+            return np.full(self.n_blocks, count // largest)
         edges = np.arange(largest + 1, dtype=np.int64) * count // largest
         return np.tile(np.diff(edges), self.n_blocks // largest)
 
@@ -53,6 +60,26 @@ class Operation:
         """How many blocks the largest buffer of a rank holds (1 for a job of no ranks' blocks)."""
         per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]
         return max(1, *map(int, per_rank))
+
+    @property
+    def count_step(self) -> int:
+        """What a whole size in elements must be a multiple of."""
+        return self.blocks_in_size if self.name in ROUTED else 1
+
+    def check_count(self, count: int) -> None:
+        """Refuse a whole size of so many elements, where it does not divide and must.
+
+        Raises:
+            InputError: the message names what it must be a multiple of.
+        """
+        step = self.count_step
+        if count % step:
+            raise must_be(self.name, "elements", f"a multiple of {step}, the tokens of the largest buffer", count)
+
+    @property
+    def holders(self) -> int:
+        """How many ranks have each block."""
+        return len(self.have) // max(1, self.n_blocks)
 
     def digest(self) -> str:
         """Equal operations have equal digests."""
@@ -111,6 +138,37 @@ def _gather(n: int, root: int) -> Operation:
     return Operation("gather", n, n, _pairs(ranks, ranks), _pairs(root, ranks), root)
 
 
+def routed(name: str, experts: ArrayLike) -> Operation:
+    """The dispatch or the combine of a mixture of experts, for a routing of one's own.
+
+    Block s*T + t is token t of rank s. A dispatch copies it to the ranks of its experts; a combine gives rank s the sum of
+    what they have made of it.
+
+    Args:
+        name: dispatch or combine.
+        experts: [N, T, k] the k ranks that each token of each rank goes to, all different.
+
+    Raises:
+        InputError: another name, or what is no routing.
+    """
+    if name not in ROUTED:
+        raise unknown("routed operation", name, ROUTED)
+    table = check_routing(name, experts)
+    n, tokens, _ = table.shape
+    block = np.arange(n * tokens).reshape(n, tokens, 1)
+    home, away = _pairs(np.arange(n)[:, None, None], block), _pairs(table, block)
+    have, want = (home, away) if name == "dispatch" else (away, home)
+    return Operation(name, n, n * tokens, have, want)
+
+
+def _dispatch(n: int, root: int) -> Operation:
+    return routed("dispatch", standard_routing(n))
+
+
+def _combine(n: int, root: int) -> Operation:
+    return routed("combine", standard_routing(n))
+
+
 OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
@@ -120,9 +178,12 @@ OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
     "reduce": _reduce,
     "scatter": _scatter,
     "gather": _gather,
+    "dispatch": _dispatch,
+    "combine": _combine,
 }
 ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
-REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "combine"})
+ROUTED = frozenset({"dispatch", "combine"})  # whose blocks are tokens, all of one size
 SLOTS_ARE_RANKS = frozenset({"scatter", "gather"})  # rooted ones whose blocks are named by rank, so that they rotate too
 
 

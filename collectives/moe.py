@@ -1,0 +1,167 @@
+"""Mixture of experts: tokens go to the ranks of their experts, and what those make of them comes back summed.
+
+Flat is a copy an expert; hierarchical is one a board, which the board's rank at the sender's place copies on, and back it
+adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025), sections 5.1 and 5.3. N ranks on g boards of m, dims =
+(g, m), rank = board*m + place; T tokens a rank, k experts a token. A full mesh on a board and one a place has a link for each
+pair of ranks that hierarchical sends between: its claim is on those.
+"""
+
+from fractions import Fraction
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import collective
+from emu.collective.claim import Claim
+from emu.collective.operation import ROUTED, Operation, operation
+from emu.collective.routing import TOKENS, standard_offsets
+from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import planes
+from emu.collective.transform import dual
+from emu.errors import must_be
+
+Dims = tuple[int, int]
+
+
+class _Copies(NamedTuple):
+    """[C] which rank's token goes to which rank."""
+
+    home: I64
+    expert: I64
+    token: I64
+
+
+def _copies(op: Operation) -> _Copies:
+    if op.name not in ROUTED:
+        raise must_be("moe", "operation", "a dispatch or a combine", op.name)
+    homes, experts = (op.have, op.want) if op.name == "dispatch" else (op.want, op.have)
+    home = np.empty(op.n_blocks, np.int64)
+    home[homes[:, 1]] = homes[:, 0]
+    expert, token = experts.T.astype(np.int64)
+    return _Copies(home[token], expert, token)
+
+
+def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
+    """Those copies, or for a combine their dual: no rank gets a token twice, or one that it has."""
+    copied = Schedule.build(op.n_ranks, op.n_blocks, rounds)
+    return copied if op.name == "dispatch" else dual(copied)
+
+
+def flat(op: Operation) -> Schedule:
+    """A copy of each token to each of its experts' ranks; of a combine, each of those sends its own straight back.
+
+    Args:
+        op: A dispatch or a combine, of any routing.
+
+    Raises:
+        InputError: another operation.
+    """
+    home, expert, token = _copies(op)
+    away = home != expert
+    return _schedule(op, [Sends(home[away], expert[away], token[away])])
+
+
+def hierarchical(op: Operation, dims: Dims) -> Schedule:
+    """A copy of each token to each board with an expert of it, then inside the board; of a combine, the same in reverse.
+
+    Args:
+        op: A dispatch or a combine, of any routing.
+        dims: Boards, and ranks of a board.
+
+    Raises:
+        InputError: another operation, or boards of other ranks than its.
+    """
+    n, m = op.n_ranks, dims[1]
+    if prod(dims) != n:
+        raise must_be("moe", "dims", f"a grid of the {n} ranks", "x".join(map(str, dims)))
+    home, expert, token = _copies(op)
+    proxy = expert // m * m + home % m
+    inside = proxy != expert
+    _, first = np.unique(token * n + proxy, return_index=True)
+    between = first[proxy[first] != home[first]]
+    return _schedule(
+        op,
+        [
+            Sends(home[between], proxy[between], token[between]),
+            Sends(proxy[inside], expert[inside], token[inside]),
+        ],
+    )
+
+
+def _away(n: int) -> Fraction:
+    """Of all copies of a rank's tokens, those for other ranks."""
+    offsets = standard_offsets(n)
+    return Fraction(int(np.count_nonzero(offsets)), offsets.size)
+
+
+def _places(dims: Dims) -> tuple[I64, I64]:
+    """[m, T, k] board (counted from its own) and place of the experts of each token of a rank at each place."""
+    g, m = dims
+    rank = np.arange(m)[:, None, None] + standard_offsets(g * m)
+    return rank // m % g, rank % m
+
+
+def _between(dims: Dims) -> I64:
+    """[m, g] copies that a rank at each place sends to each board, counted from its own, to which it sends none."""
+    (g, m), (board, _) = dims, _places(dims)
+    goes = np.zeros((m, TOKENS, g), np.bool_)
+    np.put_along_axis(goes, board, values=True, axis=2)
+    goes[..., 0] = False
+    return np.asarray(goes.sum(axis=1))
+
+
+def _inside(dims: Dims) -> I64:
+    """[m, m] copies that a rank at each place sends to each other place of its board: of the tokens of all that place."""
+    m, (_, place) = dims[1], _places(dims)
+    counts = np.stack([np.bincount(each.ravel(), minlength=m) for each in place])
+    np.fill_diagonal(counts, 0)
+    return counts
+
+
+def _busiest(dims: Dims) -> tuple[Fraction, Fraction]:
+    """What the busiest link inside a board, and the busiest between boards, carries of the size."""
+    tokens = standard_offsets(prod(dims)).size
+    return Fraction(int(_inside(dims).max()), tokens), Fraction(int(_between(dims).max()), tokens)
+
+
+def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
+    return np.asarray(src // dims[1] != dst // dims[1], np.int64)
+
+
+def _meet(dims: Dims) -> bool:
+    """Whether tokens of a busiest link between boards go on by, or come from, a busiest link inside one."""
+    (between, inside), (board, place) = (_between(dims), _inside(dims)), _places(dims)
+    p = np.arange(dims[1])[:, None, None]
+    joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]
+    same = board[..., :, None] == board[..., None, :]
+    return bool((joined & same).any())
+
+
+_FLAT = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=_away)
+_HIERARCHICAL = Claim("link", alpha=lambda _: (1, 1), beta=_busiest, exact=_meet, link_class=_is_between)
+
+
+@collective("dispatch", "flat", claim=_FLAT, default=True)
+def flat_dispatch(n: int) -> Schedule:
+    """Every rank sends a copy of its tokens to each of their experts' ranks, in the one round."""
+    return flat(operation("dispatch", n))
+
+
+@collective("combine", "flat", claim=_FLAT, default=True)
+def flat_combine(n: int) -> Schedule:
+    """Every expert's rank sends what it has of a token to the token's own rank, which adds."""
+    return flat(operation("combine", n))
+
+
+@collective("dispatch", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
+def hierarchical_dispatch(dims: Dims) -> Schedule:
+    """Every rank sends one copy of a token to each board with experts of it, where the rank at its own place copies it on."""
+    return hierarchical(operation("dispatch", prod(dims)), dims)
+
+
+@collective("combine", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
+def hierarchical_combine(dims: Dims) -> Schedule:
+    """What a board has of a token is added on its rank at the token's place, which sends one sum to the token's own rank."""
+    return hierarchical(operation("combine", prod(dims)), dims)
