@@ -1,69 +1,173 @@
-"""Flex-SiPCO, an all_reduce on a part of SiPAC(r, 2): what a rank outside the job would own goes by another level.
+"""Flex-SiPCO, an all_reduce on whole rows of SiPAC(r, L): what a rank outside the job would own goes by another level.
 
 Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw.
-16 (2024), section 4 and Algorithm 1. A rank has digits u_0 and u_1, and neighbours on level 0 (its row: the other u_0) and
-on level 1 (the other u_1). The job is m >= 2 whole rows. A block is 2 groups of r chunks; slot g*r + c is chunk c of group g.
+16 (2024), section 4 and Algorithm 1. A rank has digits u_0 .. u_(L-1), level 0 the fastest, and its neighbours on level l
+differ from it in u_l only; a row is the r places that differ on level 0. L counts the levels up to the highest on which the
+job's places differ, and the job has all places of at least one digit of that level: where it has part of others it folds.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from emu.arrays import I64, Bool
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.shape import Part
+from emu.collective.shape import Part, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job as its ranks' digits."""
+
+    r: int
+    members: I64  # [N] places
+    u: I64  # [L, N] digits up to the highest level on which they differ
+
+    @property
+    def of_digit(self) -> I64:
+        """[r] ranks that have each digit of the highest level."""
+        return np.bincount(self.u[-1], minlength=self.r)
+
+    @property
+    def full(self) -> Bool:
+        """[r] digits of the highest level of which all places are in the job."""
+        return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
+
+    @property
+    def partial(self) -> Bool:
+        """[r] those of which only some are."""
+        return np.asarray((self.of_digit > 0) & ~self.full)
+
+    def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
+        """Of each rank, the one with another digit of a level, and whether it is in the job."""
+        wanted = self.members + (digit - self.u[level]) * self.r**level
+        at = np.minimum(np.searchsorted(self.members, wanted), len(self.members) - 1)
+        return at, np.asarray(self.members[at] == wanted)
+
+    def send(self, level: int, slot: I64, where: ArrayLike = True, *, reduce: bool = True) -> Sends:
+        """From each rank to all its neighbours on a level that are in the job, on the level's channel.
+
+        Args:
+            level: That they differ on.
+            slot: [N] or [r, N], by the digit of the receiver.
+            where: Which of these are sent; as `slot`.
+            reduce: Whether the receiver adds.
+        """
+        digit = np.arange(self.r)[:, None]
+        dst, there = self.to(level, digit)
+        sent = there & (digit != self.u[level]) & where
+        src, slots = (np.broadcast_to(column, dst.shape)[sent] for column in (np.arange(len(self.members)), slot))
+        return Sends(src, dst[sent], slots, reduce, channel=level)
+
+
+def _job(part: Part) -> _Job:
+    r, members = part.dims[0], np.array(part.members)
+    u = np.stack(np.unravel_index(members, part.dims)[::-1])
+    differ = np.flatnonzero((u != u[:, :1]).any(axis=1))
+    return _Job(r, members, u[: differ.max(initial=0) + 1])
+
+
+def _takes(shape: Shape) -> bool:
+    if not isinstance(shape, Part) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
+        return False
+    job = _job(shape)
+    _, in_row = np.unique(job.members // job.r, return_counts=True)
+    return len(job.u) > 1 and bool((in_row == job.r).all() and job.full.any())
 
 
 def _rows(n: int) -> Iterator[Part]:
-    """Rows one after another from any row on, the smallest r first."""
-    for r in range(2, n // 2 + 1):
-        if n % r == 0 and n <= r * r:
-            yield from (Part((r, r), tuple(range(first, first + n))) for first in range(0, r * r - n + 1, r))
+    """Rows one after another, on the fewest levels first: from the first on, from the next digit on, and up to the last."""
+    sides = ((_levels(r, n), r) for r in range(2, n // 2 + 1) if n % r == 0)
+    for L, r in sorted(sides):
+        first, last = r ** (L - 1), r**L - n
+        yield from (Part((r,) * L, tuple(range(at, at + n))) for at in sorted({0, min(first, last), last}))
 
 
-def _steps(part: Part) -> int:
-    return 3
+def _levels(r: int, n: int) -> int:
+    """The fewest L with r**L >= n."""
+    L = 1
+    while r**L < n:
+        L += 1
+    return L
+
+
+def _plain(part: Part) -> bool:
+    return not _job(part).partial.any()
 
 
 def _whole(part: Part) -> bool:
-    return len(part.members) == part.dims[0] ** 2
+    return bool(_job(part).full.all())
+
+
+def _steps(part: Part) -> int:
+    job = _job(part)
+    L = len(job.u)
+    return L + 1 if _plain(part) else L + 2 + (job.full.sum() > 1)
 
 
 def _beta(part: Part) -> Fraction:
-    """A link takes one chunk a step, and two at most where some are in transit."""
-    r = part.dims[0]
-    return Fraction(3 * (r - 1), 2 * r) * (1 if _whole(part) else 2)
+    """A link takes a chunk a step, and two at most where some are in transit; folded, what the busiest port takes a phase."""
+    job = _job(part)
+    r, L = job.r, len(job.u)
+    if _plain(part):
+        return Fraction((L + 1) * (r - 1), r * L) * (1 if job.full.all() else 2)
+    return Fraction(L * (r - 1) + int(job.full.sum()) - 1 + 2 * int(job.partial.sum()), r)
 
 
 _CLAIM = Claim("channel", alpha=_steps, beta=_beta, exact=_whole)
 
 
-@collective("all_reduce", "flex-sipco", claim=_CLAIM, shapes=_rows)
+@collective("all_reduce", "flex-sipco", claim=_CLAIM, shapes=_rows, takes=_takes)
 def all_reduce(part: Part) -> Schedule:
-    """On each level a rank gives away a group's chunks, sums its own of the other group, spreads its sum; some by the row.
+    """SiPCO in which chunks of ranks outside the job are in transit; folded onto whole digits where the job has parts of some.
 
-    A rank owns chunk u_0 of group 0, summed over level 0, then 1, and chunk u_1 of group 1, over level 1, then 0. No row of
-    the job owns chunk c of group 1 where none has u_1 = c: such a chunk is in transit, owned by the ranks of u_0 = c, and
-    summed over level 0, then 1. The channel is the level.
+    A block is L groups of r chunks; slot g*r + c is chunk c of group g, which a rank with u_g = c owns. Group g goes over
+    the levels g, g - 1, .. g + 1 and g again, mod L: given away, summed by its owners, spread. Of the highest group, no rank
+    of the job owns the chunks whose digit it lacks; these are in transit, and go one level on: owned by u_0 = c, over level
+    0, L - 1, .. 1 and 0. The channel is the level.
     """
-    r, members = part.dims[0], np.array(part.members)
-    rank, u_0, u_1 = (column[:, None] for column in (np.arange(len(members)), members % r, members // r))
-    digits = np.unique(u_1)  # of level 1, of the rows of the job
-    in_transit = ~np.isin(np.arange(r), digits)
-    k = (u_0 + np.arange(1, r)) % r  # [N, r - 1] digits of the neighbours on level 0
-    row = (rank // r + np.arange(1, len(digits))) % len(digits)  # [N, m - 1] rows of those on level 1
-    neighbours = (rank - u_0 + k, row * r + u_0)
+    if not _plain(part):
+        return fold(part)
+    job = _job(part)
+    r, L, u = job.r, len(job.u), job.u
+    k, top = np.arange(r)[:, None], r * (L - 1)
+    in_transit = ~job.full
 
-    def send(level: int, slot: ArrayLike, where: ArrayLike = True, *, reduce: bool = True) -> Sends:
-        src, dst, slots, which = np.broadcast_arrays(rank, neighbours[level], slot, where)
-        return Sends(src[which], dst[which], slots[which], reduce, channel=level)
+    def step(v: int) -> list[Sends]:
+        groups = [(v + level) % L for level in range(L)]
+        sums = [job.send(level, g * r + u[g], reduce=v < L) for level, g in enumerate(groups)]
+        return [*sums, job.send(-v % L, top + u[0], in_transit[u[0]], reduce=v < L)]
 
+    given = [job.send(level, level * r + k) for level in range(L)]
+    first = [*given, job.send(0, top + k, in_transit[k])]
+    return Schedule.build(len(job.members), r * L, [first, *map(step, range(1, L + 1))])
+
+
+def fold(part: Part) -> Schedule:
+    """Reduce along the rows, fold partial digits onto the first whole one, exchange level by level, unfold, gather by rows.
+
+    A block is r chunks; the ranks with u_0 = c own chunk c. After the exchange each rank of a whole digit has the sum of its
+    own chunk. The channel is the level; every message goes to a neighbour.
+
+    Args:
+        part: Any that the algorithm takes, also where nothing is to be folded.
+    """
+    job = _job(part)
+    N, r, top, own = len(job.members), job.r, len(job.u) - 1, job.u[0]
+    k, whole = np.arange(r)[:, None], job.full[job.u[-1]]
+    folds = np.flatnonzero(~whole)
+    onto = job.to(top, int(np.argmax(job.full)))[0][folds]
+    exchange = (job.send(level, own, whole & (job.full[k] | (level < top))) for level in range(1, top + 1))
     rounds = [
-        [send(0, k), send(0, r + k, in_transit[k]), send(1, r + digits[row])],
-        [send(0, r + u_1), send(1, u_0), send(1, r + u_0, in_transit[u_0])],
-        [send(0, u_0, reduce=False), send(0, r + u_0, in_transit[u_0], reduce=False), send(1, r + u_1, reduce=False)],
+        job.send(0, k),
+        Sends(folds, onto, own[folds], reduce=True, channel=top),
+        *exchange,
+        Sends(onto, folds, own[folds], channel=top),
+        job.send(0, own, reduce=False),
     ]
-    return Schedule.build(len(members), 2 * r, rounds)
+    return Schedule.build(N, r, rounds)

@@ -1,7 +1,7 @@
-"""Collectives around many rings of a full mesh K_n at once, so that all of its n(n-1) directed links carry the same.
+"""Collectives around many rings at once: of a full mesh K_n all n(n-1) directed links carry the same, or a switch helps.
 
-Source: Liao et al., UB-Mesh (arXiv:2503.20377, 2025), 5.1. R rings, each through all ranks and with an R-th of every block;
-the channel is the ring.
+Source: Liao et al., UB-Mesh (arXiv:2503.20377, 2025), 5.1, and Borrow in 6.3. R rings, each through all ranks; ring i, whose
+slowest link has bandwidth B_i, takes the share B_i / sum B of every block, so that all end together. The channel is the ring.
 
 - Odd n: Walecki's (n-1)/2 undirected cycles, both ways (in Alspach, The wonderful Walecki construction, Bull. ICA 52, 2008).
 - Even n of 8 or more: undirected cycles leave a perfect matching idle, n-1 directed ones do not (Tillson, A Hamiltonian
@@ -9,11 +9,11 @@ the channel is the ring.
 - n = 4 and 6 have no such directed cycles: the n-1 undirected ones of K_n doubled, both ways, so that two rings share a link.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from math import exp
+from math import exp, gcd, inf, lcm
 from random import Random
 
 import numpy as np
@@ -23,9 +23,11 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import then
+from emu.errors import must_be
 
 _DOUBLED = {4: ("0123", "0132", "0213"), 6: ("012345", "012345", "024153", "025314", "031524")}
 _MOST = 128  # ranks: the search takes some seconds there, and the rows reach 2**24 soon after
+_MOST_SHARES = 2**20  # so that a share of any count stays within int64
 _TEMPERATURE = 0.2  # at 0 the search can stick where no exchange of two factors helps
 
 Map = list[int]  # what follows each rank
@@ -44,13 +46,13 @@ _BOTH = Claim("pair", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * m
 @collective("reduce_scatter", "multi-ring", claim=_HALF, shapes=_few)
 def reduce_scatter(n: int) -> Schedule:
     """On each ring, in round t, a rank passes its part of the block of the rank t+1 places before; the next adds it."""
-    return Schedule.build(n, n * len(rings(n)), (_pass(n, t + 1, reduce=True) for t in range(n - 1)))
+    return _reduce_scatter(rings(n), ())
 
 
 @collective("all_gather", "multi-ring", claim=_HALF, shapes=_few)
 def all_gather(n: int) -> Schedule:
     """On each ring, in round t, a rank passes its part of the block of the rank t places before: first of its own."""
-    return Schedule.build(n, n * len(rings(n)), (_pass(n, t, reduce=False) for t in range(n - 1)))
+    return _all_gather(rings(n), ())
 
 
 @collective("all_reduce", "multi-ring", claim=_BOTH, shapes=_few)
@@ -59,9 +61,88 @@ def all_reduce(n: int) -> Schedule:
     return then(reduce_scatter(n), all_gather(n))
 
 
-def _pass(n: int, back: int, *, reduce: bool) -> Sends:
+_BORROWED_HALF = Claim("link", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, n) / sum(borrowed(n)[1]))
+_BORROWED = Claim("link", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * (n - 1), n) / sum(borrowed(n)[1]))
+
+
+@collective("reduce_scatter", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)
+def reduce_scatter_borrowed(n: int) -> Schedule:
+    """A reduce_scatter around the rings of the mesh and two that borrow the ranks' ports to a switch, each with its share."""
+    order, B = borrowed(n)
+    return _reduce_scatter(order, _shares(B))
+
+
+@collective("all_gather", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)
+def all_gather_borrowed(n: int) -> Schedule:
+    """An all_gather around the rings of the mesh and two that borrow the ranks' ports to a switch, each with its share."""
+    order, B = borrowed(n)
+    return _all_gather(order, _shares(B))
+
+
+@collective("all_reduce", "multi-ring-borrowed", claim=_BORROWED, shapes=_few)
+def all_reduce_borrowed(n: int) -> Schedule:
+    """An all_reduce around the rings of the mesh and two that borrow the ranks' ports to a switch, each with its share."""
+    return rings_all_reduce(*borrowed(n))
+
+
+def borrowed(n: int) -> tuple[I64, list[Fraction]]:
+    """The rings of the mesh and two that go over a switch, one each way, with their bandwidths in links of the mesh.
+
+    A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to them, 4 of each NPU, and 128 to
+    each other rack of its row. So each of the two rings has the bandwidth of a link; those that share a link have half of one.
+    """
+    of_mesh, both = rings(n), _both_ways(np.arange(n)[None])
+    B = [Fraction(max(1, n - 1), len(of_mesh))] * len(of_mesh) + [Fraction(1)] * len(both)
+    return np.concatenate((of_mesh, both)), B
+
+
+def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fraction | float]) -> Schedule:
+    """An all_reduce around any rings at once: in 2(n-1) rounds, 2(n-1)/n V / sum B of a block of V bytes.
+
+    Args:
+        rings: [R, n] the ranks in the order of each ring.
+        bandwidths: [R] B_i, of the slowest link of each ring, in any one unit.
+
+    Raises:
+        InputError: no ring, one that does not go through every rank once, or bandwidths that are not positive, not one a
+            ring, or in no ratio of whole numbers that add up to 2**20 at most.
+    """
+    lists = [list(ring) for ring in rings]
+    n = max(map(len, lists), default=0)
+    for i, ring in enumerate(lists):
+        if sorted(ring) != list(range(n)):
+            raise must_be("multi-ring", f"ring {i}", f"each of the ranks 0..{n - 1} once", ring)
+    if not n or len(bandwidths) != len(lists):
+        raise must_be("multi-ring", "bandwidths", f"one for each of the rings, which are {len(lists)}", len(bandwidths))
+    order, shares = np.array(lists), _shares(bandwidths) * n
+    return then(_reduce_scatter(order, shares), _all_gather(order, shares))
+
+
+def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:
+    """In the smallest whole numbers; () where all are equal."""
+    if not all(0 < b < inf for b in bandwidths):
+        raise must_be("multi-ring", "bandwidths", "positive", list(map(float, bandwidths)))
+    exact = [Fraction(b) for b in bandwidths]
+    unit = Fraction(gcd(*(b.numerator for b in exact)), lcm(*(b.denominator for b in exact)))
+    shares = tuple(int(b / unit) for b in exact)
+    if sum(shares) > _MOST_SHARES:
+        what = "in a ratio of whole numbers that add up to 2**20 at most"
+        raise must_be("multi-ring", "bandwidths", what, list(map(float, bandwidths)), "round them, such as to 1, 1 and 4")
+    return shares if len(set(shares)) > 1 else ()
+
+
+def _reduce_scatter(order: I64, shares: tuple[int, ...]) -> Schedule:
+    n = order.shape[1]
+    return Schedule.build(n, order.size, (_pass(order, t + 1, reduce=True) for t in range(n - 1)), shares=shares)
+
+
+def _all_gather(order: I64, shares: tuple[int, ...]) -> Schedule:
+    n = order.shape[1]
+    return Schedule.build(n, order.size, (_pass(order, t, reduce=False) for t in range(n - 1)), shares=shares)
+
+
+def _pass(order: I64, back: int, *, reduce: bool) -> Sends:
     """Each rank of each ring sends the next one its part of the block of the rank `back` places before."""
-    order = rings(n)
     ring = np.arange(len(order))[:, None]
     # A block is named by the rank at its place of the ring, or the halves would leave it with another one.
     block = np.roll(order, back, axis=1)

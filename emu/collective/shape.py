@@ -6,20 +6,36 @@ A grid's places are numbered with the last digit fastest (C order).
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from emu.errors import must_be
 
+_PLACES = 2**31
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A job on some places of a grid; rank r is on the place `members[r]`, and they ascend."""
+    """A job on some places of a grid; rank r is on the place `members[r]`, and they ascend.
+
+    Raises:
+        InputError: members that do not ascend, that are no places of the grid, or none; or more than 2**31 places.
+    """
 
     dims: tuple[int, ...]
     members: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if prod(self.dims) > _PLACES:
+            raise must_be("shape", "dims", "a grid of at most 2**31 places", show_shape(self.dims))
+        ascend = all(a < b for a, b in pairwise(self.members))
+        if not self.members or not ascend or not 0 <= self.members[0] <= self.members[-1] < prod(self.dims):
+            what = f"some of the places 0..{prod(self.dims) - 1} of {show_shape(self.dims)} in ascending order"
+            raise must_be("shape", "members", what, _ranges(self.members) or "none")
 
-Shape = int | tuple[int, ...] | Part
+
+Grid = tuple[int, ...] | Part  # as it is asked for; () is none
+Shape = int | Grid
 Shapes = Callable[[int], Iterable[Shape]]  # the shapes of n ranks that an algorithm takes, the best first
 
 
@@ -62,6 +78,24 @@ def parse_dims(text: str, name: str = "dims") -> tuple[int, ...]:
     if not re.fullmatch(r"\d{1,9}(x\d{1,9})*", text) or 0 in (dims := tuple(map(int, text.split("x")))):
         raise must_be("shape", name, "whole numbers of 1 or more joined by x, such as 4x4", text)
     return dims
+
+
+def parse_grid(text: str, name: str = "dims") -> Grid:
+    """A grid from `4x4`, or some places of it from `4x4:0-3,8`, as `show_shape` writes them.
+
+    Raises:
+        InputError: as `parse_dims` and `Part`, or places that are not numbers and ranges of them.
+    """
+    grid, colon, places = text.partition(":")
+    dims = parse_dims(grid, name)
+    if not colon:
+        return dims
+    if not re.fullmatch(r"\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*", places):
+        raise must_be("shape", name, "a grid and places of it, such as 4x4:0-3,8", text)
+    runs = [[int(end) for end in run.split("-")] for run in places.split(",")]
+    if max(run[-1] for run in runs) >= prod(dims):  # before a range is written out
+        raise must_be("shape", name, f"places 0..{prod(dims) - 1} after the colon", text)
+    return Part(dims, tuple(place for run in runs for place in range(run[0], run[-1] + 1)))
 
 
 def every(n: int) -> Iterator[Shape]:

@@ -6,6 +6,10 @@ import pytest
 from collectives import binary_exchange, relayed
 from emu.collective.algorithm import schedule
 from emu.errors import InputError
+from emu.fabric.ideal import ideal
+from emu.fabric.lower import lower
+from emu.fabric.run import run
+from emu.units import ticks
 
 
 def sent(built, src: int) -> list[list[tuple[int, tuple[int, int]]]]:
@@ -37,6 +41,15 @@ def test_a_port_carries_less_than_a_link_of_the_ring_only_above_sixteen_nodes(p,
     ring = relayed.ring(p).expand()
     assert np.bincount(ring.src[ring.channel == 0]).max() / 2 == of_ring  # two parts an item
     assert np.bincount(binary_exchange.all_to_all(p).src).max() == of_exchange
+
+
+@pytest.mark.parametrize("p", [2, 4, 8, 16, 32])
+def test_a_round_costs_a_start_and_half_of_the_items_of_a_node(p):
+    """log2 p (ts + tw p m/2), items of m = 1 kB, ts = 3 us, and a port of 1 GB/s."""
+    built, m, ts, tw = binary_exchange.all_to_all(p).expand(), 1000, 3e-6, 1e-9
+    fabric = ideal(built, "rank", bandwidth_Bps=1 / tw, latency_fs=ticks(ts))
+    piece = lower(built, np.full(p * p, m), fabric, np.arange(p, dtype=np.int32))
+    assert run(piece.graph).end_s == pytest.approx(np.log2(p) * (ts + tw * p * m / 2), rel=1e-9)
 
 
 def test_six_nodes_are_refused_with_the_nearest_that_work():

@@ -1,4 +1,4 @@
-"""The worked example of eight ranks on SiPAC(4, 2), and how many chunks a link carries."""
+"""The worked example of eight ranks on SiPAC(4, 2), how many chunks a link carries, and jobs that fold."""
 
 from collections import Counter
 from itertools import combinations
@@ -18,6 +18,11 @@ from emu.errors import InputError
 def rows_of(r: int, *digits: int) -> Part:
     """The job of the rows of SiPAC(r, 2) with those digits of level 1."""
     return Part((r, r), tuple(int(place) for digit in digits for place in range(digit * r, digit * r + r)))
+
+
+def first_rows(r: int, L: int, k: int, at: int = 0) -> Part:
+    """k rows of SiPAC(r, L), from row `at` on."""
+    return Part((r,) * L, tuple(range(at * r, (at + k) * r)))
 
 
 def links(built: Schedule, step: int) -> Counter:
@@ -53,9 +58,14 @@ def test_a_link_carries_at_most_two_chunks_a_step_and_two_somewhere(r, m):
     assert max(max(links(built, step).values()) for step in range(3)) == 2
 
 
-@pytest.mark.parametrize("r", [2, 3, 4, 5])
-def test_a_job_on_all_rows_is_sipco(r):
-    assert flex_sipco.all_reduce(rows_of(r, *range(r))).digest() == sipco.all_reduce((r, r)).digest()
+@pytest.mark.parametrize(("r", "L"), [(2, 2), (3, 2), (4, 2), (5, 2), (2, 3), (3, 3), (2, 4)])
+def test_a_job_on_all_rows_is_sipco(r, L):
+    assert flex_sipco.all_reduce(first_rows(r, L, r ** (L - 1))).digest() == sipco.all_reduce((r,) * L).digest()
+
+
+def test_levels_on_which_a_job_has_one_digit_do_not_count():
+    """The third plane of SiPAC(3, 3) is SiPAC(3, 2)."""
+    assert flex_sipco.all_reduce(first_rows(3, 3, 3, at=6)).digest() == sipco.all_reduce((3, 3)).digest()
 
 
 @pytest.mark.parametrize("r", [3, 4, 5])
@@ -71,6 +81,93 @@ def test_only_neighbours_on_the_channel_s_level_talk():
     src, dst = place[built.src], place[built.dst]
     assert np.array_equal(src // 5 == dst // 5, built.channel == 0)
     assert np.array_equal(src % 5 == dst % 5, built.channel == 1)
+
+
+ALIGNED = [(2, 3), (2, 4), (3, 3), (4, 2), (4, 3)]
+
+
+def aligned_jobs(r: int, L: int) -> list[Part]:
+    """All of two rows or more in succession that have every place of some digit of the highest level on which they differ."""
+    rows, found = r ** (L - 1), algorithm("all_reduce", "flex-sipco")
+    jobs = (first_rows(r, L, k, at) for at in range(rows) for k in range(2, rows - at + 1))
+    return [job for job in jobs if found.takes(job)]
+
+
+def distances(built: Schedule, part: Part) -> np.ndarray:
+    """In how many digits the two ends of each row differ; where it is one, that of the row's channel."""
+    r, place = part.dims[0], np.array(part.members)
+    level = np.arange(len(part.dims))[:, None]
+    src, dst = (place[column] // r**level % r for column in (built.src, built.dst))
+    apart = src != dst
+    assert (apart.argmax(axis=0) == built.channel).all()
+    return apart.sum(axis=0)
+
+
+@pytest.mark.parametrize(("r", "L"), ALIGNED)
+def test_every_aligned_job_is_proved_and_each_message_goes_to_a_neighbour(r, L):
+    for part in aligned_jobs(r, L):
+        built = flex_sipco.all_reduce(part)
+        assert prove(built, operation("all_reduce", len(part.members))).uniform
+        assert set(distances(built, part)) == {1}
+
+
+@pytest.mark.parametrize(("r", "L"), ALIGNED)
+def test_rows_from_the_first_on_are_aligned_however_many(r, L):
+    found = algorithm("all_reduce", "flex-sipco")
+    assert all(found.takes(first_rows(r, L, k)) for k in range(2, r ** (L - 1) + 1))
+
+
+@pytest.mark.parametrize(("r", "L"), ALIGNED)
+def test_folding_does_for_all_of_them_in_six_rounds_at_most(r, L):
+    for part in aligned_jobs(r, L):
+        built = flex_sipco.fold(part)
+        assert prove(built, operation("all_reduce", len(part.members))).uniform
+        assert set(distances(built, part)) == {1}
+        assert built.n_rounds <= 6
+
+
+def test_rows_anywhere_on_a_partial_digit_fold_onto_the_first_whole_one():
+    """SiPAC(3, 3) with digit 1 of level 2 whole, and of digits 0 and 2 the middle row and the outer ones."""
+    part = Part((3, 3, 3), tuple(place for row in (1, 3, 4, 5, 6, 8) for place in range(3 * row, 3 * row + 3)))
+    built = algorithm("all_reduce", "flex-sipco").schedule(part)
+    assert prove(built, operation("all_reduce", 18)).uniform
+    folded = built.rounds()[1]
+    assert {part.members[dst] // 9 for dst in built.dst[folded]} == {1}
+    assert sorted({part.members[src] // 3 for src in built.src[folded]}) == [1, 6, 8]
+
+
+def test_six_of_eight_fold_row_two_onto_row_zero_and_back():
+    built = flex_sipco.all_reduce(first_rows(2, 3, 3))
+    ends = [list(zip(built.src[rows].tolist(), built.dst[rows].tolist(), strict=True)) for rows in built.rounds()]
+    within = [(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)]
+    assert ends == [within, [(4, 0), (5, 1)], [(0, 2), (1, 3), (2, 0), (3, 1)], [(0, 4), (1, 5)], within]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Part((4, 4), (0, 1, 2, 3)),  # one row
+        Part((4, 4), (0, 1, 2, 3, 5, 6, 7, 8)),  # no whole rows
+        first_rows(4, 3, 4, at=2),  # no digit whole
+        Part((2, 4), tuple(range(8))),  # no SiPAC
+        Part((1, 1), (0,)),
+        (4, 4),
+        16,
+    ],
+)
+def test_jobs_that_are_not_aligned_are_refused(part):
+    found = algorithm("all_reduce", "flex-sipco")
+    assert not found.takes(part)
+    with pytest.raises(InputError, match="flex-sipco"):
+        found.check(part)
+
+
+@pytest.mark.parametrize("n", [*range(1, 65), 1024])
+def test_what_is_listed_is_taken_and_of_so_many_ranks(n):
+    found = algorithm("all_reduce", "flex-sipco")
+    for part in found.shapes(n):
+        assert found.takes(part)
+        assert len(part.members) == n
 
 
 def test_a_job_of_no_whole_rows_is_told_what_works():

@@ -8,6 +8,10 @@ import pytest
 from collectives import sipco
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
+from emu.fabric.ideal import ideal
+from emu.fabric.lower import lower
+from emu.fabric.run import run
+from emu.units import ticks
 
 # rank: what it sends in each step; `l>k:g.c` is chunk c of group g to the level-l neighbour with digit k
 ALL_OF_2_2 = {
@@ -66,6 +70,15 @@ def test_each_link_to_a_neighbour_carries_one_chunk_a_step_and_all_but_the_last_
         assert len(links) == r**L * L * (r - 1)
         assert set(links.values()) == {1}
         assert set(built.reduce[rows].tolist()) == {step < L}
+
+
+@pytest.mark.parametrize(("r", "L"), [(2, 2), (3, 2), (4, 2), (8, 2), (2, 3), (3, 3), (2, 4)])
+def test_a_step_costs_a_start_and_all_chunks_of_a_group_but_one(r, L):
+    """(L + 1)(a + (r - 1) n/(rL) b), with a = 2 us, n = 1,728 kB and a port of 1 GB/s a level."""
+    built, a, n, b = sipco.all_reduce((r,) * L), 2e-6, 1_728_000, 1e-9
+    fabric = ideal(built, "channel", bandwidth_Bps=1 / b, latency_fs=ticks(a))
+    piece = lower(built, np.full(r * L, n // (r * L)), fabric, np.arange(r**L, dtype=np.int32))
+    assert run(piece.graph).end_s == pytest.approx((L + 1) * (a + (r - 1) * n / (r * L) * b), rel=1e-9)
 
 
 @pytest.mark.parametrize(("r", "L", "ratio"), [(2, 2, 1.0), (3, 2, 1.125), (4, 2, 1.2), (2, 3, 8 / 7)])
