@@ -6,6 +6,7 @@ writing them does not count as a change for autograd, as with PyTorch's own back
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -205,6 +206,24 @@ def receive(tensor: Tensor, peer: int, tag: int) -> Call:
     """Receive a tensor from group rank `peer`."""
     flat, copies = _in_place("recv", [tensor])
     return Call("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
+
+
+def check_written(made: Call) -> None:
+    """Refuse tensors for the answer of which two elements share memory: the last to be written would be left.
+
+    Raises:
+        InputError: a tensor that repeats its elements, or two that lie over one another.
+    """
+    spans = []
+    for tensor in made.result:
+        if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+            shape = list(tensor.shape)
+            raise must_be(made.name, "tensors", "of elements of their own", f"{shape} that repeats some", "clone it first")
+        if tensor.numel() and tensor.is_contiguous():
+            spans.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes))
+    spans.sort()
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        raise InputError(f"{made.name}: two of the tensors that are written share memory; give each its own")
 
 
 def _reduce_name(op: Any) -> str:

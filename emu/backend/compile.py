@@ -2,7 +2,7 @@
 
 A batch is a run of rows whose source and target addresses both advance by constant strides, so that one strided tensor
 operation does them all. The rules of a round (reads before writes, adds folded in ascending rank with the receiver's own
-value at its own rank's place) become phases within the round. Rows whose sender is elsewhere read an inbox.
+value at its own rank's place) become phases within the round. What crosses the wire: `crossing`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.layout import INBOX, INPUT, STAGE, Layout, Place
+from emu.backend.crossing import Crossing, Rows, Transfer
+from emu.backend.layout import INPUT, STAGE, Addressing, Layout, Place
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 
@@ -33,47 +34,13 @@ class Batch(NamedTuple):
     width: int
 
 
-class Transfer(NamedTuple):
-    """A message between a rank here and one elsewhere: pieces of memory, one after another on the wire."""
-
-    here: int
-    peer: int
-    channel: int
-    pieces: tuple[tuple[int, int, int], ...]  # (memory, address, count); of a receive: of the inbox
-
-
 class Round(NamedTuple):
-    """What the ranks here do in one round."""
+    """What the ranks here do in one round; its receives may begin once the round before the one before has ended."""
 
     sends: tuple[Transfer, ...]
     receives: tuple[Transfer, ...]
     batches: tuple[Batch, ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Addressing:
-    """Which memory each rank's region is in, and where it begins there."""
-
-    memory: I64  # [regions, P]
-    base: I64  # [regions, P]
-
-    def at(self, rank: I64, place: Place) -> tuple[I64, I64]:
-        """Memory and address of each place."""
-        return self.memory[place.region, rank], self.base[place.region, rank] + place.offset
-
-
-class Rows(NamedTuple):
-    """Rows of one round, and where they read and write."""
-
-    src: I64
-    dst: I64
-    slot: I64
-    written: I64
-    reduce: I64
-
-    def take(self, index: I64 | Bool) -> "Rows":
-        """Some of them."""
-        return Rows._make(c[index] for c in self)
+    overwrites: bool = False  # do batches write what its own sends read
 
 
 class Moves(NamedTuple):
@@ -98,7 +65,7 @@ class Program:
 
     rounds: tuple[Round, ...]
     stage_count: int
-    inbox_count: int
+    inbox_counts: tuple[int, ...]
 
 
 class Compiler:
@@ -108,16 +75,19 @@ class Compiler:
         self.schedule, self.operation, self.layout, self.where = schedule, operation, layout, where
         people = np.arange(schedule.n_participants)
         self.is_here = np.isin(np.where(people < schedule.n_ranks, people, 0), here)  # helpers live with rank 0
-        self.stage_count = self.inbox_count = 0
+        self.stage_count = 0
         self.filled = np.empty(0, np.int64)  # cells that were empty at the start and hold something now
 
     def program(self) -> Program:
         """All rounds, the first of them being the copies from inputs to where the rows work."""
-        rounds = [Round((), (), _batches(self._initial_copies()))]
-        rounds += [self._round(rows) for rows in self.schedule.rounds()]
-        return Program(tuple(r for r in rounds if any(r)), self.stage_count, self.inbox_count)
+        copied, copies = self._initial_copies()
+        crossing = Crossing(self.layout, self.where, self.is_here, copied)
+        rounds = [Round((), (), _batches(copies))]
+        rounds += [self._round(rows, crossing) for rows in self.schedule.rounds()]
+        return Program(tuple(r for r in rounds if any(r)), self.stage_count, tuple(crossing.inbox_counts))
 
-    def _initial_copies(self) -> Moves:
+    def _initial_copies(self) -> tuple[I64, Moves]:
+        """The cells that are written, and how."""
         rank, block = (self.operation.have[:, i].astype(np.int64) for i in (0, 1))
         parts = self.schedule.n_slots // self.operation.n_blocks
         rank, slot = np.repeat(rank, parts), (block[:, None] * parts + np.arange(parts)).ravel()
@@ -129,39 +99,21 @@ class Compiler:
         target_at, source_at = self.where.at(rank, works), self.where.at(rank, source)
         moved = (target_at[0] != source_at[0]) | (target_at[1] != source_at[1])
         zero = np.zeros(int(moved.sum()), np.int64)
-        return Moves._make((zero, zero + COPY, *(c[moved] for c in (*target_at, *source_at, works.width))))
+        copies = Moves._make((zero, zero + COPY, *(c[moved] for c in (*target_at, *source_at, works.width))))
+        return (rank * self.layout.n_names + slot)[moved], copies
 
-    def _round(self, rows: slice) -> Round:
+    def _round(self, rows: slice, crossing: Crossing) -> Round:
         s = self.schedule
         src, dst, slot = (c[rows].astype(np.int64) for c in (s.src, s.dst, s.slot))
         kept = (self.is_here[src] | self.is_here[dst]) & (self.layout.count[slot] > 0)
         table = Rows(src, dst, slot, s.written_slot[rows].astype(np.int64), s.reduce[rows].astype(np.int64))
         table = table.take(kept)
         channel = s.channel[rows][kept].astype(np.int64)
-        memory, address = self.where.at(table.src, self.layout.place(table.src, table.slot))
-        sends = self._transfers(table, channel, memory, address, outgoing=True)
-        from_afar = ~self.is_here[table.src]
-        memory[from_afar], address[from_afar] = INBOX, self._inbox(table, from_afar)
-        receives = self._transfers(table, channel, memory, address, outgoing=False)
-        arriving = self.is_here[table.dst]
-        landed = table.take(arriving)
-        return Round(sends, receives, _batches(self._moves(landed, memory[arriving], address[arriving])))
-
-    def _inbox(self, table: Rows, from_afar: Bool) -> I64:
-        counts = self.layout.count[table.slot[from_afar]]
-        self.inbox_count = max(self.inbox_count, int(counts.sum()))
-        return np.cumsum(counts) - counts
-
-    def _transfers(self, t: Rows, channel: I64, memory: I64, address: I64, *, outgoing: bool) -> tuple[Transfer, ...]:
-        """The messages that cross the wire; rows come sorted, so that those of one message are neighbours."""
-        here, peer = (t.src, t.dst) if outgoing else (t.dst, t.src)
-        crossing = np.flatnonzero(self.is_here[here] & ~self.is_here[peer])
-        found: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
-        for row in crossing.tolist():
-            key = (int(here[row]), int(peer[row]), int(channel[row]))
-            piece = (int(memory[row]), int(address[row]), int(self.layout.count[t.slot[row]]))
-            found.setdefault(key, []).append(piece)
-        return tuple(Transfer(*key, tuple(pieces)) for key, pieces in found.items())
+        crossed = crossing.cross(table, channel, *self.where.at(table.src, self.layout.place(table.src, table.slot)))
+        self._fill(table.take(crossed.landed))
+        moved = self.is_here[table.dst] & ~crossed.landed
+        moves = self._moves(table.take(moved), crossed.memory[moved], crossed.address[moved])
+        return Round(crossed.sends, crossed.receives, _batches(moves), crossed.overwrites)
 
     def _moves(self, rows: Rows, memory: I64, address: I64) -> Moves:
         """The copies and adds of one round, in phases."""
@@ -192,6 +144,10 @@ class Compiler:
         late = np.full(len(back), _LAST)
         home_again = Moves._make((late, late * 0 + COPY, *(h[back] for h in home), *(t[back] for t in target), count[back]))
         return Moves._make(np.concatenate(c) for c in zip(arrivals, own_moves, home_again, strict=True))
+
+    def _fill(self, rows: Rows) -> None:
+        """Cells that hold something from now on, as `_holds` knows of those that it is asked about."""
+        self._holds(rows.dst, rows.written, rows.dst * self.layout.n_names + rows.written)
 
     def _holds(self, dst: I64, slot: I64, cell: I64) -> Bool:
         """Which cells hold something before this round; those written in it hold something after."""

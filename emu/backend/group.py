@@ -59,6 +59,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def _submit(self, make: Callable[..., Call], *given: Any) -> Work:
         with paused():
             made = make(*given)
+            call.check_written(made)
         return self._front.submit(made.on(self.members, self._rank))
 
     def submit(self, made: Call) -> Work:

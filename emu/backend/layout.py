@@ -13,8 +13,8 @@ from emu.arrays import I32, I64, Bool
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import Schedule
 
-REGIONS = 5
-INPUT, OUTPUT, SCRATCH, STAGE, INBOX = range(REGIONS)
+REGIONS = 6
+INPUT, OUTPUT, SCRATCH, STAGE, *INBOXES = range(REGIONS)
 
 
 class Place(NamedTuple):
@@ -23,6 +23,18 @@ class Place(NamedTuple):
     region: I64
     offset: I64
     width: I64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Addressing:
+    """Which memory each rank's region is in, and where it begins there."""
+
+    memory: I64  # [regions, P]
+    base: I64  # [regions, P]
+
+    def at(self, rank: I64, place: Place) -> tuple[I64, I64]:
+        """Memory and address of each place."""
+        return self.memory[place.region, rank], self.base[place.region, rank] + place.offset
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64, Bool
-from emu.backend.compile import Addressing
-from emu.backend.layout import INPUT, OUTPUT, REGIONS
+from emu.backend.layout import INPUT, OUTPUT, REGIONS, Addressing
 from emu.collective.operation import Operation
 from emu.errors import InputError
 

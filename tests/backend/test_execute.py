@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emu.backend.execute import REDUCE_OPERATIONS, Buffers, execute
+from emu.backend.execute import Buffers, execute
+from emu.backend.reduction import REDUCE_OPERATIONS
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import then
@@ -239,6 +240,16 @@ def test_buffers_that_do_not_fit_are_refused(buffers, reduce: str, message: str)
     made = {r: Buffers(torch.zeros(c, dtype=d), torch.zeros(c, dtype=d)) for r, (c, d) in buffers.items()}
     with pytest.raises(InputError, match=message.replace("?", r"\?")):
         execute(all_then_gather(2), operation("all_reduce", 2), made, reduce=reduce)
+
+
+def test_a_schedule_and_buffers_of_other_ranks_and_buffers_elsewhere_are_refused() -> None:
+    op, two = operation("all_reduce", 2), Buffers(torch.zeros(4), torch.zeros(4))
+    with pytest.raises(InputError, match=r"^all_reduce: schedule must be one of 2 ranks, got 3$"):
+        execute(all_then_gather(3), op, {0: two, 1: two})
+    with pytest.raises(InputError, match=r"^all_reduce: ranks with buffers must be some of 0\.\.1, got \[2\]$"):
+        execute(all_then_gather(2), op, {0: two, 2: two})
+    with pytest.raises(InputError, match=r"^all_reduce: buffers must be on the CPU, as emulated NPUs are, got 'meta'$"):
+        execute(all_then_gather(2), op, {0: two, 1: Buffers(torch.zeros(4, device="meta"), torch.zeros(4))})
 
 
 def test_a_buffer_with_gaps_is_refused() -> None:

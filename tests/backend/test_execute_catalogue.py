@@ -1,5 +1,6 @@
 """Every collective of the catalogue on real tensors: against its plain definition, and one way to run it against another."""
 
+import functools
 import threading
 from collections.abc import Sequence
 from itertools import islice
@@ -12,7 +13,8 @@ from torch import Tensor
 from emu.backend import execute as execute_module
 from emu.backend.execute import Buffers, execute
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
-from emu.collective.operation import ROOTED, Operation, operation
+from emu.collective.operation import ROOTED, ROUTED, Operation, operation
+from emu.collective.routing import TOKENS, standard_routing
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
 from tests.backend.test_execute import QueueWire
@@ -34,16 +36,29 @@ def cases(found: Algorithm, n: int):
 
 def some_counts(op: Operation):
     """Elements of each block: none, one in all, a whole that divides, one that does not, and whatever comes."""
-    yield from (op.block_counts(size) for size in (0, 1, 3 * op.n_ranks, 3 * op.n_ranks + 2))
+    yield from (counts_of(op, size) for size in (0, 1, 3 * op.n_ranks, 3 * op.n_ranks + 2))
     yield np.random.default_rng(op.n_ranks).integers(0, 6, op.n_blocks)
+
+
+def counts_of(op: Operation, size: int) -> np.ndarray:
+    """Of so many elements in all, or of the next number that divides where it must."""
+    return op.block_counts(size + -size % op.count_step)
+
+
+def tokens_at(n: int) -> list[list[int]]:
+    """Of each rank, the tokens of all ranks that it has an expert of."""
+    experts = standard_routing(n).reshape(n * TOKENS, -1)
+    return [np.flatnonzero((experts == rank).any(axis=1)).tolist() for rank in range(n)]
 
 
 def input_sizes(op: Operation, counts: np.ndarray) -> list[int]:
     n, ranks = op.n_ranks, range(op.n_ranks)
     if op.name in ("all_gather", "gather"):
         return counts.tolist()
-    if op.name == "all_to_all":
-        return counts.reshape(n, n).sum(axis=1).tolist()
+    if op.name in ("all_to_all", "dispatch"):
+        return counts.reshape(n, -1).sum(axis=1).tolist()
+    if op.name == "combine":
+        return [int(counts[tokens].sum()) for tokens in tokens_at(n)]
     whole = int(counts.sum())
     return [whole if r == op.root or op.name not in ("broadcast", "scatter") else 0 for r in ranks]
 
@@ -61,9 +76,23 @@ def by_definition(op: Operation, given: Sequence[np.ndarray], counts: np.ndarray
         return [np.concatenate(given)] * n
     if op.name in ("reduce_scatter", "scatter"):
         return np.split(sum(given) if op.name == "reduce_scatter" else given[op.root], ends)
+    if op.name in ROUTED:
+        return routed_by_definition(op.name, given, counts)
     table = counts.reshape(n, n)
     sent = [np.split(g, np.cumsum(row)[:-1]) for g, row in zip(given, table, strict=True)]
     return [np.concatenate([sent[s][d] for s in range(n)]) for d in range(n)]
+
+
+def routed_by_definition(name: str, given: Sequence[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
+    n = len(given)
+    if name == "dispatch":
+        tokens = np.split(np.concatenate(given), np.cumsum(counts)[:-1])
+        return [np.concatenate([tokens[t] for t in there]) for there in tokens_at(n)]
+    sums = [np.zeros(count, np.int64) for count in counts]
+    for made, there in zip(given, tokens_at(n), strict=True):
+        for t, of_token in zip(there, np.split(made, np.cumsum(counts[there])[:-1]), strict=True):
+            sums[t] += of_token
+    return [np.concatenate(sums[r * TOKENS : (r + 1) * TOKENS]) for r in range(n)]
 
 
 def side_by_side(sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
@@ -124,7 +153,7 @@ def test_floats_have_the_same_bits_side_by_side_stacked_one_by_one_and_over_a_wi
 ):
     generator = torch.Generator().manual_seed(n)
     schedule, op = next(cases(found, n))
-    counts = op.block_counts(4 * n + 3)
+    counts = counts_of(op, 4 * n + 3)
     given = [torch.randn(size, generator=generator) for size in input_sizes(op, counts)]
     ways = [buffers(op, given, counts, lay) for lay in (side_by_side, apart, apart, apart)]
     execute(schedule, op, ways[0], counts=counts)
@@ -174,17 +203,61 @@ def test_ranks_may_read_one_input():
     assert all(torch.equal(pair.output, 3 * shared) for pair in made.values())
 
 
+_BITS = "and, or or xor"
+
+
 @pytest.mark.parametrize(
-    ("dtype", "reduce"),
-    [(torch.int64, "avg"), (torch.float32, "xor"), (torch.complex64, "min"), (torch.float8_e4m3fn, "sum"), (torch.bool, "avg")],
+    ("dtype", "reduce", "said"),
+    [
+        (torch.int64, "avg", f"reduce must be sum, product, min, max, {_BITS} for int64, got 'avg'"),
+        (torch.bool, "avg", f"reduce must be sum, product, min, max, {_BITS} for bool, got 'avg'"),
+        (torch.float32, "xor", "reduce must be sum, avg, product, min or max for float32, got 'xor'"),
+        (torch.complex64, "min", "reduce must be sum or avg for complex64, got 'min'"),
+        (torch.complex128, "product", "reduce must be sum or avg for complex128, got 'product'"),
+        (torch.float8_e4m3fn, "sum", "dtype must be one that can be reduced, got 'float8_e4m3fn'; it can be moved"),
+    ],
 )
-def test_a_dtype_that_cannot_be_reduced_so_is_refused_before_anything_moves(dtype: torch.dtype, reduce: str):
-    name = str(dtype).removeprefix("torch.")
-    made = {r: Buffers(torch.ones(4).to(dtype), torch.zeros(4).to(dtype)) for r in range(2)}
-    message = f"all_reduce: dtype must be one that {reduce} can be taken of, got '{name}'; take another dtype or reduce"
-    with pytest.raises(InputError, match=message):
-        execute(algorithm("all_reduce", "ring").schedule(2), operation("all_reduce", 2), made, reduce=reduce)
-    assert not any(pair.output.view(torch.uint8).any() for pair in made.values())
+def test_a_dtype_that_cannot_be_reduced_so_is_refused_before_anything_moves(dtype: torch.dtype, reduce: str, said: str):
+    for n in (1, 2):
+        made = {r: Buffers(torch.ones(4).to(dtype), torch.zeros(4).to(dtype)) for r in range(n)}
+        with pytest.raises(InputError, match=f"^all_reduce: {said}"):
+            execute(algorithm("all_reduce", "ring").schedule(n), operation("all_reduce", n), made, reduce=reduce)
+        assert not any(pair.output.view(torch.uint8).any() for pair in made.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int64])
+@pytest.mark.parametrize("name", ["ring", "halving-doubling", "double-tree"])
+def test_bitwise_operations_do_what_torch_does_one_after_another(name: str, dtype: torch.dtype):
+    given = torch.randint(0, 2 if dtype is torch.bool else 100, (8, 33)).to(dtype)
+    schedule, op = algorithm("all_reduce", name).schedule(8), operation("all_reduce", 8)
+    for reduce, fold in (("and", torch.bitwise_and), ("or", torch.bitwise_or), ("xor", torch.bitwise_xor)):
+        made = buffers(op, list(given), np.array([33]), apart)
+        execute(schedule, op, made, reduce=reduce)
+        assert all(torch.equal(pair.output, functools.reduce(fold, given)) for pair in made.values())
+
+
+@pytest.mark.parametrize("reduce", ["sum", "avg"])
+def test_complex_numbers_are_reduced_part_by_part(reduce: str):
+    given = torch.randint(-9, 9, (3, 20, 2)).float()
+    op = operation("all_reduce", 3)
+    made = buffers(op, list(torch.view_as_complex(given)), np.array([20]), apart)
+    execute(algorithm("all_reduce", "ring").schedule(3), op, made, reduce=reduce)
+    expected = given.sum(0) if reduce == "sum" else given.mean(0)
+    assert all(torch.equal(torch.view_as_real(pair.output), expected) for pair in made.values())
+
+
+@pytest.mark.parametrize("name", [a.name for _, a in ALGORITHMS if a.operation == "all_reduce" and list(a.shapes(8))])
+@pytest.mark.parametrize("reduce", ["min", "max"])
+def test_of_zeros_of_both_signs_every_rank_gets_the_same(name: str, reduce: str):
+    """Which, torch does not say: its own minimum of 0 and -0 is that of the lane it is computed in."""
+    found = algorithm("all_reduce", name)
+    given = torch.where(torch.rand(8, 97, generator=torch.Generator().manual_seed(0)) < 0.5, 0.0, -0.0)
+    op = operation("all_reduce", 8)
+    made = buffers(op, list(given), np.array([97]), apart)
+    execute(found.schedule(found.fit(8)), op, made, reduce=reduce)
+    first, *others = (pair.output.view(torch.int32) for pair in made.values())
+    assert not made[0].output.any()
+    assert all(torch.equal(first, bits) for bits in others)
 
 
 def test_float8_is_moved_as_it_is():
@@ -193,6 +266,13 @@ def test_float8_is_moved_as_it_is():
     made = buffers(op, given, np.full(3, 6), apart)
     execute(algorithm("all_gather", "ring").schedule(3), op, made)
     assert all(torch.equal(pair.output.view(torch.uint8), torch.cat(given).view(torch.uint8)) for pair in made.values())
+
+
+def test_an_average_of_what_one_rank_has_is_what_it_has():
+    op = operation("all_gather", 3)
+    made = {r: Buffers(torch.full((2,), float(r)), torch.zeros(6)) for r in range(3)}
+    execute(algorithm("all_gather", "ring").schedule(3), op, made, reduce="avg")
+    assert all(pair.output.tolist() == [0, 0, 1, 1, 2, 2] for pair in made.values())
 
 
 def test_a_schedule_that_is_stored_by_its_translations_runs_as_if_every_row_were():

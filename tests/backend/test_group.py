@@ -291,11 +291,52 @@ def test_what_is_not_emulated_says_so_by_its_name(call, named):
             lambda: dist.all_reduce(torch.empty(2, device="meta")),
             "all_reduce: tensors must be dense and on the CPU, got 'torch.strided on meta'",
         ),
+        (
+            lambda: dist.all_reduce(torch.ones(2, 1).expand(2, 3)),
+            r"all_reduce: tensors must be of elements of their own, got '\[2, 3\] that repeats some'; clone it first",
+        ),
+        (
+            lambda: dist.all_gather(list(torch.zeros(6).unfold(0, 4, 2)), torch.ones(4)),
+            "all_gather: two of the tensors that are written share memory; give each its own",
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e5m2)),
+            "all_reduce: dtype must be one that can be reduced, got 'float8_e5m2'",
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR),
+            "all_reduce: reduce must be sum, avg, product, min or max for float32, got 'xor'",
+        ),
     ],
 )
 def test_bad_input_is_refused(call, said):
     with pytest.raises(InputError, match=said):
         Threads(2).run(lambda _: call())
+
+
+def test_columns_of_one_tensor_are_gathered_apart():
+    def gathers(rank):
+        table = torch.zeros(3, 2)
+        dist.all_gather([table[:, 0], table[:, 1]], torch.full((3,), float(rank)))
+        return table
+
+    assert all(torch.equal(table, torch.tensor([[0.0, 1.0]] * 3)) for table in Threads(2).run(gathers))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bool, torch.complex64])
+def test_other_dtypes_are_moved_by_the_methods_of_pytorch(dtype):
+    def moves(rank):
+        mine = torch.tensor([rank, 1, 0]).to(dtype)
+        gathered, swapped, shared = [torch.empty_like(mine) for _ in range(3)], torch.empty_like(mine), mine.clone()
+        dist.all_gather(gathered, mine)
+        dist.all_to_all_single(swapped, mine)
+        dist.broadcast(shared, 2)
+        return [t.to(torch.complex64).real.tolist() for t in (*gathered, swapped, shared)]
+
+    high = 1.0 if dtype is torch.bool else 2.0
+    rows = [[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [high, 1.0, 0.0]]
+    for rank, (*gathered, swapped, shared) in enumerate(Threads(3).run(moves)):
+        assert (gathered, swapped, shared) == (rows, [row[rank] for row in rows], rows[2])
 
 
 def test_names_sizes_and_axes_of_groups():

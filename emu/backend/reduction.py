@@ -1,0 +1,54 @@
+"""The reduce operations, as what torch does to two tensors, and which of them can be taken of which dtype."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from emu.backend.call import dtype_name
+from emu.errors import must_be
+
+FOLDS: dict[str, Callable[..., Tensor]] = {
+    "sum": torch.add,
+    "avg": torch.add,
+    "product": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+}
+REDUCE_OPERATIONS = tuple(FOLDS)
+
+
+def check_reduces(where: str, dtype: torch.dtype, reduce: str) -> None:
+    """Refuse a reduce operation that cannot be taken of a dtype.
+
+    Raises:
+        InputError: the message names those that can.
+    """
+    can = _reductions_of(dtype)
+    if not can:
+        mend = "it can be moved, by an operation that adds nothing; cast it to reduce it"
+        raise must_be(where, "dtype", "one that can be reduced", dtype_name(dtype), mend)
+    if reduce not in can:
+        raise must_be(where, "reduce", f"{', '.join(can[:-1])} or {can[-1]} for {dtype_name(dtype)}", reduce)
+
+
+@lru_cache(maxsize=64)
+def _reductions_of(dtype: torch.dtype) -> tuple[str, ...]:
+    """Which can be taken of a dtype; tried on one element, as PyTorch alone knows."""
+    return tuple(name for name in REDUCE_OPERATIONS if _can_take(name, torch.zeros(1).to(dtype)))
+
+
+def _can_take(reduce: str, one: Tensor) -> bool:
+    if reduce == "product" and one.is_complex():  # torch.distributed refuses it: it reduces the two parts apart
+        return False
+    try:
+        FOLDS[reduce](one, one, out=one)
+        if reduce == "avg":
+            one.div_(1)
+    except RuntimeError:
+        return False
+    return True
