@@ -123,9 +123,19 @@ def import_file(path: Path) -> None:
     except InputError:
         raise
     except Exception as error:  # whatever a user's file does wrong
-        at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = f", line {at[-1].lineno}" if at else ""
-        raise InputError(f"--import: {path.name}{line}: {type(error).__name__}: {error}") from error
+        raise InputError(f"--import: {_line(error, str(path)) or path.name}: {type(error).__name__}: {error}") from error
+
+
+def line_of(error: Exception) -> str:
+    """`file.py, line 7: ` where a function that was called went wrong, in the file that it is of; "" where it never began."""
+    called = traceback.extract_tb(error.__traceback__)[1:2]
+    return f"{_line(error, called[0].filename)}: " if called else ""
+
+
+def _line(error: Exception, path: str) -> str:
+    """The last line of that file in the traceback; "" where there is none."""
+    at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f"{Path(path).name}, line {at[-1].lineno}" if at else ""
 
 
 def _import_package(name: str) -> ModuleType:

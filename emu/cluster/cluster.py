@@ -6,10 +6,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.backend.call import Call
+from emu.backend.call import Call, dtype_name
 from emu.backend.count import paused
 from emu.backend.execute import Buffers, Wire, execute
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import Choice, Request
 from emu.collective.operation import Operation, operation
 from emu.errors import EmuError, RunError
 from emu.trace.trace import Trace
@@ -41,8 +41,10 @@ def perform(choice: Choice, calls: Sequence[Call], wire: Wire | None = None, els
     """
     first = calls[0]
     what = operation(first.operation, len(first.group.ranks), first.root)
-    schedule = choice.schedule(first.operation, what.n_ranks, first.root)
-    counts = _block_counts(what, [*calls, *elsewhere])
+    every = [*calls, *elsewhere]
+    size = max(c.count for c in every)
+    schedule = choice.schedule(Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype)))
+    counts = _block_counts(what, every)
     with paused():
         buffers = {c.rank: Buffers(c.input, c.output) for c in calls}
         execute(schedule, what, buffers, counts=counts, reduce=first.reduce, wire=wire)

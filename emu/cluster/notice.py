@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from emu.backend.call import Call, Known, Members
-from emu.backend.execute import REDUCE_OPERATIONS
+from emu.backend.reduction import REDUCE_OPERATIONS
 from emu.collective.operation import OPERATIONS
 
 _NAMES = (*OPERATIONS, "barrier", "send", "recv")

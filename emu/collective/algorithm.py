@@ -1,22 +1,23 @@
 """The registry of collectives, and which of them serves which request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Shape, Shapes, dims_of, every, parse_dims, ranks_of, show_shape
+from emu.collective.shape import Grid, Part, Shape, Shapes, dims_of, every, parse_grid, ranks_of, show_shape
 from emu.collective.transform import rotate
-from emu.errors import InputError, must_be
-from emu.registry import Registry, unknown
+from emu.errors import EmuError, InputError, must_be
+from emu.registry import Registry, line_of, unknown
 
 Build = Callable[[Any], Schedule]  # of one kind of shape
+Takes = Callable[[Shape], bool]
 B = TypeVar("B", bound=Build)
-_FAR = 64  # how far from n a number of ranks that works is looked for
+_FAR = 64  # how far from n a number of ranks that works is looked for at least: else to 0 and to 2 n
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +27,36 @@ class Algorithm:
     operation: str
     name: str
     build: Build
-    claim: Claim
+    claim: Claim | None  # None: nothing is claimed of it
     summary: str  # the first line of the builder's docstring
     shapes: Shapes = every  # those of n ranks that it takes, the best first
     default: bool = False  # serves the operation where no choice names another
+    any_of: Takes | None = None  # which shapes it takes; None: those that `shapes` lists
 
     @property
     def key(self) -> str:
         """`operation/name`, as it is filed."""
         return f"{self.operation}/{self.name}"
 
-    def fit(self, n: int, dims: tuple[int, ...] = ()) -> Shape:
+    def fit(self, n: int, dims: Grid = ()) -> Shape:
         """The shape of n ranks that it is built for: `dims` if it takes them, else its best.
 
         Raises:
             InputError: it takes no shape of n ranks; the message names the nearest numbers that work.
         """
+        if isinstance(dims, Part) and ranks_of(dims) == n and self.takes(dims):
+            return dims
         shapes = list(self.shapes(n))
         if shapes:
             return next((s for s in shapes if dims_of(s) == dims), shapes[0])
-        near = chain.from_iterable((n - far, n + far) for far in range(1, _FAR))
+        near = chain.from_iterable((n - far, n + far) for far in range(1, max(n, _FAR)))
         works = sorted(islice((m for m in near if m > 0 and any(True for _ in self.shapes(m))), 2))
-        raise InputError(f"{self.operation} {self.name}: takes no {n} ranks; nearest that work: {', '.join(map(str, works))}")
+        mend = f"nearest that work: {', '.join(map(str, works))}" if works else f"nor any number to {n + max(n, _FAR) - 1}"
+        raise InputError(f"{self.operation} {self.name}: takes no {n} ranks; {mend}")
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether it can be built for a shape."""
+        return self.any_of(shape) if self.any_of else shape in self.shapes(ranks_of(shape))
 
     def check(self, shape: Shape) -> None:
         """Refuse a shape that it does not take.
@@ -55,7 +64,7 @@ class Algorithm:
         Raises:
             InputError: the message names one that works.
         """
-        if shape not in self.shapes(ranks_of(shape)):
+        if not self.takes(shape):
             best = show_shape(self.fit(ranks_of(shape)))
             raise InputError(f"{self.operation} {self.name}: does not take shape {show_shape(shape)}; {best} works")
 
@@ -65,25 +74,48 @@ class Algorithm:
         Raises:
             InputError: a shape or a root that cannot be, or that the algorithm does not take.
         """
+        return self.stored(shape, root).expand()
+
+    def stored(self, shape: Shape, root: int = 0) -> Schedule:
+        """The schedule on a shape as it is built: only the rows of rank 0 where translations give the others.
+
+        Raises:
+            InputError: as `schedule`.
+        """
         check_root(self.operation, ranks_of(shape), root)
         self.check(shape)
-        built = self.build(shape).expand()
+        built = self._built(shape)
         if self.operation not in ROOTED:
             return built
         return rotate(built, root, slots_are_ranks=self.operation in SLOTS_ARE_RANKS)
+
+    def _built(self, shape: Shape) -> Schedule:
+        where = f"{self.operation} {self.name} on {show_shape(shape)} ranks"
+        try:
+            built = self.build(shape)
+        except EmuError:
+            raise
+        except Exception as error:  # whatever a user's builder does wrong
+            raise InputError(f"{where}: {line_of(error)}{type(error).__name__}: {error}; mend its builder") from error
+        if not isinstance(built, Schedule):
+            raise must_be(where, "what its builder returns", "a Schedule", type(built).__name__, "return Schedule.build(...)")
+        return built
 
 
 ALGORITHMS: Registry[Algorithm] = Registry("collective", "collectives")
 
 
-def collective(operation: str, name: str, *, claim: Claim, shapes: Shapes = every, default: bool = False) -> Callable[[B], B]:
+def collective(
+    operation: str, name: str, *, claim: Claim | None, shapes: Shapes = every, takes: Takes | None = None, default: bool = False
+) -> Callable[[B], B]:
     """File a builder as an algorithm of `operation`, with what its paper claims of it.
 
     Args:
         operation: One of `OPERATIONS`.
         name: Kebab-case, as it is asked for.
-        claim: Held by `verify` on every shape.
+        claim: Held by `verify` on every shape; None: nothing is claimed.
         shapes: From n, the shapes of n ranks that the builder takes, the best first.
+        takes: Which shapes it takes, where `shapes` lists only some of them; None: those listed.
         default: Whether it serves the operation where nothing else is named.
 
     Raises:
@@ -94,11 +126,19 @@ def collective(operation: str, name: str, *, claim: Claim, shapes: Shapes = ever
 
     def file(build: B) -> B:
         summary = (build.__doc__ or "").strip().partition("\n")[0]
-        algorithm = Algorithm(operation, name, build, claim, summary, shapes, default)
+        algorithm = Algorithm(operation, name, build, claim, summary, shapes, default, takes)
         ALGORITHMS.file(algorithm.key, algorithm)
         return build
 
     return file
+
+
+def file_missing(algorithms: Iterable[Algorithm]) -> None:
+    """File those that are not there: a user's own, in a process that has not read the user's file."""
+    there = dict(ALGORITHMS)
+    for each in algorithms:
+        if each.key not in there:
+            ALGORITHMS.file(each.key, each)
 
 
 def algorithm(operation: str, name: str) -> Algorithm:
@@ -116,7 +156,7 @@ def algorithm(operation: str, name: str) -> Algorithm:
 
 
 @lru_cache(maxsize=256)
-def schedule(operation: str, name: str, n: int, root: int = 0, dims: tuple[int, ...] = ()) -> Schedule:
+def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """The schedule of the algorithm of that name among n ranks, on `dims` where it takes them; built once.
 
     Raises:
@@ -127,12 +167,50 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: tuple[int, 
     return found.schedule(found.fit(n, dims), root)
 
 
+class Request(NamedTuple):
+    """What is asked of an algorithm: one operation of a group."""
+
+    operation: str
+    ranks: tuple[int, ...]  # global, in group-rank order
+    root: int = 0  # of a rooted operation; a group rank
+    elements: int = 0  # of the largest buffer of any member
+    dtype: str = "float32"
+
+
+class Served(NamedTuple):
+    """An algorithm by its name, and the dims that it is built on where it takes them."""
+
+    algorithm: str
+    dims: Grid = ()
+
+    def __str__(self) -> str:
+        """`NAME`, or `NAME:4x4`, as `Served.parse` reads it."""
+        return f"{self.algorithm}:{show_shape(self.dims)}" if self.dims else self.algorithm
+
+    @staticmethod
+    def parse(operation: str, word: str) -> "Served":
+        """From `NAME` or `NAME:4x4`.
+
+        Raises:
+            InputError: `operation` has no such algorithm, or no dims after the colon.
+        """
+        name, colon, grid = word.partition(":")
+        return Served(algorithm(operation, name).name, parse_grid(grid) if colon else ())
+
+
+Chooser = Callable[[Request], Served | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which algorithm serves each operation, on which dims; what is not named takes the catalogue's default."""
+    """Which algorithm serves each request, on which dims: what is named, else what the chooser says, else the default.
+
+    The chooser is a pure function of the request, so that every rank and every engine is served alike.
+    """
 
     by_operation: Mapping[str, str] = field(default_factory=dict)
-    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of groups of that size; others take the best
+    dims: Mapping[str, Grid] = field(default_factory=dict)  # of groups of that size; others take the best
+    chooser: Chooser | None = None
 
     @staticmethod
     def parse(words: tuple[str, ...]) -> "Choice":
@@ -145,15 +223,14 @@ class Choice:
         for word in words:
             operation, equals, served = word.partition("=")
             if not equals:
-                raise must_be("--algorithm", "a choice", "OPERATION=ALGORITHM", word, "e.g. all_reduce=direct")
-            name, colon, grid = served.partition(":")
-            named[operation] = algorithm(operation, name).name
-            if colon:
-                dims[operation] = parse_dims(grid)
+                raise must_be("--algorithm", "a choice", "auto or OPERATION=ALGORITHM", word, "e.g. all_reduce=direct")
+            named[operation], grid = Served.parse(operation, served)
+            if grid:
+                dims[operation] = grid
         return Choice(named, dims)
 
     def name(self, operation: str) -> str:
-        """The algorithm that serves `operation`.
+        """The algorithm that serves `operation` where no chooser is asked.
 
         Raises:
             InputError: no such operation.
@@ -162,9 +239,18 @@ class Choice:
             raise unknown("operation", operation, OPERATIONS)
         return self.by_operation.get(operation) or _default(operation)
 
-    def schedule(self, operation: str, n: int, root: int = 0) -> Schedule:
-        """The schedule that serves `operation` among n ranks."""
-        return schedule(operation, self.name(operation), n, root, self.dims.get(operation, ()))
+    def served(self, request: Request) -> Served:
+        """What serves a request."""
+        if self.chooser is not None and request.operation not in self.by_operation:
+            chosen = self.chooser(request)
+            if chosen is not None:
+                return chosen
+        return Served(self.name(request.operation), self.dims.get(request.operation, ()))
+
+    def schedule(self, request: Request) -> Schedule:
+        """The schedule that serves a request."""
+        name, dims = self.served(request)
+        return schedule(request.operation, name, len(request.ranks), request.root, dims)
 
 
 def _default(operation: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import I32, I64, Bool
 from emu.collective.operation import Operation
-from emu.collective.proof import ProofError, check_shapes
+from emu.collective.proof import ProofError, check_shapes, last_touch
 from emu.collective.schedule import Schedule
 
 _CELLS = 2**22  # of a state; slots that nothing renames are taken some at a time
@@ -58,7 +58,8 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
         rank, slot = (int(axis[wrong[0]]) for axis in wants)
         raise ProofError(
             f"proof: on integers: rank {rank}, slot {slot + slots.start} holds {memory.value[rank, slot]}, it must be the "
-            f"sum {whole[slot]}"
+            f"sum {whole[slot]}",
+            last_touch(schedule, rank, slot + slots.start),
         )
 
 

@@ -19,8 +19,21 @@ from emu.errors import RunError
 U64 = NDArray[np.uint64]
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where a schedule goes wrong."""
+
+    round: int  # of a value that is wrong at the end: the last to write it, else to carry its slot; -1: none does
+    rank: int
+    slot: int
+
+
 class ProofError(RunError):
     """A schedule that does not do its operation: at which round, rank and slot, what is there and what should be."""
+
+    def __init__(self, message: str, fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,15 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
         state.check_sums()
         uniform &= state.is_uniform(refuse=same_bits)
     return Proof(full.n_rows, full.n_rounds, uniform)
+
+
+def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
+    """The fault of a value that is wrong at the end."""
+    carries = np.flatnonzero(schedule.written_slot == slot)
+    writes = carries[schedule.dst[carries] == rank]
+    row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
+    at = -1 if row is None else int(np.searchsorted(schedule.round_end, row, "right"))
+    return Fault(at, rank, slot)
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
@@ -146,9 +168,11 @@ class _State:
         if wrong.any():
             at = int(np.argmax(wrong))
             slot, there = int(wanted.slot[at]), self.held[wanted.cell[at]]
+            rank, name = int(wanted.rank[at]), int(self.piece.slots[slot])
             raise ProofError(
-                f"proof: at the end: {self._place(int(wanted.rank[at]), int(self.piece.slots[slot]))} holds "
-                f"{self._named(slot, there)}, it must be {self._named(slot, whole[slot])}"
+                f"proof: at the end: {self._place(rank, name)} holds {self._named(slot, there)}, it must be "
+                f"{self._named(slot, whole[slot])}",
+                last_touch(self.schedule, rank, name),
             )
 
     def is_uniform(self, *, refuse: bool) -> bool:
@@ -163,10 +187,11 @@ class _State:
         other = np.flatnonzero(made != made[first])
         if len(other) and refuse:
             at = int(other[0])
-            place = self._place(int(wanted.rank[at]), int(self.piece.slots[wanted.slot[at]]))
+            rank, name = int(wanted.rank[at]), int(self.piece.slots[wanted.slot[at]])
             raise ProofError(
-                f"proof: at the end: {place} was summed in another order than on rank {wanted.rank[first[at]]}; every rank "
-                "must get the same bits in floating point"
+                f"proof: at the end: {self._place(rank, name)} was summed in another order than on rank "
+                f"{wanted.rank[first[at]]}; every rank must get the same bits in floating point",
+                last_touch(self.schedule, rank, name),
             )
         return not len(other)
 
@@ -178,29 +203,37 @@ class _State:
             cell = target[clash[0]]
             writers = _spans(self.schedule.src[row[target == cell]])
             at = int(row[clash[0]])
-            slot = int(self.schedule.written_slot[at])
+            fault = self._written(at)
             raise ProofError(
-                f"proof: {self._moment(at)}: {self._place(int(self.schedule.dst[at]), slot)} is written by {writers}; "
-                "it must be by one, or all must add"
+                f"proof: {self._moment(fault)} is written by {writers}; it must be by one, or all must add",
+                fault,
             )
 
     def _empty(self, row: int) -> ProofError:
         s = self.schedule
+        fault = Fault(self._round(row), int(s.src[row]), int(s.slot[row]))
         return ProofError(
-            f"proof: {self._moment(row)}: {self._place(int(s.src[row]), int(s.slot[row]))} holds nothing, it must hold what "
-            f"is sent to rank {s.dst[row]}"
+            f"proof: {self._moment(fault)} holds nothing, it must hold what is sent to rank {s.dst[row]}",
+            fault,
         )
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
-        slot = int(self.schedule.written_slot[row])
-        within = int(np.flatnonzero(self.piece.slots == slot)[0])
+        fault = self._written(row)
+        within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
         return ProofError(
-            f"proof: {self._moment(row)}: {self._place(int(self.schedule.dst[row]), slot)} sums {self._named(within, there)} "
-            f"and {self._named(within, added)}, it must have each once"
+            f"proof: {self._moment(fault)} sums {self._named(within, there)} and {self._named(within, added)}, it must have "
+            "each once",
+            fault,
         )
 
-    def _moment(self, row: int) -> str:
-        return f"round {np.searchsorted(self.schedule.round_end, row, 'right')}"
+    def _moment(self, fault: Fault) -> str:
+        return f"round {fault.round}: {self._place(fault.rank, fault.slot)}"
+
+    def _written(self, row: int) -> Fault:
+        return Fault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
+
+    def _round(self, row: int) -> int:
+        return int(np.searchsorted(self.schedule.round_end, row, "right"))
 
     def _place(self, rank: int, slot: int) -> str:
         return f"rank {rank}, slot {slot}" if rank < self.schedule.n_ranks else f"helper {rank}, slot {slot}"

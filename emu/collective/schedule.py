@@ -12,10 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I16, I32, I64, Bool, column, digest
+from emu.collective.translation import Translations
 from emu.errors import InputError
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31
+
+
+class RowsError(InputError):
+    """A schedule that memory should not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,36 +160,26 @@ class Schedule:
     def expand(self) -> "Schedule":
         """The same schedule with every row stored; itself where nothing is declared.
 
-        A translation v of Z_dims moves rank r to r + v, digit by digit, and the rank digits of a slot likewise.
-
         Raises:
-            InputError: it would have more than 2**24 rows.
+            RowsError: it would have more than 2**24.
         """
         if not self.translate:
             return self
         if self.n_rows * self.n_ranks > MAX_ROWS:
             raise _too_many(self.n_rows * self.n_ranks)
-        shifts = np.stack(np.unravel_index(np.arange(self.n_ranks), self.translate), axis=-1)
-        rounds = (self._translated(rows, shifts) for rows in self.rounds())
+        everywhere = np.arange(self.n_ranks)[:, None]
+        rounds = (self._translated(rows, everywhere) for rows in self.rounds())
         return Schedule.build(self.n_ranks, self.n_slots, rounds, shares=self.shares, helpers=self.helpers)
 
-    def _translated(self, rows: slice, shifts: I64) -> Sends:
-        src, dst = (self._shift_rank(c[rows].astype(np.int64), shifts) for c in (self.src, self.dst))
-        slot = self._shift_slot(self.slot[rows].astype(np.int64), shifts)
-        return Sends(src, dst, slot, self.reduce[rows], self.channel[rows])
+    @property
+    def translations(self) -> Translations:
+        """Those that are declared."""
+        return Translations(self.translate, self.n_slots, self.slot_digits)
 
-    def _shift_rank(self, rank: I64, shifts: I64) -> I64:
-        digits = np.stack(np.unravel_index(rank, self.translate), axis=-1)
-        moved = (digits[None] + shifts[:, None]) % np.array(self.translate)
-        return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(moved, -1, 0)), self.translate))
-
-    def _shift_slot(self, slot: I64, shifts: I64) -> I64:
-        rest = self.n_slots // self.n_ranks**self.slot_digits
-        moved, low = np.asarray(slot % rest), rest
-        for _ in range(self.slot_digits):
-            moved = moved + self._shift_rank(slot // low % self.n_ranks, shifts) * low
-            low *= self.n_ranks
-        return moved
+    def _translated(self, rows: slice, by: I64) -> Sends:
+        moves = self.translations
+        src, dst = moves.rank(self.src[rows], by), moves.rank(self.dst[rows], by)
+        return Sends(src, dst, moves.slot(self.slot[rows], by), self.reduce[rows], self.channel[rows])
 
     def check(self) -> None:
         """Refuse what is no schedule at all (whether it does its operation is for the proof to say).
@@ -283,5 +278,5 @@ def _check_range(values: I32 | I16, end: int, what: str) -> None:
         raise InputError(f"schedule: row {row} names {what} {values[row]}, it must be 0..{end - 1}")
 
 
-def _too_many(rows: int) -> InputError:
-    return InputError(f"schedule: {rows} rows or more, at most 2**24; declare translations and store the rows of rank 0")
+def _too_many(rows: int) -> RowsError:
+    return RowsError(f"schedule: {rows} rows or more, at most 2**24; declare translations and store the rows of rank 0")

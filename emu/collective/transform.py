@@ -1,6 +1,7 @@
 """Schedules from schedules: the dual, another root, one after another.
 
-Each is a permutation of columns; none looks at what the schedule is for.
+Each is a permutation of columns; none looks at what the schedule is for. Where translations are declared, only the rows of
+rank 0 are permuted.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from emu.errors import InputError
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
-    """The same ranks, helpers, slots and parts, other rows."""
+    """The same ranks, helpers, slots, parts and translations, other rows."""
     return Schedule.build(
         schedule.n_ranks,
         schedule.n_slots,
@@ -21,6 +22,8 @@ def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
         shares=schedule.shares,
         helpers=schedule.helpers,
         temps=schedule.temps,
+        translate=schedule.translate,
+        slot_digits=schedule.slot_digits,
     )
 
 
@@ -39,13 +42,18 @@ def dual(schedule: Schedule, *, reduce: bool = True) -> Schedule:
     """
     if schedule.reduce.any():
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
-    full = schedule.expand()
-    written = full.written_slot
-    turned = (
-        Sends(full.dst[rows], full.src[rows], written[rows], reduce, full.channel[rows], full.slot[rows])
-        for rows in reversed(full.rounds())
-    )
-    return _with_rounds(full, turned)
+    turned = (_turned(schedule, rows, reduce) for rows in reversed(schedule.rounds()))
+    return _with_rounds(schedule, turned)
+
+
+def _turned(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
+    """The sends of some rows, each turned round; where only rank 0's are stored, translated so that rank 0 sends them."""
+    src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
+    if schedule.translate:
+        moves = schedule.translations
+        back = moves.opposite(dst)
+        return Sends(0, back, moves.slot(slot, back), reduce, channel)
+    return Sends(dst, src, schedule.written_slot[rows], reduce, channel, slot)
 
 
 def then(first: Schedule, second: Schedule) -> Schedule:
@@ -54,7 +62,8 @@ def then(first: Schedule, second: Schedule) -> Schedule:
     Raises:
         InputError: their ranks, slots, helpers, shares or spare slots differ.
     """
-    a, b = first.expand(), second.expand()
+    alike = (first.translate, first.slot_digits) == (second.translate, second.slot_digits)
+    a, b = (first, second) if alike else (first.expand(), second.expand())
     shape = [(s.n_ranks, s.n_slots, s.helpers, s.shares, s.temps) for s in (a, b)]
     if shape[0] != shape[1]:
         raise InputError(f"schedule: (ranks, slots, helpers, shares, spares) {shape[0]} cannot be followed by {shape[1]}")
@@ -72,6 +81,8 @@ def then(first: Schedule, second: Schedule) -> Schedule:
         a.shares,
         a.helpers,
         a.temps,
+        a.translate,
+        a.slot_digits,
     )
     joined.check()
     return joined
@@ -83,9 +94,10 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
     Raises:
         InputError: slots that are named by rank and also renamed on their way.
     """
-    full, n = schedule.expand(), schedule.n_ranks
-    if root == 0:
-        return full
+    n = schedule.n_ranks
+    if root == 0 or (schedule.translate == (n,) and schedule.slot_digits == slots_are_ranks):
+        return schedule  # to turn it is one of its translations
+    full = schedule.expand()
     if slots_are_ranks and full.dst_slot is not None:
         raise InputError("schedule: one that renames slots named by rank has no other root; write it for that root")
     parts = full.n_slots // n if slots_are_ranks else 1

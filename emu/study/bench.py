@@ -3,25 +3,24 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import psutil
 
 from emu.arrays import I32
 from emu.backend.execute import execute
-from emu.collective.algorithm import algorithm, schedule
-from emu.collective.operation import Operation, cut, operation
+from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.collective.algorithm import Choice, algorithm, schedule
+from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import dims_of, show_shape
+from emu.collective.shape import Grid, Part, dims_of, ranks_of, show_shape
 from emu.errors import InputError, must_be
-from emu.fabric.lower import lower
-from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.registry import unknown
 from emu.study.move import Move, Moved, Run, move
-from emu.study.payload import REDUCTIONS, Payload, dtype_of
-from emu.topology.placement import place, with_helpers
+from emu.study.payload import Payload, dtype_of
+from emu.study.timing import time_collective
+from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.units import format_size, seconds
 
@@ -78,7 +77,7 @@ class BenchRequest:
     ranks: int | None = None  # all NPUs of the topology
     timing_only: bool = False
     send_overhead_fs: int = 0
-    dims: tuple[int, ...] = ()  # for an algorithm on a grid; the topology's where they fit, else the best
+    dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
 
 
 def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = None) -> Iterator[BenchRow]:
@@ -99,7 +98,7 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
     plan = schedule(request.operation, request.algorithm, n, request.root, _dims(request, topology, n))
     wall_build_s = time.perf_counter() - began
     for size in request.sizes:
-        moved = _move(op, plan, size // item, request, run_ranks)
+        moved = _move(op, plan, size // item, request, run_ranks, _dims(request, topology, n))
         timed = _time(op, plan, size // item, topology, placement, request)
         yield _row(topology, request, n, size, wall_build_s, moved, timed)
         wall_build_s = 0.0
@@ -146,12 +145,19 @@ def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
     """
     item = dtype_of(request.dtype).itemsize
     op = operation(request.operation, topology.n_npus if request.ranks is None else request.ranks, request.root)
-    placement = place(topology, op.n_ranks)
-    if request.reduce not in REDUCTIONS:
-        raise unknown("reduce operation", request.reduce, REDUCTIONS)
+    if request.dims:
+        if ranks_of(request.dims) != op.n_ranks:
+            raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
+        algorithm(request.operation, request.algorithm).check(request.dims)
+    placement = place(topology, op.n_ranks, _npus(request.dims, topology))
+    if request.reduce not in REDUCE_OPERATIONS:
+        raise unknown("reduce operation", request.reduce, REDUCE_OPERATIONS)
+    if op.name in REDUCING:
+        check_reduces(op.name, dtype_of(request.dtype), request.reduce)
     for size in request.sizes:
         if size % item:
             raise must_be("bench", "size", f"a multiple of {item} bytes, the size of a {request.dtype}", size)
+        op.check_count(size // item)
     # An output a rank, as much scratch where an algorithm relays or adds what its rank does not want, and the engine's own.
     needed, free = 2 * max(request.sizes) * op.n_ranks, psutil.virtual_memory().available
     if needed > free and not request.timing_only:
@@ -159,23 +165,24 @@ def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
             f"bench: {op.n_ranks} ranks of {format_size(max(request.sizes))} take up to {format_size(needed)} of memory, and "
             f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
         )
-    if request.dims:
-        if prod(request.dims) != op.n_ranks:
-            raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", "x".join(map(str, request.dims)))
-        algorithm(request.operation, request.algorithm).check(request.dims)
     return op, placement
 
 
-def _dims(request: BenchRequest, topology: Topology, n: int) -> tuple[int, ...]:
+def _npus(dims: Grid, topology: Topology) -> tuple[int, ...] | None:
+    """Those of the places of a job on some of the topology's own grid; None: its first."""
+    return dims.members if isinstance(dims, Part) and dims.dims == topology.dims else None
+
+
+def _dims(request: BenchRequest, topology: Topology, n: int) -> Grid:
     return request.dims or (topology.dims if n == topology.n_npus else ())
 
 
-def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None) -> Moved | None:
+def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None, dims: Grid) -> Moved | None:
     if request.timing_only:
         return None
     if run_ranks is not None:
         what = Move(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
-        return move(run_ranks, request.algorithm, what)
+        return move(run_ranks, Choice({op.name: request.algorithm}, {op.name: dims}), what)
     payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
     began = time.perf_counter()
     execute(plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
@@ -185,11 +192,9 @@ def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_
 
 def _time(op: Operation, plan: Schedule, count: int, topology: Topology, placement: I32, request: BenchRequest) -> _Timed:
     began = time.perf_counter()
-    slots = cut(op.block_counts(count), plan.n_slots, plan.shares)
-    slot_bytes = slots.count * dtype_of(request.dtype).itemsize
-    nodes = with_helpers(topology, placement, plan.helpers)
-    piece = lower(plan, slot_bytes, topology, nodes, send_overhead_fs=request.send_overhead_fs)
-    return _Timed(run(piece.graph), time.perf_counter() - began)
+    item = dtype_of(request.dtype).itemsize
+    timeline = time_collective(op, plan, count, item, topology, placement, request.send_overhead_fs)
+    return _Timed(timeline, time.perf_counter() - began)
 
 
 def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:

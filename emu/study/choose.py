@@ -1,25 +1,13 @@
-"""Which algorithm is the fastest on this topology? Each that fits is timed on the fabric; no data is moved for it."""
+"""Which algorithm of one operation is the fastest at which size? Each that fits is timed; no data is moved for it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm
-from emu.errors import InputError
 from emu.study.bench import BenchRequest, BenchRow, bench
+from emu.study.choice import candidates
+from emu.study.move import Run
 from emu.topology.topology import Topology
-
-
-def candidates(topology: Topology, request: BenchRequest) -> list[Algorithm]:
-    """The algorithms of the operation that take so many ranks, and whose helpers find a switch."""
-    n = topology.n_npus if request.ranks is None else request.ranks
-    of_operation = [a for _, a in ALGORITHMS if a.operation == request.operation]
-    return [a for a in of_operation if _fits(a, n, topology)]
-
-
-def _fits(found: Algorithm, n: int, topology: Topology) -> bool:
-    shape = next(iter(found.shapes(n)), None)
-    return shape is not None and found.build(shape).helpers <= topology.n_nodes - topology.n_npus
 
 
 def compare(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
@@ -28,10 +16,7 @@ def compare(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
     Raises:
         InputError: as `bench`; or no algorithm fits.
     """
-    found = candidates(topology, request)
-    if not found:
-        raise InputError(f"bench: no {request.operation} fits {request.ranks or topology.n_npus} ranks of {topology.name}")
-    for each in found:
+    for each in candidates(request.operation, request.ranks or topology.n_npus, topology):
         yield from bench(topology, replace(request, algorithm=each.name, timing_only=True))
 
 
@@ -54,11 +39,11 @@ def choose(topology: Topology, request: BenchRequest) -> dict[int, str]:
     return {size: row.algorithm for size, row in fastest(list(compare(topology, request))).items()}
 
 
-def bench_fastest(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
-    """Bench each size by the algorithm that is the fastest at it.
+def bench_fastest(topology: Topology, request: BenchRequest, run_ranks: Run | None = None) -> Iterator[BenchRow]:
+    """Bench each size by the algorithm that is the fastest at it; arguments as of `bench`.
 
     Raises:
         InputError: as `compare`.
     """
     for size, name in choose(topology, request).items():
-        yield from bench(topology, replace(request, algorithm=name, sizes=(size,)))
+        yield from bench(topology, replace(request, algorithm=name, sizes=(size,)), run_ranks)

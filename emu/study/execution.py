@@ -8,8 +8,9 @@ from torch import Tensor
 
 from emu.backend.execute import execute
 from emu.collective.algorithm import Algorithm, Choice
+from emu.collective.operation import operation
 from emu.study.move import Move, Moved, Run
-from emu.study.verify import roots_of
+from emu.study.proving import roots_of
 
 RANKS = (2, 3, 4)
 _COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks
@@ -66,7 +67,9 @@ class _Several:
 
 def _executed(run: Run, batch: Sequence[Algorithm], n: int) -> Iterator[Executed]:
     jobs = [
-        (each, Move(each.operation, n, _COUNT, "int64", root=root, keep=True)) for each in batch for root in _roots(each, n)
+        (each, Move(each.operation, n, _count(each, n), "int64", root=root, keep=True))
+        for each in batch
+        for root in _roots(each, n)
     ]
     by_rank = run(n, Choice({each.operation: each.name for each in batch}), _Several(tuple(what for _, what in jobs)))
     done = list(zip(jobs, zip(*by_rank, strict=True), strict=True))
@@ -76,6 +79,11 @@ def _executed(run: Run, batch: Sequence[Algorithm], n: int) -> Iterator[Executed
         wrong = sum(m.wrong for _, moved in mine for m in moved)
         differ = sum(_differ(each, what, moved) for what, moved in mine)
         yield Executed(each.operation, each.name, n, _roots(each, n), wrong, differ, wall_s)
+
+
+def _count(found: Algorithm, n: int) -> int:
+    """Ragged blocks, where the operation can have them."""
+    return _COUNT + -_COUNT % operation(found.operation, n).count_step
 
 
 def _roots(found: Algorithm, n: int) -> tuple[int, ...]:

@@ -70,11 +70,11 @@ class Move:
         return Call(name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root)
 
 
-def move(run: Run, algorithm: str, what: Move) -> Moved:
-    """Move the payload among ranks that `run` runs; the elements that came out wrong, and the time of the slowest rank.
+def move(run: Run, choice: Choice, what: Move) -> Moved:
+    """Move the payload, as the choice serves it, among ranks that `run` runs; what is wrong, and the slowest rank's time.
 
     Raises:
         RunError: a rank failed.
     """
-    each = run(what.n_ranks, Choice({what.operation: algorithm}), what)
+    each = run(what.n_ranks, choice, what)
     return Moved(sum(m.wrong for m in each), max(m.wall_s for m in each))

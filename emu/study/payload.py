@@ -4,7 +4,7 @@ Each rank's input is a window of one sequence of small integers, shifted by its 
 every rank, and has sums that every dtype holds exactly, in whatever order they are taken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64
+from emu.backend.call import dtype_name
 from emu.backend.execute import Buffers
+from emu.backend.reduction import FOLDS
 from emu.collective.operation import Operation
 from emu.registry import unknown
 
 _SHIFT = 7  # elements between the windows of neighbouring ranks
 _WIDEST = 2**15
 _EXACT_BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-DTYPES = {str(d).removeprefix("torch."): d for d in _EXACT_BITS} | {
-    str(d).removeprefix("torch."): d for d in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
-}
-REDUCTIONS = ("sum", "avg", "min", "max", "product")
+_EXACT_BITS |= {torch.float8_e4m3fn: 4, torch.float8_e5m2: 3, torch.complex128: 53, torch.complex64: 24}
+_INTEGERS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+DTYPES = {dtype_name(d): d for d in (*_EXACT_BITS, *_INTEGERS)}
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -69,58 +70,84 @@ class Payload:
 
     def wrong(self) -> int:
         """Elements of all ranks here that differ from what they must be."""
-        total = self._reduced() if len(self.operation.have) > self.operation.n_blocks else None
+        total = self._reduced() if self.operation.holders > 1 else None
         start = self._starts()
         return sum(self._wrong_at(rank, total, start) for rank in self.here)
 
     def _wrong_at(self, rank: int, total: Tensor | None, start: I64) -> int:
         blocks = self.operation.output_blocks(rank)
-        sizes = self.block_counts[blocks]
-        ends = np.cumsum(sizes)
-        index = np.repeat(start[blocks] - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+        index = _stretches(start[blocks], self.block_counts[blocks])
         expected = (self.sequence if total is None else total)[torch.from_numpy(index)]
         return int((self._output(rank) != expected).sum())
 
     def _starts(self) -> I64:
-        """[B] where each block begins: in the sequence where one rank has it, in the whole input where all do."""
+        """[B] where each block begins: in the sequence where one rank has it, or in all blocks end to end if several do."""
+        if self.operation.holders > 1:
+            return np.asarray(np.cumsum(self.block_counts) - self.block_counts)
+        start = np.empty(self.operation.n_blocks, np.int64)
+        start[self.operation.have[:, 1]] = self._places()
+        return start
+
+    def _places(self) -> I64:
+        """[H] where in the sequence each rank's block begins that it has."""
         rank, block = self.operation.have[:, 0].astype(np.int64), self.operation.have[:, 1]
         sizes = self.block_counts[block]
         ends = np.cumsum(sizes)
         width = np.bincount(rank, sizes, self.operation.n_ranks).astype(np.int64)
-        within = ends - sizes - (np.cumsum(width) - width)[rank]
-        alone = len(block) == self.operation.n_blocks
-        start = np.empty(self.operation.n_blocks, np.int64)
-        start[block] = within + (rank * _SHIFT if alone else 0)
-        return start
+        return np.asarray(ends - sizes - (np.cumsum(width) - width)[rank] + rank * _SHIFT)
 
     def _reduced(self) -> Tensor:
-        """The whole input reduced over the ranks, in exact integers, then as the dtype holds it."""
-        n, width = self.operation.n_ranks, len(self.inputs[0])
-        exact = self.sequence.to(torch.int64)
-        total = exact[:width].clone()
-        for rank in range(1, n):
-            window = exact[rank * _SHIFT : rank * _SHIFT + width]
-            if self.reduce == "product":
-                total.mul_(window)
-            elif self.reduce in ("min", "max"):
-                torch.__dict__[f"{self.reduce}imum"](total, window, out=total)
-            else:
-                total.add_(window)
-        held = total.to(self.sequence.dtype)
-        return held / n if self.reduce == "avg" else held
+        """All blocks reduced over the ranks that have them, in exact integers, then as the dtype holds it."""
+        parts = torch.view_as_real(self.sequence) if self.sequence.is_complex() else self.sequence
+        first, *others = self._shares(parts.to(torch.int64))
+        total, fold = first.clone(), FOLDS[self.reduce]
+        for share in others:
+            fold(total, share, out=total)
+        held = total.to(parts.dtype)
+        held = held / self.operation.holders if self.reduce == "avg" else held
+        return torch.view_as_complex(held) if self.sequence.is_complex() else held
+
+    def _shares(self, exact: Tensor) -> Iterator[Tensor]:
+        """What one after another of its holders has of each block, all blocks laid end to end."""
+        holders, n = self.operation.holders, self.operation.n_ranks
+        if holders == n:  # every rank has all of them
+            yield from (exact[rank * _SHIFT :][: len(self.inputs[0])] for rank in range(n))
+            return
+        by_block = self._places()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
+        for place in by_block.T:
+            yield exact[torch.from_numpy(_stretches(place, self.block_counts))]
+
+
+def _stretches(start: I64, sizes: I64) -> I64:
+    """Indices of stretches that begin at `start`, one after another."""
+    ends = np.cumsum(sizes)
+    return np.asarray(np.repeat(start - (ends - sizes), sizes) + np.arange(int(sizes.sum())))
 
 
 def _sequence(operation: Operation, width: int, dtype: torch.dtype, reduce: str) -> Tensor:
     """Small integers whose reduction over the ranks is exact in `dtype`, in every order."""
     length = width + operation.n_ranks * _SHIFT
     generator = torch.Generator().manual_seed(0)
+    terms = operation.holders if reduce in ("sum", "avg") else 1
+    if dtype is torch.bool or reduce in ("and", "or", "xor"):
+        return _flags(length, operation.holders, dtype, reduce, generator)
     limit = 2 ** _EXACT_BITS[dtype] if dtype in _EXACT_BITS else torch.iinfo(dtype).max
-    adds = len(operation.have) > operation.n_blocks and reduce in ("sum", "avg")
-    terms = operation.n_ranks if adds else 1
     if reduce == "product":
         signs = torch.randint(0, 2, (length,), generator=generator)
         return (signs * 2 - 1 if dtype.is_signed else signs).to(dtype)
-    if limit >= terms:
-        return torch.randint(0, min(limit // terms, _WIDEST) + 1, (length,), generator=generator).to(dtype)
-    period = -(-terms // limit)  # ones so far apart that no more than `limit` ranks have one at the same place
-    return (torch.arange(length) // _SHIFT % period == 0).to(dtype)
+    if limit < terms:
+        period = -(-terms // limit)  # ones so far apart that no more than `limit` ranks have one at the same place
+        return (torch.arange(length) // _SHIFT % period == 0).to(dtype)
+    highest = min(limit // terms, _WIDEST)
+    if dtype.is_complex:
+        parts = torch.randint(0, highest + 1, (length, 2), generator=generator)
+        return torch.view_as_complex(parts.to(dtype.to_real()))
+    return torch.randint(0, highest + 1, (length,), generator=generator).to(dtype)
+
+
+def _flags(length: int, holders: int, dtype: torch.dtype, reduce: str, generator: torch.Generator) -> Tensor:
+    """Elements of which one bit differs from all others, or none does where many ranks hold them: so that it can decide."""
+    bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits - dtype.is_signed
+    marked = torch.rand(length, generator=generator) < bits / max(2, holders)
+    marks = marked.to(torch.int64) << torch.randint(0, bits, (length,), generator=generator)
+    return (marks ^ (2**bits - 1) if reduce in ("and", "min", "product") else marks).to(dtype)

@@ -1,20 +1,25 @@
 """What does a recorded training step take on a fabric, and where does its time go?"""
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import Choice, Request, Served
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
+from emu.study.choice import AUTO, choice_on
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
-from emu.trace.replay import Replayed, replay
+from emu.trace.meet import requests_of
+from emu.trace.replay import Replayed, Service, replay
 from emu.trace.report import StepReport, report
 from emu.trace.trace import Kind, Trace
+from emu.units import format_size
 
-_ALGORITHMS = "algorithms"  # the key of a trace's meta under which what served it is kept
+# The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
+_ALGORITHMS, _REQUESTS = "algorithms", "requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,7 @@ class Step:
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
     peak_memory_bytes: int
-    algorithms: Mapping[str, str]  # by operation, what served it
+    algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     assumptions: tuple[str, ...]
     wall_fabric_s: float
 
@@ -68,7 +73,7 @@ class TimedTrace:
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,
             peak_memory_bytes=int(self.trace.peak_bytes.max(initial=0)),
-            algorithms=algorithms_of(self.trace, self.choice),
+            algorithms=algorithms_of(self.replayed.services),
             assumptions=self.assumptions(),
             wall_fabric_s=self.wall_fabric_s,
         )
@@ -79,6 +84,9 @@ class TimedTrace:
             f"the {self.trace.n_ranks} ranks sit on the first of the {self.topology.n_npus} NPUs",
             "peak memory is the storage that lived on a rank, in the dtypes that ran",
         ]
+        ran = dict(self.trace.meta)
+        if _ALGORITHMS in ran and any(choice_of(self.trace).served(s.request) != s.by for s in self.replayed.services):
+            own.append("the run itself was served by other algorithms, which change no size and no order of requests")
         if self.dtype != "float32":
             own.append(f"what ran in float32 is timed as {self.dtype}")
         return (*self.topology.assumptions, *self.replayed.assumptions, *own)
@@ -97,23 +105,53 @@ def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device,
     return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, time.perf_counter() - began)
 
 
-def algorithms_of(trace: Trace, choice: Choice) -> dict[str, str]:
-    """What serves each operation that the steps of a trace ask for."""
-    asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
-    return {operation: choice.name(operation) for operation in sorted(asked)}
+def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
+    """By operation, what served it: `ring`, or `direct 4 B to 64 KiB, ring 1 MiB` where sizes or groups differ in that."""
+    sizes: dict[str, dict[str, list[int]]] = {}
+    for request, size_bytes, by in sorted(services, key=lambda s: (s.request.operation, s.size_bytes)):
+        sizes.setdefault(request.operation, {}).setdefault(str(by), []).append(size_bytes)
+    return {
+        operation: ", ".join(f"{name} {_range(found)}" if len(by) > 1 else name for name, found in by.items())
+        for operation, by in sizes.items()
+    }
+
+
+def _range(sizes: list[int]) -> str:
+    low, high = format_size(sizes[0]), format_size(sizes[-1])
+    return low if low == high else f"{low} to {high}"
 
 
 def with_choice(trace: Trace, choice: Choice) -> Trace:
-    """The trace, with what served it noted in its meta."""
-    words = " ".join(f"{operation}={name}" for operation, name in algorithms_of(trace, choice).items())
-    return replace(trace, meta=(*trace.meta, (_ALGORITHMS, words)))
+    """The trace, with what served it noted in its meta.
+
+    Raises:
+        InputError: a chooser chose, and some rank has not asked for what its group asked.
+    """
+    asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
+    rows = [[*request, str(choice.served(request))] for request in (requests_of(trace) if choice.chooser else ())]
+    fixed = asked.difference(operation for operation, *_ in rows)
+    words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
+    noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))
+    return replace(trace, meta=(*trace.meta, *noted))
 
 
-def choice_of(trace: Trace, words: tuple[str, ...] = ()) -> Choice:
+def choice_of(trace: Trace, words: Sequence[str] = ()) -> Choice:
     """What served a trace when it ran, but for what `words` (OPERATION=NAME) say otherwise.
 
     Raises:
         InputError: a word that is no choice, or an algorithm that is unknown here.
     """
-    noted = dict(trace.meta).get(_ALGORITHMS, "").split()
-    return Choice.parse((*noted, *words))
+    meta = dict(trace.meta)
+    noted = Choice.parse((*meta.get(_ALGORITHMS, "").split(), *words))
+    rows = json.loads(meta.get(_REQUESTS, "[]"))
+    served = {Request(o, tuple(ranks), *rest): Served.parse(o, word) for o, ranks, *rest, word in rows}
+    return replace(noted, chooser=served.get) if served else noted
+
+
+def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
+    """As `choice_of`; with `auto` among the words, what they choose on a topology, whatever served the run.
+
+    Raises:
+        InputError: as `choice_of` and `choice_on`.
+    """
+    return choice_on(topology, words, dtype) if AUTO in words else choice_of(trace, words)

@@ -4,19 +4,19 @@ Real steps run on emulated NPUs and are held against one process; what they did 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import psutil
 
-from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.model.memory import host_bytes
 from emu.model.model import MODELS, Model
 from emu.model.plan import Plan
+from emu.study.choice import choice_on
 from emu.study.learn import Learned, RunOn, learn, on_threads
 from emu.study.program import Program
-from emu.study.step import Step, time_trace
+from emu.study.step import Step, time_trace, with_choice
 from emu.study.text import check_text, read_text
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -35,7 +35,7 @@ class TrainRequest:
     seed: int = 0
     learning_rate: float = 1e-3
     dtype: str = "bfloat16"  # what float32 is timed as
-    choice: Choice = field(default_factory=Choice)
+    algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`: on the first topology when it runs, on each when it is timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,10 @@ def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Dev
     for topology in topologies:
         place(topology, request.plan.world)
     _check(request, model, device)
+    choice = choice_on(topologies[0], request.algorithms, request.dtype)
     program = Program(request.model, request.plan, request.text, request.steps, request.seed, request.learning_rate)
-    return learn(program, request.choice, run_on)
+    learned = learn(program, choice, run_on)
+    return replace(learned, trace=with_choice(learned.trace, choice))
 
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
@@ -100,7 +102,8 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
 def time_steps(request: TrainRequest, learned: Learned, topology: Topology, device: Device) -> Trained:
     """The steps of a run, timed on one topology."""
     model, plan = MODELS.find(request.model), request.plan
-    step = time_trace(learned.trace, request.choice, topology, device, request.dtype).step()
+    choice = choice_on(topology, request.algorithms, request.dtype)
+    step = time_trace(learned.trace, choice, topology, device, request.dtype).step()
     per_s = 1 / step.step_time_s
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
     of_step["assumptions"] = (*step.assumptions, _MFU)

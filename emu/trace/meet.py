@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I16, I64, Bool
+from emu.collective.algorithm import Request
 from emu.errors import InputError
 from emu.trace.device import timed_bytes
 from emu.trace.trace import Events, Kind, Trace
@@ -27,7 +28,13 @@ class Meeting(NamedTuple):
     root: int
     size_bytes: int  # as timed: the largest that a member names
     elements: int
+    dtype: str  # that ran
     agreed: bool  # whether all members name one size
+
+    @property
+    def request(self) -> Request:
+        """What was asked, as it ran."""
+        return Request(self.name, self.ranks, self.root, self.elements, self.dtype)
 
 
 class _Requests(NamedTuple):
@@ -41,7 +48,8 @@ class _Requests(NamedTuple):
     instance: I64
     root: I64
     tag: I64
-    name: I64  # index into a list of operations
+    name: I64  # index into a list of words, as `dtype`
+    dtype: I64
     size_bytes: I64  # as timed
     elements: I64
     setup: I64  # 1 if it is of step 0
@@ -60,12 +68,28 @@ def meetings_of(trace: Trace, dtype: str) -> Iterator[Meeting]:
     Raises:
         InputError: an unknown dtype; members that are missing or do not agree; a message that nobody sends or receives.
     """
-    names = sorted({e.name[i] for e in trace.events for i in np.flatnonzero(_asks(e.kind))})
-    roles = [_of_role(e, {name: i for i, name in enumerate(names)}, dtype) for e in trace.events]
-    requests = _of_ranks(trace, roles)
+    requests, names = _asked(trace, dtype)
     together = requests.kind == Kind.COLLECTIVE
     yield from _collectives(trace, requests.take(together), names)
-    yield from _messages(trace, requests.take(~together))
+    yield from _messages(trace, requests.take(~together), names)
+
+
+def requests_of(trace: Trace) -> list[Request]:
+    """The different requests for collectives, but those of set-up.
+
+    Raises:
+        InputError: members of one that are missing or do not agree.
+    """
+    requests, names = _asked(trace, "float32")
+    met = _collectives(trace, requests.take(requests.kind == Kind.COLLECTIVE), names)
+    return list(dict.fromkeys(meeting.request for meeting in met))
+
+
+def _asked(trace: Trace, dtype: str) -> tuple[_Requests, list[str]]:
+    """All requests, and the words that they name."""
+    names = sorted({w for e in trace.events for i in np.flatnonzero(_asks(e.kind)) for w in (e.name[i], e.dtype[i])})
+    roles = [_of_role(e, {name: i for i, name in enumerate(names)}, dtype) for e in trace.events]
+    return _of_ranks(trace, roles), names
 
 
 def _asks(kind: I16) -> Bool:
@@ -75,14 +99,15 @@ def _asks(kind: I16) -> Bool:
 def _of_role(events: Events, number: dict[str, int], dtype: str) -> _Requests:
     """The requests of a role, as a rank of number 0 would make them on groups of the role's numbers."""
     at = np.flatnonzero(_asks(events.kind))
-    names = np.array([number[events.name[i]] for i in at], dtype=np.int64)
+    names, dtypes = (np.array([number[words[i]] for i in at], dtype=np.int64) for words in (events.name, events.dtype))
     kind, group, instance, root, tag, elements, step = (
         c[at].astype(np.int64)
         for c in (events.kind, events.group, events.instance, events.root, events.tag, events.count, events.step)
     )
     none = np.zeros_like(at)
     size = timed_bytes(events, dtype)[at]
-    return _Requests(at, none, kind, group, none, instance, root, tag, names, size, elements, (step == 0).astype(np.int64))
+    setup = (step == 0).astype(np.int64)
+    return _Requests(at, none, kind, group, none, instance, root, tag, names, dtypes, size, elements, setup)
 
 
 def _of_ranks(trace: Trace, roles: list[_Requests]) -> _Requests:
@@ -115,10 +140,10 @@ def _collectives(trace: Trace, asked: _Requests, names: list[str]) -> Iterator[M
             asked_for = tuple((names[n], r) for n, r in zip(members.name, members.root.tolist(), strict=True))
             raise InputError(f"replay: {what} must be one operation and root of all members, got {asked_for}")
         if not members.setup.any():
-            yield _meeting(name, members)
+            yield _meeting(name, members, names)
 
 
-def _messages(trace: Trace, asked: _Requests) -> Iterator[Meeting]:
+def _messages(trace: Trace, asked: _Requests, names: list[str]) -> Iterator[Meeting]:
     """The n-th send of each (src, dst, tag) with the n-th receive."""
     of_group = [np.array(g.ranks) for g in trace.groups]
     peer = np.array([of_group[g][r] for g, r in zip(asked.group, asked.root, strict=True)], dtype=np.int64)
@@ -135,7 +160,7 @@ def _messages(trace: Trace, asked: _Requests) -> Iterator[Meeting]:
         for n in range(half):
             pair = both.take(np.array([n, n + half]))
             if not pair.setup.any():
-                yield _meeting(MESSAGE, pair)
+                yield _meeting(MESSAGE, pair, names)
 
 
 def _runs(asked: _Requests, keys: I64) -> Iterator[_Requests]:
@@ -149,7 +174,7 @@ def _differ(values: I64) -> bool:
     return bool((values != values[0]).any())
 
 
-def _meeting(name: str, members: _Requests) -> Meeting:
+def _meeting(name: str, members: _Requests, names: list[str]) -> Meeting:
     largest = int(np.argmax(members.size_bytes))
     return Meeting(
         name,
@@ -159,5 +184,6 @@ def _meeting(name: str, members: _Requests) -> Meeting:
         int(members.root[0]),
         int(members.size_bytes[largest]),
         int(members.elements[largest]),
+        names[members.dtype[largest]],
         not _differ(members.size_bytes),
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import Choice, Request, Served
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import must_be
@@ -23,6 +23,14 @@ from emu.trace.meet import MESSAGE, Meeting, meetings_of
 from emu.trace.trace import Events, Kind, Trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
+
+
+class Service(NamedTuple):
+    """What served a request of so many bytes, as timed."""
+
+    request: Request
+    size_bytes: int
+    by: Served
 
 
 class Instance(NamedTuple):
@@ -43,6 +51,7 @@ class Replayed:
     instance: I32  # [X] index into `instances`; -1: no request
     member: I32  # [X] the rank's place in it
     instances: tuple[Instance, ...]
+    services: tuple[Service, ...]  # each different one once
     assumptions: tuple[str, ...]
 
 
@@ -81,6 +90,7 @@ class _Replay:
         self.begins, self.ends, self.instance, self.member = (np.full(sum(sizes), -1, np.int32) for _ in range(4))
         self.pieces: dict[tuple[object, ...], Piece] = {}
         self.instances: list[Instance] = []
+        self.services: dict[Service, None] = {}
         self.uneven: set[str] = set()
 
     def replayed(self) -> Replayed:
@@ -90,8 +100,8 @@ class _Replay:
             self._meet(meeting)
         self._waits()
         begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
-        graph, instances = self.builder.graph(), tuple(self.instances)
-        return Replayed(graph, self.first_event, begins, ends, instance, member, instances, self._assumptions())
+        graph, met = self.builder.graph(), (tuple(self.instances), tuple(self.services))
+        return Replayed(graph, self.first_event, begins, ends, instance, member, *met, self._assumptions())
 
     def _computations(self) -> None:
         ticks = [self.device.ticks(e, self.dtype) for e in self.trace.events]
@@ -102,7 +112,7 @@ class _Replay:
             self.begins[where] = self.ends[where] = tasks
 
     def _meet(self, meeting: Meeting) -> None:
-        key = (*meeting[:3], meeting.root, meeting.size_bytes, meeting.elements)
+        key = (meeting.group, meeting.request, meeting.size_bytes)
         if key not in self.pieces:
             self.pieces[key] = self._lowered(meeting)
         if not meeting.agreed:
@@ -122,7 +132,8 @@ class _Replay:
             schedule, sizes = _ONE_MESSAGE, np.array([meeting.size_bytes])
         else:
             n, root = len(meeting.ranks), meeting.root
-            schedule = self.choice.schedule(meeting.name, n, root)
+            schedule = self.choice.schedule(meeting.request)
+            self.services[Service(meeting.request, meeting.size_bytes, self.choice.served(meeting.request))] = None
             whole = meeting.elements > 0 and meeting.size_bytes % meeting.elements == 0
             item, count = (meeting.size_bytes // meeting.elements, meeting.elements) if whole else (1, meeting.size_bytes)
             counts = operation(meeting.name, n, root).block_counts(count)

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from emu.collective.algorithm import Choice, algorithm
-from emu.collective.shape import parse_dims
+from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
 from emu.study.bench import BenchRequest, BenchRow, bench, check, sizes_between
-from emu.study.choose import bench_fastest, candidates, compare, fastest
+from emu.study.choice import candidates
+from emu.study.choose import bench_fastest, compare, fastest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time
@@ -28,16 +29,18 @@ _COMPARING = ("auto", "all")
 @click.argument("operation")
 @topology_option
 @click.option("--algorithm", "name", metavar="NAME", help="Which; `auto` the fastest, `all` to compare.")
-@click.option("--png", type=click.Path(path_type=Path), help="With --algorithm all: draw time against size.")
+@click.option(
+    "--png", type=click.Path(path_type=Path), help="Draw the times here: of topologies, or of `all` algorithms on one."
+)
 @click.option("--size", type=Size(), help="One size: the whole buffer of a rank (total for all_gather, reduce_scatter).")
 @click.option("-b", "--begin", type=Size(), help="Sizes from here ...")
 @click.option("-e", "--end", type=Size(), help="... to here ...")
 @click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="... by this factor.")
 @click.option("-d", "--dtype", default="float32", show_default=True, help="Of the elements.")
-@click.option("-o", "--reduce", default="sum", show_default=True, help="sum, avg, min, max or product.")
+@click.option("-o", "--reduce", default="sum", show_default=True, help="sum, avg, min, max, product, and, or, xor.")
 @click.option("-r", "--root", default=0, show_default=True, help="Of a rooted operation.")
 @click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
-@click.option("--dims", metavar="4x4", help="Of an algorithm on a grid; the topology's where they fit, unless given.")
+@click.option("--dims", metavar="4x4", help="Grid of an algorithm on one, or its part 4x4:0-7; else the topology's.")
 @click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
 @cluster_options
@@ -69,11 +72,12 @@ def bench_command(
     emu bench all_reduce --algorithm ring --topology switch:n=8,bandwidth=50GB/s,latency=500ns --size 64MiB
     emu bench all_to_all --topology ub-mesh:rack -b 64KiB -e 64MiB -f 4 --json
     emu bench all_reduce --algorithm all --topology ub-mesh:board -b 1KiB -e 64MiB -f 8 --png compared.png
+    emu bench all_reduce --algorithm auto --topology own.toml --topology ub-mesh:board --size 64MiB --png fabrics.png
     """
     default = Choice().name(operation)
     chosen = default if name in _COMPARING else algorithm(operation, name or default).name
     sizes = _sizes(size, begin, end, factor)
-    grid = parse_dims(dims, "--dims") if dims else ()
+    grid = parse_grid(dims, "--dims") if dims else ()
     request = BenchRequest(
         operation, chosen, sizes, dtype, reduce, root, ranks, timing_only or name == "all", send_overhead, grid
     )
@@ -84,9 +88,11 @@ def bench_command(
         return
     with opened(cluster, ray_address) as where:
         run = None if cluster == "local" else where.run
-        rows_of = partial(bench, run_ranks=run) if name != "auto" else bench_fastest
+        rows_of = partial(bench if name != "auto" else bench_fastest, run_ranks=run)
         found = ((rows_of(each, request), f"{operation} on {each.name}") for each in built)
         rows = [row for of_one, label in found for row in tracked(of_one, label, len(sizes))]
+    if png is not None:
+        importlib.import_module("launch.show.draw_topologies").draw_topologies(rows, png)  # not above: it loads matplotlib
     if as_json:
         print_json(rows)
     else:
@@ -97,10 +103,12 @@ def bench_command(
 
 
 def _check(request: BenchRequest, built: list[Topology], name: str | None, cluster: str, png: Path | None) -> None:
-    if name in _COMPARING and (cluster != "local" or request.dims):
-        raise must_be("bench", "--algorithm", "one by its name where --cluster or --dims is given", name or "")
-    if png is not None and (name != "all" or len(built) != 1):
-        raise must_be("bench", "--png", "given with --algorithm all and one topology", str(png))
+    if name in _COMPARING and request.dims:
+        raise must_be("bench", "--algorithm", "one by its name where --dims is given", name)
+    if name == "all" and cluster != "local":
+        raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
+    if png is not None and name == "all" and len(built) != 1:
+        raise must_be("bench", "--topology", "given once where --algorithm all is drawn", len(built))
     for each in built:
         check(each, request)
 
@@ -108,7 +116,7 @@ def _check(request: BenchRequest, built: list[Topology], name: str | None, clust
 def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, as_json: bool) -> None:
     tables = []
     for each in built:
-        total = len(candidates(each, request)) * len(request.sizes)
+        total = len(candidates(request.operation, request.ranks or each.n_npus, each)) * len(request.sizes)
         tables.append(list(tracked(compare(each, request), f"{request.operation} on {each.name}", total)))
     if png is not None:
         draw = importlib.import_module("launch.show.draw_compared")  # not above: it loads matplotlib

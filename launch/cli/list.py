@@ -2,7 +2,7 @@
 
 import click
 
-from emu.collective.algorithm import ALGORITHMS
+from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.model.model import MODELS
 from emu.topology.catalogue import TOPOLOGIES
 from emu.units import format_bandwidth, format_flops
@@ -32,13 +32,19 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
 @import_option
 @json_option
 def _collectives(as_json: bool) -> None:
-    """Algorithms by operation; a star marks the one that serves where none is named."""
+    """Algorithms by operation; a star marks the one that serves where none is named. `--json` has their families too."""
     found = sorted((a for _, a in ALGORITHMS), key=lambda a: (a.operation, a.name))
     if as_json:
-        fields = ("operation", "algorithm", "default", "summary")
-        print_json([dict(zip(fields, (a.operation, a.name, a.default, a.summary), strict=True)) for a in found])
+        fields = ("operation", "algorithm", "default", "summary", "family")
+        print_json([dict(zip(fields, (a.operation, a.name, a.default, a.summary, _family(a)), strict=True)) for a in found])
         return
     _show([{"operation": a.operation, "algorithm": a.name + " *" * a.default, "": a.summary} for a in found], False)
+
+
+def _family(found: Algorithm) -> str:
+    """The first line of what its file says of all that is in it."""
+    said = getattr(found.build, "__globals__", {}).get("__doc__") or ""
+    return str(said).strip().partition("\n")[0]
 
 
 @list_command.command("topologies")

@@ -8,10 +8,14 @@ from typing import Any, TypeVar
 
 import click
 
+from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.msccl.filed import file_program
 from emu.registry import import_file
 from emu.units import parse_size, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
+_IMPORTED = "emu.imported"
+ALGORITHM_HELP = "Other than the default; `auto`: the fastest for each request, on the (first) topology."
 
 
 class Size(click.ParamType[int]):
@@ -50,8 +54,8 @@ def topology_option(command: F) -> F:
         "topologies",
         multiple=True,
         required=True,
-        metavar="NAME[:VARIANT][:key=value,...]",
-        help="Where it runs; give several to compare. See `emu list topologies`.",
+        metavar="NAME[:VARIANT][:key=value,...]|FILE",
+        help="Where it runs; give several to compare. See `emu list topologies`; a FILE is .toml, .csv or .graphml.",
     )(command)
 
 
@@ -59,8 +63,13 @@ def import_option(command: F) -> F:
     """`--import`, as often as one likes."""
 
     def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
+        before = {key for key, _ in ALGORITHMS} if paths else set()
         for path in paths:
-            import_file(path)
+            if path.suffix == ".xml":
+                file_program(path)
+            else:
+                import_file(path)
+        ctx.meta[_IMPORTED] = tuple(a for key, a in ALGORITHMS if key not in before) if paths else ()
 
     return click.option(
         "--import",
@@ -69,8 +78,14 @@ def import_option(command: F) -> F:
         callback=load,
         is_eager=True,
         expose_value=False,
-        help="A file of your own with collectives, topologies or models in it.",
+        help="A file of your own: collectives, topologies or models in Python, or an MSCCL program (.xml).",
     )(command)
+
+
+def imported() -> tuple[Algorithm, ...]:
+    """The algorithms of the files that the command in progress was given."""
+    found: tuple[Algorithm, ...] = click.get_current_context().meta.get(_IMPORTED, ())
+    return found
 
 
 def cluster_options(command: F) -> F:
@@ -85,7 +100,7 @@ def timing_options(command: F) -> F:
     options = (
         click.option("--device", default="h100", show_default=True, help="Times computation; see `emu list devices`."),
         click.option("--dtype", default="bfloat16", show_default=True, help="What float32 is timed as."),
-        click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help="Other than the default."),
+        click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help=ALGORITHM_HELP),
         click.option("--timeline", type=click.Path(path_type=Path), help="Write it here, for ui.perfetto.dev."),
     )
     for option in reversed(options):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from emu.study.step import choice_of, time_trace
+from emu.study.step import choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.read import load
 from launch.cli.options import import_option, json_option, timing_options, topology_option
@@ -34,6 +34,6 @@ def replay_command(
     """
     recorded = load(trace)
     built = [build_topology(word) for word in topologies]
-    choice, found = choice_of(recorded, algorithms), find_device(device, dtype)
-    timed = [time_trace(recorded, choice, each, found, dtype) for each in built]
+    choices, found = [choice_for(recorded, algorithms, each, dtype) for each in built], find_device(device, dtype)
+    timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(timed, timeline, as_json=as_json)

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from emu.cluster.script import run_script
-from emu.collective.algorithm import Choice
 from emu.errors import must_be
+from emu.study.choice import choice_on
 from emu.study.step import time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -50,18 +50,19 @@ def run_command(
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
-    built, found, choice = [build_topology(word) for word in topologies], find_device(device, dtype), Choice.parse(algorithms)
+    built, found = [build_topology(word) for word in topologies], find_device(device, dtype)
+    choices = [choice_on(each, algorithms, dtype) for each in built]
     for each in built:
         place(each, ranks)
     with redirect_stdout(sys.stderr if as_json else sys.stdout):
-        recorded, code = run_script(script, args, ranks, choice, hide=("launch",))
-    recorded = with_choice(recorded, choice)
+        recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",))
+    recorded = with_choice(recorded, choices[0])
     if trace is not None:
         save(recorded, trace)
     if not _has_steps(recorded):
         click.echo("emu: no optimizer step was seen, so there is no step to time", err=True)
         return code
-    timed = [time_trace(recorded, choice, each, found, dtype) for each in built]
+    timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(timed, timeline, as_json=as_json)
     return code
 

@@ -1,7 +1,6 @@
 """`emu show`: what a topology is, what a timeline looks like."""
 
 from dataclasses import asdict
-from math import prod
 from pathlib import Path
 
 import click
@@ -9,9 +8,9 @@ import click
 from emu.collective.algorithm import algorithm as find_algorithm
 from emu.collective.msccl.text import to_xml
 from emu.collective.operation import operation as find_operation
-from emu.collective.shape import parse_dims, show_shape
+from emu.collective.shape import parse_grid, ranks_of, show_shape
 from emu.errors import must_be
-from emu.study.step import choice_of, time_trace
+from emu.study.step import choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.trace.read import load
@@ -20,9 +19,10 @@ from launch.cli.options import import_option, json_option, print_json, timing_op
 from launch.data.devices import find_device
 from launch.show.describe import table_topology
 from launch.show.draw import draw_topology
+from launch.show.draw_rounds import draw_rounds
 from launch.show.draw_timeline import draw_timeline
 from launch.show.perfetto import write_perfetto
-from launch.show.rounds import MOST_RANKS, draw_rounds, round_lines
+from launch.show.rounds import MOST_RANKS, round_lines
 from launch.show.spans import Lane, lanes
 from launch.show.table import table
 from launch.show.write import writing
@@ -42,7 +42,7 @@ def show_command() -> None:
 
 
 @show_command.command("topology")
-@click.argument("name", metavar="NAME[:VARIANT][:key=value,...]")
+@click.argument("name", metavar="NAME[:VARIANT][:key=value,...]|FILE")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
 @import_option
 @json_option
@@ -52,6 +52,7 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
     \b
     emu show topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns
     emu show topology ub-mesh:rack --png rack.png
+    emu show topology own.toml
     """
     built = build_topology(name)
     if png is not None:
@@ -67,7 +68,7 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
 @click.argument("operation")
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="How many. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", help="Of an algorithm on a grid.")
+@click.option("--dims", metavar="4x4", help="Of an algorithm on a grid, or on a part of it: 4x4:0-7.")
 @click.option("--root", default=0, show_default=True, help="Of a rooted operation.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
 @click.option("--xml", type=click.Path(path_type=Path), help="Write it here as MSCCL XML, to run on GPUs.")
@@ -89,10 +90,10 @@ def _collective(
     emu show collective all_reduce ring --ranks 4
     emu show collective all_reduce direct --ranks 8 --png direct.png
     """
-    grid = parse_dims(dims, "--dims") if dims else ()
-    n = ranks if ranks is not None else prod(grid) if grid else _SHOWN_RANKS
+    grid = parse_grid(dims, "--dims") if dims else ()
+    n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
-    shape = grid if grid and grid not in found.shapes(n) else found.fit(n, grid)  # one that it does not take is refused
+    shape = grid or found.fit(n)  # a grid that it does not take is refused
     built = found.schedule(shape, root)
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
     if png is not None:
@@ -134,7 +135,8 @@ def _timeline(
     recorded = load(trace)
     if len(topologies) != 1:
         raise must_be("show timeline", "--topology", "given once", len(topologies), "one picture shows one fabric")
-    built, choice = build_topology(topologies[0]), choice_of(recorded, algorithms)
+    built = build_topology(topologies[0])
+    choice = choice_for(recorded, algorithms, built, dtype)
     timed = time_trace(recorded, choice, built, find_device(device, dtype), dtype)
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     if png is not None:

@@ -4,15 +4,13 @@ from pathlib import Path
 
 import click
 
-from emu.collective.algorithm import Choice
 from emu.model.plan import Plan
-from emu.study.step import with_choice
 from emu.study.text import read_text
 from emu.study.train import Trained, TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.trace.read import save
 from emu.units import format_time
-from launch.cli.options import cluster_options, import_option, json_option, print_json, topology_option
+from launch.cli.options import ALGORITHM_HELP, cluster_options, import_option, json_option, print_json, topology_option
 from launch.clusters import run_on
 from launch.data.devices import find_device
 from launch.show.progress import bar
@@ -30,7 +28,7 @@ from launch.show.step import foot_lines, step_lines
 @click.option("--seed", default=0, show_default=True)
 @click.option("--device", default="h100", show_default=True, help="Times the computation; see `emu list devices`.")
 @click.option("--dtype", default="bfloat16", show_default=True, help="What float32 is timed as.")
-@click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help="Other than the default.")
+@click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help=ALGORITHM_HELP)
 @click.option("--trace", type=click.Path(path_type=Path), help="Save what ran here; `emu replay` times it elsewhere.")
 @cluster_options
 @import_option
@@ -65,13 +63,13 @@ def train_command(
         steps=steps,
         seed=seed,
         dtype=dtype,
-        choice=Choice.parse(algorithms),
+        algorithms=algorithms,
     )
     built, found = [build_topology(word) for word in topologies], find_device(device, dtype)
     with bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, run_on(cluster, ray_address))
     if trace is not None:
-        save(with_choice(learned.trace, request.choice), trace)
+        save(learned.trace, trace)
     results = [time_steps(request, learned, each, found) for each in built]
     if as_json:
         print_json(results[0] if len(results) == 1 else results)

@@ -1,28 +1,37 @@
 """`emu verify`: is every collective what it says it is?"""
 
+import importlib
 from collections.abc import Iterable
 from dataclasses import asdict
-from itertools import groupby
+from pathlib import Path
 
 import click
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.operation import OPERATIONS
+from emu.collective.shape import Shape, show_shape
 from emu.errors import RunError, must_be
 from emu.registry import unknown
 from emu.study.execution import RANKS as PROCESSES
 from emu.study.execution import Executed, verify_moves
-from emu.study.verify import RANKS, Verified, shapes_of, verify
-from launch.cli.options import cluster_options, import_option, json_option, print_json
+from emu.study.proving import subject
+from emu.study.verify import RANKS, Verified, ranks_to, shapes_of, verify
+from launch.cli.options import cluster_options, import_option, imported, json_option, print_json
 from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
-from launch.show.table import table
+from launch.show.rounds import fault_line
+from launch.show.verified import verified_lines
+
+Failure = tuple[Verified, Algorithm, Shape]
+_TOLD = 3  # algorithms of which a failure is told in full
 
 
 @click.command("verify")
 @click.argument("operation", required=False)
 @click.option("--algorithm", "name", metavar="NAME", help="Only this one of the operation.")
 @click.option("--ranks", multiple=True, type=int, help="Among how many; may be repeated. [default: 1..17, 31, 32, 64]")
+@click.option("--max-ranks", type=int, help="Up to so many: of those of the default, then 128, 256, ...")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the round of the first failure here.")
 @cluster_options
 @import_option
 @json_option
@@ -30,40 +39,101 @@ def verify_command(
     operation: str | None,
     name: str | None,
     ranks: tuple[int, ...],
+    max_ranks: int | None,
+    png: Path | None,
     cluster: str,
     ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Prove that collectives do what they say, and hold them to the time that their papers claim.
 
+    Above 64 ranks, an algorithm on a grid is tried on the best shape of each number of dimensions. Above 2**24 rows it is
+    proved from the translations that it declares; one that declares none is listed as not run. With --import and no
+    operation, only what the files have in them is tried.
+
     With --cluster ray they are also executed on real tensors between processes (2, 3 and 4 ranks unless given).
 
     \b
     emu verify
     emu verify all_reduce --algorithm ring --ranks 256
+    emu verify --max-ranks 1024
+    emu verify --import my_ring.py
     """
     check_cluster(cluster, ray_address)
-    chosen, ns = _chosen(operation, name), ranks or (RANKS if cluster == "local" else PROCESSES)
-    for n in ns:
-        if n < 1:
-            raise must_be("verify", "--ranks", "1 or more", n)
-    cases = shapes_of(chosen, ns)
+    chosen, ns = _chosen(operation, name), _ranks(ranks, max_ranks, PROCESSES if cluster == "ray" else RANKS)
+    cases = shapes_of(chosen, ns, each=not ranks)
     if not cases:
         chosen[0].fit(ns[0])  # says which numbers of ranks work
     rows = list(tracked(verify(cases), "verify", len(cases)))
     moved = _moved(chosen, ns, cluster, ray_address)
+    failed = [(row, *case) for row, case in zip(rows, cases, strict=True) if row.failed]
     if as_json:
         print_json([asdict(row) | moved.get(_key(row), {}) for row in rows])
     else:
-        between = f"\n\n{len(moved)} executed between processes: every element right, as in one process" if moved else ""
-        click.echo(_table(rows) + between)
-    failed = [row for row in rows if not row.ok]
+        click.echo("\n".join(verified_lines(rows)))
+        click.echo("".join(f"\n{_story(*each)}" for each in _told(failed)), nl=False)
+        if moved:
+            click.echo(f"\n{len(moved)} executed between processes: every element right, as in one process")
     if failed:
-        first = failed[0]
-        story = first.proof if first.proof != "ok" else first.claim
-        raise RunError(
-            f"verify: {len(failed)} of {len(cases)} fail; {first.operation} {first.algorithm} on {first.ranks}: {story}"
-        )
+        _refuse(failed, len(cases), png)
+
+
+def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
+    """Leave with the first failure; the first of which a round is known is drawn before.
+
+    Raises:
+        RunError: always.
+    """
+    faults = ((*each, each[0].fault) for each in failed if png is not None)
+    for row, found, shape, fault in faults:
+        if fault is not None and fault.round >= 0:
+            draw = importlib.import_module("launch.show.draw_rounds")  # not above: it loads matplotlib
+            title = f"{_what(row, shape)}\n{_reason(row, shape)}"
+            draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
+            break
+    row, _, shape = failed[0]
+    raise RunError(f"verify: {len(failed)} of {tried} fail; {_what(row, shape)}: {_reason(row, shape)}")
+
+
+def _told(failed: Iterable[Failure]) -> list[Failure]:
+    """The first failure of each of the first algorithms that fail."""
+    first: dict[str, Failure] = {}
+    for failure in failed:
+        first.setdefault(failure[1].key, failure)
+    return list(first.values())[:_TOLD]
+
+
+def _story(row: Verified, found: Algorithm, shape: Shape) -> str:
+    """What went wrong, and the round where it did."""
+    said = f"{_what(row, shape)}: {_reason(row, shape)}\n"
+    if row.fault is None or row.fault.round < 0:
+        return said
+    return said + fault_line(subject(found, shape, _root(row)).schedule, row.fault) + "\n"
+
+
+def _what(row: Verified, shape: Shape) -> str:
+    root = f", root {_root(row)}" if _root(row) else ""
+    return f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks{root}"
+
+
+def _reason(row: Verified, shape: Shape) -> str:
+    reason = row.proof if row.proof != "ok" else row.claim
+    return reason.removeprefix(f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks: ")
+
+
+def _root(row: Verified) -> int:
+    """The root of the proof that was refused."""
+    return row.roots[-1] if row.roots else 0
+
+
+def _ranks(ranks: tuple[int, ...], most: int | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    for word, numbers in (("--ranks", ranks), ("--max-ranks", () if most is None else (most,))):
+        for n in numbers:
+            if n < 1:
+                raise must_be("verify", word, "1 or more", n)
+    if most is not None and ranks:
+        raise must_be("verify", "--max-ranks", "given without --ranks", most, "give one of the two")
+    return ranks_to(most) if most is not None else ranks or default
 
 
 def _key(row: Verified | Executed) -> tuple[str, str, int]:
@@ -94,20 +164,7 @@ def _chosen(operation: str | None, name: str | None) -> list[Algorithm]:
             raise must_be(
                 "verify", "--algorithm", "given with an operation", name, "e.g. emu verify all_reduce --algorithm ring"
             )
-        return [each for _, each in ALGORITHMS]
+        return list(imported()) or [each for _, each in ALGORITHMS]
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
     return [algorithm(operation, name)] if name else [a for _, a in ALGORITHMS if a.operation == operation]
-
-
-def _table(rows: Iterable[Verified]) -> str:
-    """A line an algorithm: what was proved, among which numbers of ranks, and how long it took."""
-    cells = []
-    for (operation, name), group in groupby(rows, key=lambda row: (row.operation, row.algorithm)):
-        found = list(group)
-        bad = next((row for row in found if not row.ok), None)
-        proof = f"ok, exact sums on {len(found)} shapes" if bad is None else f"FAILS on {bad.ranks} ranks"
-        equal = sum(row.claim == "equal" for row in found)
-        claim = "equal" if equal == len(found) else f"equal on {equal}, below on {len(found) - equal}"
-        cells.append((operation, name, proof, claim if bad is None else "", f"{sum(row.wall_s for row in found):.2f}"))
-    return table(("operation", "algorithm", "proof", "claimed time", "wall (s)"), cells)

@@ -5,7 +5,7 @@ Ray starts, places, watches and ends the ranks; gloo carries bytes between them.
 
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import TCPStore
 from emu.backend.record import merge
 from emu.backend.wire import LOOPBACK, serve_store
 from emu.cluster.apart import Ended, Job, at_key
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import RunError, must_be
 from emu.trace.trace import Trace
 from launch.ray.process import RayProcess
@@ -72,8 +72,10 @@ class RayCluster:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         store = serve_store(self._process.node or LOOPBACK)
-        job = Job(program, n_ranks, choice, self._process.node or LOOPBACK, store.port, self._timeout_s)
-        answers = self._process.ask(n_ranks, _pickled(job, program))
+        own = _users_own()
+        brought = partial(_bring, own, program) if own else program
+        job = Job(brought, n_ranks, choice, self._process.node or LOOPBACK, store.port, self._timeout_s)
+        answers = self._process.ask(n_ranks, _pickled(job, program, own))
         worst = min(answers, key=lambda answer: _WORST.index(answer[1]))
         if worst[1] != "done":
             raise self._failure(worst, store)
@@ -97,12 +99,28 @@ def _doing(store: TCPStore, rank: int) -> str:
     return store.get(key).decode() if store.check([key]) else "before its first request"
 
 
-def _pickled(job: Job, program: object) -> bytes:
+def _catalogue() -> list[str]:
+    return [point.value for point in entry_points(group="emu.catalogue")]
+
+
+def _users_own() -> tuple[Algorithm, ...]:
+    """The algorithms of a user's own files, which the actors do not find in the catalogue."""
+    catalogue = _catalogue()
+    return tuple(a for _, a in ALGORITHMS if a.build.__module__.partition(".")[0] not in catalogue)
+
+
+def _bring(own: tuple[Algorithm, ...], program: Callable[[int], T], rank: int) -> T:
+    file_missing(own)
+    return program(rank)
+
+
+def _pickled(job: Job, program: object, own: Sequence[Algorithm]) -> bytes:
     """The job as bytes; the catalogue's code and the program's own go by value, as other folders may have their names."""
     home = sys.modules.get(getattr(program.func if isinstance(program, partial) else program, "__module__", ""))
-    names = ["launch", *(point.value for point in entry_points(group="emu.catalogue"))]
-    by_value = [sys.modules[name] for name in names if name in sys.modules]
-    if home is not None and home.__name__.partition(".")[0] not in ("emu", "__main__", *names):
+    names = ["launch", *_catalogue()]
+    users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}
+    by_value = [sys.modules[name] for name in (*names, *users) if name in sys.modules]
+    if home is not None and home.__name__.partition(".")[0] not in ("emu", "__main__", *names, *users):
         by_value.append(home)
     for module in by_value:
         _cloudpickle.register_pickle_by_value(module)

@@ -1,97 +1,43 @@
-"""A collective round by round: who sends what to whom, as text and as a picture."""
+"""A collective round by round: who sends what to whom, as text."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from emu.collective.proof import Fault
 from emu.collective.schedule import Schedule
-from launch.show.write import writing
 
-MOST_RANKS = 16  # in arrows; above, pairs are shown as a heat map
-_COPY, _ADD = "#0072b2", "#d95f02"
+MOST_RANKS = 16  # whose messages a person can read
 
 
 def round_lines(schedule: Schedule) -> Iterator[str]:
     """A line a round: `src>dst` with the slots of each message, `+` where they are added, `/` the channel if not 0."""
     for number, rows in enumerate(schedule.rounds()):
-        messages = (_message(schedule, rows, group) for group in _groups(schedule, rows))
+        messages = (_message(schedule, group) for group in messages_of(schedule, rows))
         yield f"round {number}: {'  '.join(messages)}"
 
 
-def _groups(schedule: Schedule, rows: slice) -> Iterator[np.ndarray]:
+def fault_line(schedule: Schedule, fault: Fault) -> str:
+    """The round of a fault: all its messages where they are few, else the first of those that carry the slot."""
+    groups = list(messages_of(schedule, schedule.rounds()[fault.round]))
+    if len(groups) <= MOST_RANKS:
+        return f"round {fault.round}: {'  '.join(_message(schedule, group) for group in groups)}"
+    carry = [g[(schedule.slot[g] == fault.slot) | (schedule.written_slot[g] == fault.slot)] for g in groups]
+    shown = [group for group in carry if len(group)]
+    more = f"  and {len(shown) - MOST_RANKS} more" if len(shown) > MOST_RANKS else ""
+    messages = "  ".join(_message(schedule, group) for group in shown[:MOST_RANKS])
+    return f"round {fault.round}, of its {len(groups)} messages those with slot {fault.slot}: {messages}{more}"
+
+
+def messages_of(schedule: Schedule, rows: slice) -> Iterator[np.ndarray]:
     """The rows of each message of a round."""
     key = np.stack((schedule.src[rows], schedule.dst[rows], schedule.channel[rows])).astype(np.int64)
     ends = np.flatnonzero(np.diff(key, append=key[:, -1:] - 1).any(axis=0)) + 1
     yield from np.split(np.arange(rows.start, rows.stop), ends[:-1])
 
 
-def _message(schedule: Schedule, rows: slice, group: np.ndarray) -> str:
+def _message(schedule: Schedule, group: np.ndarray) -> str:
     first = group[0]
     lane = f"/{schedule.channel[first]}" if schedule.channel[first] else ""
     slots = ",".join(f"{'+' * bool(schedule.reduce[row])}{schedule.slot[row]}" for row in group)
     return f"{schedule.src[first]}>{schedule.dst[first]}{lane} {slots}"
-
-
-def draw_rounds(schedule: Schedule, path: Path, title: str) -> None:
-    """Draw up to 16 participants as arrows between rounds, more as a heat map of slots a pair.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    arrows = schedule.n_participants <= MOST_RANKS
-    wide = max(6.5, 1.6 + 1.3 * schedule.n_rounds) if arrows else 8
-    figure = Figure(figsize=(min(28, wide), 1.8 + 0.42 * schedule.n_participants if arrows else 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11)
-    if arrows:
-        _draw_arrows(axes, schedule)
-    else:
-        _draw_pairs(figure, axes, schedule)
-    with writing("collective", path):
-        figure.savefig(path, dpi=120, format="png")
-
-
-def _draw_arrows(axes: Axes, schedule: Schedule) -> None:
-    people = np.arange(schedule.n_participants)
-    for number, rows in enumerate(schedule.rounds()):
-        _draw_round(axes, schedule, number, rows)
-    edges = np.arange(schedule.n_rounds + 1)
-    for edge in edges:
-        axes.plot(np.full(len(people), edge), people, "o", color="#1f2f3f", markersize=4)
-    names = [f"rank {p}" if p < schedule.n_ranks else "helper" for p in people.tolist()]
-    axes.set_yticks(people, names, fontsize=8)
-    axes.set_xticks(edges[:-1] + 0.5, [f"round {t}" for t in edges[:-1]], fontsize=8)
-    axes.set_ylim(schedule.n_participants - 0.4, -0.6)
-    axes.set_xlim(-0.15, schedule.n_rounds + 0.15)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    keys = [Line2D([], [], color=_ADD, label="added"), Line2D([], [], color=_COPY, label="copied")]
-    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2, frameon=False, fontsize=8)
-
-
-def _draw_round(axes: Axes, schedule: Schedule, number: int, rows: slice) -> None:
-    groups = list(_groups(schedule, rows))
-    for group in groups:
-        src, dst = int(schedule.src[group[0]]), int(schedule.dst[group[0]])
-        colour = _ADD if schedule.reduce[group[0]] else _COPY
-        style = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.85}
-        axes.annotate("", (number + 1, dst), (number, src), arrowprops=style)
-        if len(groups) <= len({int(schedule.src[g[0]]) for g in groups}):  # one message a sender: its label has room
-            label = ",".join(map(str, schedule.slot[group].tolist())) if len(group) <= 4 else f"{len(group)} slots"
-            at = (number + 0.06, src + 0.06 * (dst - src) - 0.1)
-            axes.text(*at, label, fontsize=7, color=colour)
-
-
-def _draw_pairs(figure: Figure, axes: Axes, schedule: Schedule) -> None:
-    people = schedule.n_participants
-    sent = np.bincount(schedule.src.astype(np.int64) * people + schedule.dst, minlength=people**2).reshape(people, people)
-    image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis", interpolation="nearest")
-    axes.set_xlabel("receiver")
-    axes.set_ylabel("sender")
-    figure.colorbar(image, ax=axes, label="slots sent")

@@ -2,10 +2,11 @@ from fractions import Fraction
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, collective, schedule
+from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, algorithm, collective, schedule
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS
 from emu.collective.schedule import Schedule
+from emu.collective.shape import every
 from emu.errors import InputError
 
 NOTHING = Claim("rank", alpha=lambda _: 0, beta=lambda _: Fraction(0))
@@ -27,6 +28,8 @@ def test_the_defaults_are_those_that_are_promised():
         "reduce": "binomial",
         "scatter": "binomial",
         "gather": "binomial",
+        "dispatch": "flat",
+        "combine": "flat",
     }
     assert {operation: Choice().name(operation) for operation in OPERATIONS} == promised
 
@@ -34,13 +37,13 @@ def test_the_defaults_are_those_that_are_promised():
 def test_a_choice_names_other_than_the_default():
     choice = Choice.parse(("all_reduce=direct", "all_to_all=pairwise"))
     assert [choice.name(o) for o in ("all_reduce", "all_to_all", "gather")] == ["direct", "pairwise", "binomial"]
-    assert choice.schedule("all_reduce", 4).digest() == schedule("all_reduce", "direct", 4).digest()
+    assert choice.schedule(Request("all_reduce", (0, 1, 2, 3))).digest() == schedule("all_reduce", "direct", 4).digest()
 
 
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("ring", "--algorithm: a choice must be OPERATION=ALGORITHM, got 'ring'; e.g. all_reduce=direct"),
+        ("ring", "--algorithm: a choice must be auto or OPERATION=ALGORITHM, got 'ring'; e.g. all_reduce=direct"),
         ("all_reduce=rign", "no all_reduce algorithm is called 'rign'; did you mean ring"),
         ("allreduce=ring", "no operation is called 'allreduce'; did you mean all_reduce"),
     ],
@@ -89,3 +92,69 @@ def test_a_builder_filed_by_its_author_is_found_with_its_first_line():
 def test_a_builder_of_no_operation_is_refused():
     with pytest.raises(InputError, match="no operation is called 'all_redude'"):
         collective("all_redude", "test-nothing", claim=NOTHING)
+
+
+def of(build, shapes=every) -> Algorithm:
+    return Algorithm("all_reduce", "own", build, None, "", shapes)
+
+
+def only(*numbers: int):
+    return lambda n: [n] * (n in numbers)
+
+
+@pytest.mark.parametrize(
+    ("takes", "asked", "says"),
+    [
+        ((256, 512), 400, "takes no 400 ranks; nearest that work: 256, 512"),
+        ((4,), 1000, "takes no 1000 ranks; nearest that work: 4"),
+        ((4, 60), 5, "takes no 5 ranks; nearest that work: 4, 60"),
+        ((), 3, "takes no 3 ranks; nor any number to 66"),
+        ((999,), 100, "takes no 100 ranks; nor any number to 199"),
+    ],
+)
+def test_the_nearest_numbers_of_ranks_that_work_are_told_however_far(takes, asked, says):
+    with pytest.raises(InputError, match=says):
+        of(None, only(*takes)).fit(asked)
+
+
+def test_rows_of_rank_0_are_enough_to_store():
+    found = algorithm("all_to_all", "pairwise")
+    assert found.stored(5).translate == (5,)
+    assert found.stored(5).expand().digest() == found.schedule(5).digest()
+
+
+def crash(n: int) -> Schedule:
+    raise KeyError(n)
+
+
+def test_a_builder_that_fails_is_one_line_with_its_own():
+    line = crash.__code__.co_firstlineno + 1
+    says = f"all_reduce own on 3 ranks: test_algorithm.py, line {line}: KeyError: 3; mend its builder"
+    with pytest.raises(InputError, match=says):
+        of(crash).schedule(3)
+    with pytest.raises(InputError, match=r"all_reduce own on 3 ranks: TypeError: .*; mend its builder"):
+        of(lambda: None).schedule(3)
+
+
+def test_a_builder_that_returns_no_schedule_is_refused():
+    with pytest.raises(InputError, match="what its builder returns must be a Schedule, got 'NoneType'"):
+        of(lambda _: None).schedule(2)
+
+
+def test_a_chooser_serves_what_is_not_named_and_the_default_what_it_leaves():
+    def of_small_ones(request):
+        return Served("direct") if request.elements < 10 else None
+
+    choice = Choice({"all_gather": "bruck"}, chooser=of_small_ones)
+    small, large = (Request("all_reduce", (0, 1, 2), elements=n) for n in (1, 100))
+    assert [choice.served(r).algorithm for r in (small, large, small._replace(operation="all_gather"))] == [
+        "direct",
+        "ring",
+        "bruck",
+    ]
+    assert choice.schedule(small).digest() == schedule("all_reduce", "direct", 3).digest()
+
+
+@pytest.mark.parametrize("word", ["ring", "torus-buckets:4x4", "flex-sipco:4x4:0-7,9"])
+def test_what_serves_is_read_as_it_is_written(word):
+    assert str(Served.parse("all_reduce", word)) == word

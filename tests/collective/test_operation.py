@@ -5,8 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, cut, operation
+from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, ROUTED, cut, operation, routed
+from emu.collective.routing import TOKENS, standard_routing
 from emu.errors import InputError
+
+
+def tokens_at(n):
+    """Of each rank, the (rank, token) that it has an expert of, in ascending order."""
+    experts = standard_routing(n)
+    return [[(s, t) for s in range(n) for t in range(TOKENS) if e in experts[s, t]] for e in range(n)]
+
+
+def combined(x):
+    made = np.zeros((len(x), TOKENS, x.shape[-1]), np.int64)
+    for expert, tokens in enumerate(tokens_at(len(x))):
+        for i, (s, t) in enumerate(tokens):
+            made[s, t] += x[expert, i]
+    return made
+
 
 DEFINITIONS = {
     # What each rank ends with, of x [rank, n or 1 blocks, elements]; `root` where there is one.
@@ -18,14 +34,22 @@ DEFINITIONS = {
     "reduce": lambda x, root: [x.sum(axis=0) if r == root else x[:0, 0] for r in range(len(x))],
     "scatter": lambda x, root: [x[root, r : r + 1] for r in range(len(x))],
     "gather": lambda x, root: [x[:, 0] if r == root else x[:0, 0] for r in range(len(x))],
+    "dispatch": lambda x, _: [np.array([x[s, t] for s, t in tokens]) for tokens in tokens_at(len(x))],
+    "combine": lambda x, _: list(combined(x)),
 }
-INPUT_BLOCKS = {"reduce_scatter", "all_to_all", "scatter"}  # whose input is n blocks a rank; of the others it is one
+INPUT_BLOCKS = {"reduce_scatter", "all_to_all", "scatter"}  # whose input is n blocks a rank; of most others it is one
+
+
+def input_blocks(name, n):
+    if name in ROUTED:
+        return TOKENS * (standard_routing(n).shape[2] if name == "combine" else 1)
+    return n if name in INPUT_BLOCKS else 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_having_and_wanting_say_what_numpy_says_of_the_operation(name, n):
-    x = np.random.default_rng(0).integers(0, 100, (n, n if name in INPUT_BLOCKS else 1, 3))
+    x = np.random.default_rng(0).integers(0, 100, (n, input_blocks(name, n), 3))
     for root in {0, n - 1} if name in ROOTED else {0}:
         asked = operation(name, n, root)
         blocks = np.zeros((asked.n_blocks, 3), np.int64)
@@ -49,6 +73,7 @@ def test_only_operations_that_reduce_have_a_block_twice(name):
 @given(st.sampled_from(sorted(OPERATIONS)), st.integers(1, 9), st.integers(0, 50))
 def test_the_blocks_of_the_largest_buffer_hold_the_whole_size(name, n, count):
     asked = operation(name, n)
+    count += -count % asked.count_step
     counts = asked.block_counts(count)
     buffers = [counts[asked.input_blocks(r)].sum() for r in range(n)] + [counts[asked.output_blocks(r)].sum() for r in range(n)]
     assert len(counts) == asked.n_blocks
@@ -57,6 +82,29 @@ def test_the_blocks_of_the_largest_buffer_hold_the_whole_size(name, n, count):
         assert {counts[asked.input_blocks(r)].sum() for r in range(n)} == {count}
     else:
         assert max(buffers) == count
+
+
+@pytest.mark.parametrize("name", sorted(ROUTED))
+def test_tokens_are_of_one_size_so_that_a_size_which_does_not_divide_is_refused(name):
+    """48 tokens, and the 32 that go to each of 2 experts: a rank sends or has 16, gets or has 32 of them."""
+    asked = operation(name, 3)
+    assert asked.block_counts(64).tolist() == [2] * 48
+    with pytest.raises(InputError, match=f"{name}: elements must be a multiple of 32, the tokens of the largest buffer, got 1"):
+        asked.block_counts(1)
+
+
+def test_a_routing_of_ones_own_is_dispatched_and_combined_as_it_says():
+    experts = [[[1, 2], [0, 1]], [[0, 2], [1, 0]], [[2, 1], [2, 0]]]  # [3 ranks, 2 tokens, 2 experts]
+    there, back = (routed(name, experts) for name in ("dispatch", "combine"))
+    assert [there.output_blocks(r).tolist() for r in range(3)] == [[1, 2, 3, 5], [0, 1, 3, 4], [0, 2, 4, 5]]
+    assert [there.input_blocks(r).tolist() for r in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    assert (back.have.tolist(), back.want.tolist()) == (there.want.tolist(), there.have.tolist())
+    assert (there.holders, back.holders) == (1, 2)
+
+
+def test_only_dispatch_and_combine_have_a_routing():
+    with pytest.raises(InputError, match="registry: no routed operation is called 'dispach'; did you mean dispatch"):
+        routed("dispach", standard_routing(4))
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.lists(st.integers(0, 7), min_size=1, max_size=5))

@@ -8,7 +8,7 @@ from collectives import direct, exchange, ring
 from emu.collective import cells
 from emu.collective.integers import check_integers
 from emu.collective.operation import operation
-from emu.collective.proof import ProofError, prove
+from emu.collective.proof import Fault, ProofError, prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError, RunError
 
@@ -158,11 +158,27 @@ def test_a_wrong_schedule_is_refused_with_what_is_there_and_what_must_be(rounds,
         prove(schedule, operation("all_reduce", 3))
     assert "\n" not in str(error.value)
     assert isinstance(error.value, RunError)
+    fault, moment = error.value.fault, re.match(r"round (\d+): \w+ (\d+), slot (\d+)|at the end", says)
+    assert fault == (Fault(*map(int, moment.groups())) if moment[0] != "at the end" else Fault(0, 0, 0))
 
 
 def test_a_wanted_value_that_never_came_is_named_as_nothing():
-    with pytest.raises(ProofError, match="rank 1, slot 0 holds nothing, it must be the value of rank 0"):
+    with pytest.raises(ProofError, match="rank 1, slot 0 holds nothing, it must be the value of rank 0") as error:
         prove(sends(), operation("broadcast", 3))
+    assert error.value.fault == Fault(-1, 1, 0)
+
+
+@pytest.mark.parametrize("check", [prove, check_integers])
+def test_a_value_that_is_wrong_at_the_end_is_blamed_on_the_last_round_that_touched_it(check):
+    """Rank 2 never gets what rank 1 gets in round 1; then the last to write it did so in round 0."""
+    short = sends([Sends(0, 3, 0)], [Sends(3, 1, 0)], [Sends(0, 3, 0)], helpers=1)
+    with pytest.raises(ProofError) as error:
+        check(short, operation("broadcast", 3))
+    assert error.value.fault == Fault(2, 2, 0)
+    half = sends([Sends(1, 0, 0, reduce=True)], [Sends(0, 3, 0)], helpers=1)
+    with pytest.raises(ProofError) as error:
+        check(half, operation("reduce", 3))
+    assert error.value.fault == Fault(0, 0, 0)
 
 
 def test_a_value_that_came_under_another_name_is_named_by_its_own():
@@ -254,8 +270,9 @@ def test_sums_that_some_ranks_fold_in_another_order_are_refused_by_name():
         helpers=1,
     )
     assert not prove(schedule, operation("all_reduce", 3), same_bits=False).uniform
-    with pytest.raises(ProofError, match="rank 1, slot 0 was summed in another order than on rank 0"):
+    with pytest.raises(ProofError, match="rank 1, slot 0 was summed in another order than on rank 0") as error:
         prove(schedule, operation("all_reduce", 3))
+    assert error.value.fault == Fault(1, 1, 0)
 
 
 @pytest.mark.parametrize("n", [2, 3, 9])

@@ -1,13 +1,26 @@
 """Shapes: which there are of so many ranks, and how they are written."""
 
+import re
 from math import prod
 
 import pytest
 
-from emu.collective.algorithm import Algorithm, Choice, schedule
+from emu.collective.algorithm import Algorithm, Choice, Request, schedule
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Part, cubes, dims_of, every, grids, parse_dims, planes, powers_of_two, ranks_of, show_shape
+from emu.collective.shape import (
+    Part,
+    cubes,
+    dims_of,
+    every,
+    grids,
+    parse_dims,
+    parse_grid,
+    planes,
+    powers_of_two,
+    ranks_of,
+    show_shape,
+)
 from emu.errors import InputError
 
 
@@ -46,6 +59,35 @@ def test_dims_that_are_none_are_refused(text: str) -> None:
         parse_dims(text)
 
 
+@pytest.mark.parametrize("text", ["4x4", "4x4:0-3,8,10-11", "2x2x2:5", "3:0-2"])
+def test_a_grid_and_a_part_of_one_are_read_as_they_are_shown(text: str) -> None:
+    assert show_shape(parse_grid(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("4x4:", "dims must be a grid and places of it, such as 4x4:0-3,8, got '4x4:'"),
+        ("4x4:a", "dims must be a grid and places of it"),
+        ("4x:1", "dims must be whole numbers of 1 or more joined by x"),
+        ("4x4:0-16", "dims must be places 0..15 after the colon, got '4x4:0-16'"),
+        ("4x4:3,1", "members must be some of the places 0..15 of 4x4 in ascending order, got '3,1'"),
+        ("4x4:0-2,2", "members must be some of the places 0..15 of 4x4 in ascending order"),
+        ("4x4:3-1", "members must be some of the places 0..15 of 4x4 in ascending order, got 'none'"),
+    ],
+)
+def test_parts_that_are_none_are_refused(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        parse_grid(text)
+
+
+def test_a_part_is_on_places_that_the_grid_has() -> None:
+    with pytest.raises(InputError, match=r"members must be some of the places 0\.\.3 of 2x2 in ascending order, got '4'"):
+        Part((2, 2), (4,))
+    with pytest.raises(InputError, match=r"dims must be a grid of at most 2\*\*31 places, got '65536x65536'"):
+        Part((65536, 65536), (0,))
+
+
 def _of_powers() -> Algorithm:
     claim = Claim("rank", alpha=lambda _: 0, beta=lambda _: 0)
     return Algorithm("all_reduce", "of-powers", lambda n: Schedule.build(n, n, []), claim, "", powers_of_two)
@@ -64,7 +106,29 @@ def test_asked_dims_are_taken_where_they_fit_and_the_best_elsewhere() -> None:
     assert on_grids.fit(8, (4, 4)) == (2, 4)
 
 
+def test_a_builder_may_take_more_than_it_lists() -> None:
+    """It lists whole grids, and takes any three places of one."""
+
+    def three(shape: object) -> bool:
+        return isinstance(shape, Part) and len(shape.members) == 3
+
+    claim = _of_powers().claim
+    empty = Algorithm("all_reduce", "of-three", lambda p: Schedule.build(len(p.members), 1, []), claim, "", grids, any_of=three)
+    asked = Part((2, 2), (0, 1, 3))
+    assert empty.fit(3, asked) == asked
+    assert empty.fit(4, asked) == (2, 2)
+    assert empty.schedule(asked).n_ranks == 3
+    with pytest.raises(InputError, match="of-three: does not take shape 2x2:0-1; 2 works"):
+        empty.check(Part((2, 2), (0, 1)))
+
+
 def test_a_choice_carries_dims() -> None:
     choice = Choice.parse(("all_reduce=ring:2x4",))
     assert choice.dims == {"all_reduce": (2, 4)}
-    assert choice.schedule("all_reduce", 8).digest() == schedule("all_reduce", "ring", 8).digest()
+    assert choice.schedule(Request("all_reduce", tuple(range(8)))).digest() == schedule("all_reduce", "ring", 8).digest()
+
+
+def test_a_choice_carries_a_part_of_a_grid() -> None:
+    choice = Choice.parse(("all_reduce=flex-sipco:4x4:4-11",))
+    assert choice.dims == {"all_reduce": Part((4, 4), tuple(range(4, 12)))}
+    assert str(choice.served(Request("all_reduce", tuple(range(8))))) == "flex-sipco:4x4:4-11"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from collectives import binomial, direct, ring
+from collectives import binomial, direct, exchange, hyperx, ring, torus
 from emu.collective.integers import check_integers
 from emu.collective.operation import operation
 from emu.collective.proof import prove
@@ -111,3 +111,45 @@ def test_slots_named_by_rank_that_are_renamed_cannot_be_rotated():
     schedule = Schedule.build(2, 2, [Sends(0, 1, 0, dst_slot=1)])
     with pytest.raises(InputError, match="write it for that root"):
         rotate(schedule, 1, slots_are_ranks=True)
+
+
+GRIDS = [(hyperx, (2, 3)), (hyperx, (4,)), (torus, (3, 2)), (torus, (2, 2, 2))]
+
+
+@pytest.mark.parametrize(("family", "dims"), GRIDS)
+def test_declared_translations_are_kept_and_change_nothing(family, dims):
+    """The dual, the other root and what follows are the same of the rows of rank 0 as of all rows."""
+    gather = family.all_gather(dims)
+    assert gather.translate == dims
+    scatter = dual(gather)
+    assert (scatter.translate, scatter.n_rows) == (dims, gather.n_rows)
+    assert scatter.expand().digest() == dual(gather.expand()).digest()
+    both = then(scatter, gather)
+    assert (both.translate, both.n_rows) == (dims, 2 * gather.n_rows)
+    assert both.expand().digest() == then(scatter.expand(), gather.expand()).digest()
+
+
+def test_the_dual_of_what_moves_two_digits_is_that_of_all_rows():
+    stored = exchange.pairwise(5)
+    back = dual(stored, reduce=False)
+    assert (back.translate, back.slot_digits) == ((5,), 2)
+    assert back.expand().digest() == dual(stored.expand(), reduce=False).digest()
+
+
+def test_what_declares_translations_before_what_declares_none_is_expanded():
+    stored, plain = hyperx.all_gather((6,)), ring.all_gather(6)
+    assert then(dual(stored), plain).translate == ()
+    assert then(dual(stored), plain).digest() == then(dual(stored).expand(), plain).digest()
+
+
+@pytest.mark.parametrize("root", [0, 1, 3])
+def test_a_schedule_that_turning_maps_on_itself_is_kept(root):
+    stored = hyperx.all_gather((4,))
+    assert rotate(stored, root, slots_are_ranks=True) is stored
+    assert rotate(stored.expand(), root, slots_are_ranks=True).digest() == stored.expand().digest()
+
+
+def test_a_schedule_of_a_grid_is_expanded_to_be_turned():
+    stored = hyperx.all_gather((2, 3))
+    assert rotate(stored, 1, slots_are_ranks=True).digest() == rotate(stored.expand(), 1, slots_are_ranks=True).digest()
+    assert rotate(stored, 1, slots_are_ranks=True).translate == ()

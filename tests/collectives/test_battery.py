@@ -52,7 +52,7 @@ def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm, n: int):
     """Also where a block has fewer elements than parts, so that some slots are empty."""
     wanted = operation(found.operation, n)
     for built, size in product(map(found.build, some_shapes(found, n)), (0, 1, n - 1, n * n + 1)):
-        counts = wanted.block_counts(size)
+        counts = wanted.block_counts(size * wanted.count_step)
         slots = cut(counts, built.n_slots, built.shares)
         assert np.bincount(slots.block, weights=slots.count, minlength=len(counts)).tolist() == counts.tolist()
 

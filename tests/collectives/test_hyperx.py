@@ -13,7 +13,7 @@ from emu.study.verify import verify
 
 @pytest.mark.parametrize("dims", [(2, 2), (3, 5), (4, 4), (3, 3, 3)])
 def test_it_takes_a_round_a_dimension_each_way_and_stays_in_lines(dims):
-    built = hyperx.all_reduce(dims)
+    built = hyperx.all_reduce(dims).expand()
     assert built.n_rounds == 2 * len(dims)
     src, dst = (np.stack(np.unravel_index(c, dims)) for c in (built.src, built.dst))
     assert ((src != dst).sum(axis=0) == 1).all()
@@ -21,7 +21,7 @@ def test_it_takes_a_round_a_dimension_each_way_and_stays_in_lines(dims):
 
 @pytest.mark.parametrize(("d", "n_dims"), [(2, 2), (4, 2), (3, 3), (2, 4)])
 def test_at_equal_dims_every_link_carries_the_same_one_part_a_round(d, n_dims):
-    built, n = hyperx.all_reduce((d,) * n_dims), d**n_dims
+    built, n = hyperx.all_reduce((d,) * n_dims).expand(), d**n_dims
     links, rows = np.unique(built.src * n + built.dst, return_counts=True)
     assert len(links) == n * n_dims * (d - 1)
     assert len(set(rows)) == 1
@@ -49,5 +49,5 @@ def test_at_other_dims_the_part_that_reduces_along_the_smallest_first_takes_long
 
 
 def test_direct_on_a_line_is_two_steps_of_one_block_a_link():
-    built = hyperx.all_reduce((5,))
+    built = hyperx.all_reduce((5,)).expand()
     assert (built.n_rounds, built.n_rows) == (2, 2 * 5 * 4)

@@ -16,7 +16,7 @@ OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
 
 @pytest.mark.parametrize("dims", [(5,), (3, 3), (4, 3), (3, 3, 3)])
 def test_each_row_goes_one_place_up_on_an_even_channel_and_down_on_an_odd_one(dims):
-    built = torus.all_reduce(dims)
+    built = torus.all_reduce(dims).expand()
     ends = (np.stack(np.unravel_index(c, dims), axis=-1) for c in (built.src, built.dst))
     moved = (np.subtract(*reversed(list(ends)))) % dims
     up, down = (moved == 1).sum(axis=1), (moved == np.array(dims) - 1).sum(axis=1)
@@ -27,7 +27,7 @@ def test_each_row_goes_one_place_up_on_an_even_channel_and_down_on_an_odd_one(di
 
 @pytest.mark.parametrize("dims", [(3, 3), (3, 3, 3)])
 def test_at_equal_dims_a_link_serves_one_bucket_a_round_and_all_links_carry_the_same(dims):
-    built, n = torus.all_reduce(dims), 3 ** len(dims)
+    built, n = torus.all_reduce(dims).expand(), 3 ** len(dims)
     meets = np.unique(np.stack([built.round_column(), built.src, built.dst, built.channel]), axis=1)
     assert np.unique(meets[:3], axis=1).shape == meets[:3].shape
     links, rows = np.unique(built.src * n + built.dst, return_counts=True)

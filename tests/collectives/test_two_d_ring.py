@@ -19,7 +19,7 @@ X_FIRST = [
 
 
 def test_four_ranks_reduce_along_x_then_y_and_gather_along_y_then_x():
-    built = two_d_ring.all_reduce((2, 2))
+    built = two_d_ring.all_reduce((2, 2)).expand()
     assert built.n_slots == 8
     for rows, expected in zip(built.rounds(), X_FIRST, strict=True):
         half = built.channel[rows] == 0
@@ -46,7 +46,7 @@ def test_both_ways_it_is_railx_equation_7(side):
 
 
 def test_every_ring_goes_upwards_in_both_halves():
-    built, up = two_d_ring.all_reduce((3, 4)), torus.all_reduce((3, 4))
+    built, up = two_d_ring.all_reduce((3, 4)).expand(), torus.all_reduce((3, 4)).expand()
     links = {(s, d) for s, d in zip(up.src[up.channel % 2 == 0], up.dst[up.channel % 2 == 0], strict=True)}
     assert set(zip(built.src, built.dst, strict=True)) == links
 

@@ -3,6 +3,9 @@
 import pytest
 
 from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import parse_grid
+from emu.study.bench import BenchRequest, check
+from emu.topology.catalogue import build_topology
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 KEYS = {"operation", "algorithm", "ranks", "size_bytes", "dtype", "time_s", "algbw_Bps", "busbw_Bps", "wrong"}
@@ -29,6 +32,13 @@ def test_every_operation_moves_its_data_right_from_the_last_root(emu, operation:
     assert done.code == 0, done.err
     assert done.json[0]["wrong"] == 0
     assert done.json[0]["time_s"] > 0
+
+
+@pytest.mark.parametrize("operation", ["dispatch", "combine"])
+def test_tokens_come_to_their_experts_and_back_by_either_way(emu, operation: str) -> None:
+    for name in ("flat", "hierarchical"):
+        done = emu("bench", operation, "--algorithm", name, "--topology", SWITCH, "--size", "1KiB", "-d", "int16", "--json")
+        assert (done.code, done.json[0]["wrong"]) == (0, 0), done.err
 
 
 def test_sizes_step_from_begin_to_end_on_each_topology(emu) -> None:
@@ -83,6 +93,10 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
         ),
         (["all_reduce", "--size", "-4B"], "--size must be a size"),
         (["all_reduce", "--size", "6B"], "size must be a multiple of 4 bytes, the size of a float32, got 6"),
+        (
+            ["dispatch", "--size", "1000B"],
+            "dispatch: elements must be a multiple of 128, the tokens of the largest buffer, got 250",
+        ),
         (["all_reduce"], "no size given; give --size 64MiB"),
         (["all_reduce", "--size", "4B", "-b", "4B"], "give --size, or -b and -e, not both"),
         (
@@ -92,6 +106,14 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
         (["all_reduce", "-b", "4KiB", "-e", "8KiB", "-f", "1"], "factor must be above 1, got 1.0"),
         (["all_reduce", "--size", "1MiB", "-d", "float23"], "no dtype is called 'float23'; did you mean float32"),
         (["all_reduce", "--size", "1MiB", "-o", "summ"], "no reduce operation is called 'summ'; did you mean sum"),
+        (
+            ["all_reduce", "--size", "1MiB", "-d", "complex64", "-o", "max", "--timing-only"],
+            "all_reduce: reduce must be sum or avg for complex64, got 'max'",
+        ),
+        (
+            ["reduce_scatter", "--size", "1MiB", "-d", "float8_e5m2"],
+            "reduce_scatter: dtype must be one that can be reduced, got 'float8_e5m2'; it can be moved",
+        ),
         (["all_reduce", "--size", "1MiB", "-r", "3"], "root must be 0, it has none, got 3"),
         (["broadcast", "--size", "1MiB", "-r", "8"], "root must be a rank of 0..7, got 8"),
         (["all_reduce", "--size", "1MiB", "--ranks", "9"], "9 ranks do not fit switch:n=8"),
@@ -123,3 +145,44 @@ def test_a_bad_topology_is_one_line(emu, topology: str, message: str) -> None:
     assert done.code == 2
     assert len(done.err.splitlines()) == 1
     assert message in done.err
+
+
+def test_a_job_on_part_of_a_grid_is_on_those_places_of_a_topology_with_that_grid(emu) -> None:
+    request = BenchRequest("all_reduce", "flex-sipco", (4,), ranks=8, dims=parse_grid("4x4:4-11"))
+    for grid, first in (("4x4", 4), ("2x8", 0)):
+        _, placement = check(build_topology(f"torus:dims={grid},bandwidth=50GB/s,latency=500ns"), request)
+        assert placement.tolist() == list(range(first, first + 8))
+    words = ["--algorithm", "flex-sipco", "--topology", "torus:dims=4x4,bandwidth=50GB/s,latency=500ns", "--size", "1KiB"]
+    done = emu("bench", "all_reduce", *words, "--ranks", "8", "--dims", "4x4:4-11", "--json")
+    assert (done.code, done.json[0]["wrong"], done.json[0]["shape"]) == (0, 0, [4, 4])
+    refused = emu("bench", "all_reduce", *words, "--ranks", "6", "--dims", "4x4:4-11")
+    assert (refused.code, refused.err.strip()) == (2, "emu: bench: dims must be a grid of the 6 ranks, got '4x4:4-11'")
+
+
+def test_a_collective_on_part_of_a_grid_is_shown(emu) -> None:
+    done = emu("show", "collective", "all_reduce", "flex-sipco", "--dims", "2x2x2:0-5")
+    assert done.out.startswith("all_reduce flex-sipco on 2x2x2:0-5 ranks: 5 rounds, 20 slots sent")
+    refused = emu("show", "collective", "all_reduce", "flex-sipco", "--dims", "4x4:0-7,9")
+    assert (refused.code, refused.err.strip()) == (
+        2,
+        "emu: all_reduce flex-sipco: does not take shape 4x4:0-7,9; 3x3:0-8 works",
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "reduce"),
+    [
+        ("all_reduce", "bool", "xor"),
+        ("reduce_scatter", "int64", "and"),
+        ("reduce", "uint8", "or"),
+        ("all_reduce", "bool", "sum"),
+        ("all_reduce", "complex64", "avg"),
+        ("all_gather", "float8_e4m3fn", "sum"),
+        ("all_to_all", "float8_e5m2", "sum"),
+        ("broadcast", "complex128", "sum"),
+        ("all_gather", "int32", "avg"),
+    ],
+)
+def test_every_dtype_and_reduction_ends_right(emu, operation: str, dtype: str, reduce: str) -> None:
+    (row,) = emu("bench", operation, "--topology", SWITCH, "--size", "16KiB", "-d", dtype, "-o", reduce, "--json").json
+    assert (row["wrong"], row["dtype"], row["reduce"]) == (0, dtype, reduce)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from emu.study.bench import BenchRequest
-from emu.study.choose import candidates, choose, compare, fastest
+from emu.study.choice import candidates
+from emu.study.choose import choose, compare, fastest
 from emu.topology.catalogue import build_topology
 
 BOARD = "ub-mesh:board"
@@ -17,7 +18,7 @@ def test_all_compares_every_algorithm_that_fits(emu) -> None:
         "bench", "all_reduce", "--algorithm", "all", "--topology", BOARD, "-b", "1KiB", "-e", "1MiB", "-f", "1024", "--json"
     ).json
     names = {row["algorithm"] for row in rows}
-    assert names == {a.name for a in candidates(build_topology(BOARD), REQUEST)}
+    assert names == {a.name for a in candidates("all_reduce", 8, build_topology(BOARD))}
     assert {"ring", "direct", "recursive-doubling"} <= names
     assert "in-switch" not in names  # a board has no switch
     assert all(row["wrong"] is None for row in rows)
@@ -37,7 +38,7 @@ def test_auto_moves_data_by_the_fastest_of_each_size(emu) -> None:
 
 def test_where_a_switch_adds_it_competes(emu) -> None:
     switch = "switch:n=8,bandwidth=50GB/s,latency=500ns"
-    assert "in-switch" in {a.name for a in candidates(build_topology(switch), REQUEST)}
+    assert "in-switch" in {a.name for a in candidates("all_reduce", 8, build_topology(switch))}
     (row,) = emu("bench", "all_reduce", "--algorithm", "auto", "--topology", switch, "--size", "64MiB", "--json").json
     assert row["algorithm"] == "in-switch"  # 1 + 1/k of the buffer a port, where the others send 2 (n-1)/n
     assert row["wrong"] == 0
@@ -73,8 +74,13 @@ def test_ties_go_to_the_first_by_name() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--algorithm", "auto", "--dims", "2x4"], "--algorithm must be one by its name where --cluster or --dims is given"),
-        (["--algorithm", "ring", "--png", "x.png"], "--png must be given with --algorithm all and one topology"),
+        (["--algorithm", "auto", "--dims", "2x4"], "--algorithm must be one by its name where --dims is given, got 'auto'"),
+        (["--algorithm", "all", "--cluster", "ray"], "must be auto or a name where --cluster is given, got 'all'; `all` moves"),
+        (
+            ["--algorithm", "all", "--topology", BOARD, "--png", "x.png"],
+            "--topology must be given once where --algorithm all is drawn, got 2",
+        ),
+        (["--algorithm", "ring", "--png", "no/x.png"], "bench: cannot write 'no/x.png': No such file or directory"),
         (["--algorithm", "ring", "--dims", "3x3"], "dims must be a grid of the 8 ranks, got '3x3'"),
         (["--algorithm", "ring", "--dims", "2x4"], "all_reduce ring: does not take shape 2x4; 8 works"),
         (["--algorithm", "sipco", "--ranks", "6", "--dims", "2x3"], "does not take shape 2x3"),

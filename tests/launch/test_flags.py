@@ -11,7 +11,7 @@ COMMON = {"--json", "--import", "--help"}
 TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--timeline"}
 CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
-    "verify": {"--algorithm", "--ranks"} | CLUSTER,
+    "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
     | {"--ranks", "--dims", "--timing-only", "--send-overhead"}
     | CLUSTER,

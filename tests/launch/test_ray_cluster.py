@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.execute import Buffers, execute
 from emu.cluster.threads import LocalCluster
-from emu.collective.algorithm import ALGORITHMS, Choice
+from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
 from emu.errors import InputError, RunError
 from emu.model.plan import Plan
+from emu.registry import import_file
 from emu.study.bench import BenchRequest, bench
+from emu.study.choice import choice_on
 from emu.study.execution import verify_moves
 from emu.study.learn import learn
 from emu.study.program import Program
@@ -152,6 +155,25 @@ def test_training_over_dp_and_tp_has_the_losses_and_the_trace_of_threads(cluster
     assert ours.loss == expected.loss
     assert ours.gradient_error == expected.gradient_error
     assert ours.trace.digest() == expected.trace.digest()
+
+
+def test_auto_serves_processes_as_it_serves_threads(cluster):
+    """Each process chooses for itself: another schedule than its peers' would not end."""
+    choice = choice_on(build_topology("torus:dims=2x2,bandwidth=50GB/s,latency=500ns"), ("auto",), "bfloat16")
+    (ours, trace), (expected, expected_trace) = (where.record(N, choice, ddp) for where in (cluster, LocalCluster()))
+    assert ours == expected
+    assert trace.digest() == expected_trace.digest()
+    assert len({choice.served(Request("all_reduce", tuple(range(N)), 0, count)) for count in (1, 2**20)}) > 1
+
+
+@pytest.mark.parametrize(("asked", "dtype", "reduce"), [("all_reduce", "bool", "xor"), ("all_gather", "float8_e5m2", "sum")])
+def test_every_dtype_and_the_grid_that_is_asked_reach_the_processes(cluster, asked, dtype, reduce):
+    topology = build_topology("torus:dims=2x2,bandwidth=50GB/s,latency=500ns")
+    request = BenchRequest(asked, "torus-buckets" if asked == "all_reduce" else "direct", (1024,), dtype, reduce)
+    if asked == "all_reduce":
+        request = replace(request, dims=(2, 2))
+    (row,) = bench(topology, request, cluster.run)
+    assert row.wrong == 0
 
 
 def test_every_algorithm_is_right_between_processes(cluster):
@@ -340,3 +362,24 @@ def test_a_ray_that_outlives_its_owner_ends_itself(tmp_path):
         command.kill()
         wait_for(partial(gone, started))
         wait_for(lambda: not work.exists())
+
+
+def test_what_a_users_file_has_in_it_is_executed_between_processes(cluster, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import numpy as np\n"
+        "from emu.collective.algorithm import collective\n"
+        "from emu.collective.schedule import Schedule, Sends\n"
+        "def others(n):\n"
+        "    return np.nonzero(~np.eye(n, dtype=bool))\n"
+        "@collective('all_gather', 'own-direct', claim=None)\n"
+        "def build(n):\n"
+        "    src, dst = others(n)\n"
+        "    return Schedule.build(n, n, [Sends(src, dst, src)])\n"
+    )
+    import_file(own)
+    try:
+        (row,) = verify_moves(cluster.run, [algorithm("all_gather", "own-direct")], [3])
+    finally:
+        ALGORITHMS._filed.pop("all_gather/own-direct")
+    assert row.ok

@@ -50,6 +50,24 @@ def test_replay_with_another_algorithm_takes_other_times(recorded, emu) -> None:
     assert direct["step_time_s"] < ring["step_time_s"]
 
 
+def test_auto_serves_a_run_and_its_trace_remembers_how(emu, tmp_path: Path) -> None:
+    trace, args = tmp_path / "t.trace", (str(SCRIPTS / "ddp.py"), str(tmp_path / "losses"))
+    options = ("--algorithm", "auto", "--topology", SWITCH, "--json")
+    (ran,) = emu("run", "--ranks", "4", *options, "--trace", str(trace), *args).json
+    (again,), (chosen,) = (emu("replay", str(trace), "--topology", SWITCH, "--json", *w).json for w in ((), options[:2]))
+    assert "in-switch" in ran["algorithms"]["all_reduce"]
+    for replayed in (again, chosen):
+        assert {k: v for k, v in replayed.items() if k != "wall_fabric_s"} == {
+            k: v for k, v in ran.items() if k != "wall_fabric_s"
+        }
+    (board,) = emu("replay", str(trace), "--topology", BOARD, "--algorithm", "auto", "--json").json
+    assert "in-switch" not in board["algorithms"]["all_reduce"]  # it has no switch
+    assert any("served by other algorithms" in words for words in board["assumptions"])
+    refused = emu("replay", str(trace), "--topology", BOARD)
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+    assert "in-switch" not in refused.out
+
+
 def test_the_timeline_has_a_track_a_rank_and_stream_and_one_a_busy_link(recorded) -> None:
     done, _, timeline, _ = recorded
     events = json.loads(timeline.read_text())["traceEvents"]

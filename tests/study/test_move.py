@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from emu.cluster.threads import Threads
-from emu.collective.algorithm import Choice, algorithm
-from emu.collective.operation import OPERATIONS
+from emu.collective.algorithm import Choice, Request, algorithm
+from emu.collective.operation import OPERATIONS, operation
 from emu.study.bench import BenchRequest, bench
 from emu.study.execution import Executed, verify_moves
 from emu.study.move import Move, Moved, move
@@ -17,11 +17,11 @@ def run(n_ranks, choice, program):
     return Threads(n_ranks, choice).run(program)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_operation_moves_its_payload(operation):
-    name = Choice().name(operation)
+@pytest.mark.parametrize("asked", OPERATIONS)
+def test_every_operation_moves_its_payload(asked):
     for n, count, dtype in ((1, 5, "float32"), (3, 1000, "int64"), (5, 7, "bfloat16")):
-        assert move(run, name, Move(operation, n, count, dtype)).wrong == 0
+        whole = count + -count % operation(asked, n).count_step
+        assert move(run, Choice(), Move(asked, n, whole, dtype)).wrong == 0
 
 
 def test_a_rank_that_gets_something_else_is_counted():
@@ -32,7 +32,7 @@ def test_a_rank_that_gets_something_else_is_counted():
 
         return run(n_ranks, choice, with_a_fault)
 
-    assert move(spoilt, "ring", Move("all_reduce", 3, 10)).wrong == 1
+    assert move(spoilt, Choice(), Move("all_reduce", 3, 10)).wrong == 1
 
 
 def test_an_output_is_held_against_the_definition():
@@ -45,7 +45,8 @@ def test_an_output_is_held_against_the_definition():
 
 
 def test_every_algorithm_executed_is_right_and_as_in_one_process():
-    found = [algorithm("all_reduce", "ring"), algorithm("all_reduce", "direct"), algorithm("broadcast", "binomial")]
+    named = [("all_reduce", "ring"), ("all_reduce", "direct"), ("broadcast", "binomial"), ("combine", "hierarchical")]
+    found = [algorithm(*key) for key in named]
     rows = list(verify_moves(run, found, (1, 4)))
     assert all(row.ok for row in rows)
     assert {(row.operation, row.algorithm, row.ranks, row.roots) for row in rows} == {
@@ -55,6 +56,7 @@ def test_every_algorithm_executed_is_right_and_as_in_one_process():
         ("all_reduce", "direct", 4, (0,)),
         ("broadcast", "binomial", 1, (0,)),
         ("broadcast", "binomial", 4, (0, 2, 3)),
+        ("combine", "hierarchical", 4, (0,)),
     }
 
 
@@ -84,3 +86,16 @@ def test_bench_times_alike_wherever_its_data_moves():
     assert [row.wrong for row in between] == [0, 0]
     assert [row.time_s for row in between] == [row.time_s for row in here]
     assert all(row.wall_execute_s is not None for row in between)
+
+
+def test_ranks_elsewhere_run_the_schedule_that_is_timed():
+    served = []
+
+    def seen(n_ranks, choice, program):
+        served.append(choice.served(Request("all_reduce", tuple(range(n_ranks)))))
+        return run(n_ranks, choice, program)
+
+    topology = build_topology("torus:dims=4x2,bandwidth=50GB/s,latency=500ns")
+    for dims, shape in (((), (4, 2)), ((2, 4), (2, 4))):
+        (row,) = bench(topology, BenchRequest("all_reduce", "torus-buckets", (4096,), dims=dims), seen)
+        assert (row.wrong, row.shape, served.pop()) == (0, shape, ("torus-buckets", shape))

@@ -1,55 +1,87 @@
 """The data that a bench moves: what is expected is what a definition by stacking gives, in every dtype, to the element."""
 
+from functools import reduce as fold
 from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
-from emu.collective.operation import OPERATIONS, Operation, operation
-from emu.study.payload import DTYPES, REDUCTIONS, Payload
+from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
+from emu.errors import InputError
+from emu.study.payload import DTYPES, Payload
+
+COUNT = 40 * 8  # tokens are all of one size
+BITWISE = {"and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor}
 
 
 def input_block(payload: Payload, op: Operation, rank: int, block: int) -> Tensor:
     counts = payload.block_counts
-    before = sum(int(counts[b]) for b in op.input_blocks(rank) if b < block)
+    blocks = op.input_blocks(rank)
+    before = int(counts[blocks[blocks < block]].sum())
     return payload.buffers()[rank].input[before : before + int(counts[block])]
 
 
+def over_a_stack(stack: Tensor, reduce: str) -> Tensor:
+    """What torch says of [N, elements], in the widest dtype of the kind."""
+    if reduce in BITWISE:
+        return fold(BITWISE[reduce], stack)
+    if stack.is_complex():
+        return torch.view_as_complex(over_a_stack(torch.view_as_real(stack), reduce))
+    table = {"sum": torch.sum, "avg": torch.mean, "min": torch.amin, "max": torch.amax, "product": torch.prod}
+    return table[reduce](stack.double(), 0)
+
+
 def by_definition(payload: Payload, op: Operation, rank: int, reduce: str) -> Tensor:
-    parts = [torch.empty(0, dtype=torch.float64)]
+    parts = [payload.sequence[:0]]
     for block in op.output_blocks(rank).tolist():
-        holders = [int(r) for r, b in op.have if b == block]
-        stack = torch.stack([input_block(payload, op, h, block) for h in holders]).double()
-        total = {
-            "sum": stack.sum(0),
-            "avg": stack.mean(0),
-            "min": stack.amin(0),
-            "max": stack.amax(0),
-            "product": stack.prod(0),
-        }
-        parts.append(total[reduce])
+        holders = op.have[op.have[:, 1] == block, 0].tolist()
+        blocks = [input_block(payload, op, holder, block) for holder in holders]
+        whole = over_a_stack(torch.stack(blocks), reduce) if len(blocks) > 1 else blocks[0]
+        parts.append(whole.to(payload.sequence.dtype))
     return torch.cat(parts)
 
 
-CASES = [
-    (name, n, dtype, reduce)
-    for name, n, dtype, reduce in product(OPERATIONS, (1, 3, 8), DTYPES, REDUCTIONS)
-    if reduce != "avg" or DTYPES[dtype].is_floating_point
-]
+def can(name: str, dtype: str, reduce: str) -> bool:
+    try:
+        check_reduces(name, DTYPES[dtype], reduce)
+    except InputError:
+        return False
+    return True
+
+
+def cases(name: str) -> list[tuple[int, str, str]]:
+    moved = name not in REDUCING
+    return [
+        (n, dtype, reduce)
+        for n, dtype, reduce in product((1, 3, 8), DTYPES, ("sum",) if moved else REDUCE_OPERATIONS)
+        if moved or can(name, dtype, reduce)
+    ]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_outputs_by_definition_are_right_and_one_changed_element_is_counted(name: str) -> None:
-    for _, n, dtype, reduce in (case for case in CASES if case[0] == name):
+    for n, dtype, reduce in cases(name):
         op = operation(name, n)
-        payload = Payload.make(op, 37, DTYPES[dtype], reduce)
+        payload = Payload.make(op, COUNT - COUNT % op.count_step, DTYPES[dtype], reduce)
         for rank, pair in payload.buffers().items():
-            pair.output.copy_(by_definition(payload, op, rank, reduce).to(DTYPES[dtype]))
+            pair.output.copy_(by_definition(payload, op, rank, reduce))
         assert payload.wrong() == 0, (n, dtype, reduce)
         first = payload.buffers()[int(op.want[0, 0])].output
-        first[0] = 1 - first[0]
+        first[0] = ~first[0] if first.dtype is torch.bool else (1 - first[:1].to(torch.complex128).real)[0]
         assert payload.wrong() == 1, (n, dtype, reduce)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8"])
+def test_a_rank_that_a_bitwise_operation_leaves_out_is_seen(dtype: str) -> None:
+    """Of 24 ranks: what the others give differs, in some element, for every one of them."""
+    op = operation("all_reduce", 24)
+    for reduce in BITWISE:
+        inputs = torch.stack(Payload.make(op, 1000, DTYPES[dtype], reduce).inputs)
+        whole = over_a_stack(inputs, reduce)
+        for rank in range(24):
+            assert not torch.equal(over_a_stack(torch.cat((inputs[:rank], inputs[rank + 1 :])), reduce), whole)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
@@ -59,6 +91,15 @@ def test_sums_over_more_ranks_than_the_dtype_counts_to_stay_exact(dtype: str) ->
     exact = torch.stack(payload.inputs).double().sum(0)
     assert exact.max() <= {"bfloat16": 256, "float16": 2048, "int8": 127}[dtype]
     assert exact.max() > 0
+
+
+def test_both_parts_of_a_complex_number_are_looked_at() -> None:
+    payload = Payload.make(operation("all_reduce", 3), 40, torch.complex64, "sum")
+    for pair in payload.buffers().values():
+        pair.output.copy_(torch.stack(payload.inputs).sum(0))
+    payload.buffers()[1].output[5] += 1j
+    payload.buffers()[2].output[6] += 1
+    assert payload.wrong() == 2
 
 
 def test_untouched_outputs_are_all_wrong() -> None:

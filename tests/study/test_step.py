@@ -9,7 +9,7 @@ from emu.backend.record import Recording
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.study.step import TimedTrace, algorithms_of, choice_of, time_trace, with_choice
+from emu.study.step import TimedTrace, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.trace.device import Device
 from emu.trace.trace import Trace
@@ -65,9 +65,16 @@ def test_the_same_trace_takes_the_same_ticks_every_time(trace: Trace) -> None:
 
 def test_a_trace_remembers_what_served_it_and_another_choice_overrides(trace: Trace) -> None:
     ran = with_choice(trace, Choice.parse(("all_reduce=direct",)))
-    assert algorithms_of(ran, choice_of(ran))["all_reduce"] == "direct"
-    assert algorithms_of(ran, choice_of(ran, ("all_reduce=ring",)))["all_reduce"] == "ring"
+    assert choice_of(ran).name("all_reduce") == "direct"
+    assert choice_of(ran, ("all_reduce=ring",)).name("all_reduce") == "ring"
+    assert timed(trace, ("all_reduce=direct",)).step().algorithms["all_reduce"] == "direct"
     assert timed(trace, ("all_reduce=direct",)).step().step_time_s != timed(trace).step().step_time_s
+
+
+def test_a_trace_remembers_the_grid_that_served_it(trace: Trace) -> None:
+    ran = with_choice(trace, Choice.parse(("all_reduce=torus-buckets:2x2",)))
+    assert choice_of(ran).dims == {"all_reduce": (2, 2)}
+    assert timed(ran, ("all_reduce=torus-buckets:2x2",)).step().algorithms["all_reduce"] == "torus-buckets:2x2"
 
 
 def test_what_a_figure_rests_on_is_said(trace: Trace) -> None:

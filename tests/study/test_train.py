@@ -80,6 +80,14 @@ def test_what_ran_and_what_was_assumed_is_named(pair):
         assert words in told
 
 
+def test_auto_serves_each_topology_by_what_is_the_fastest_there(pair):
+    automatic = on(SWITCH, "switch:n=4,bandwidth=5GB/s,latency=5us", request=replace(REQUEST, algorithms=("auto",)))
+    for one, ring in zip(automatic, pair, strict=True):
+        assert one.exposed_comm_s < ring.exposed_comm_s
+        assert one.algorithms["all_reduce"] != "ring"
+        assert one.loss == pytest.approx(ring.loss, rel=1e-6)
+
+
 def nothing_starts(*_):
     raise AssertionError("the run was started")
 
@@ -91,6 +99,11 @@ def nothing_starts(*_):
         ({"plan": replace(PLAN, tp=8, dp=1)}, SWITCH, r"placement: 8 ranks do not fit switch"),
         ({"plan": Plan(tp=3)}, SWITCH, r"plan: tp must be a divisor of the 8 heads of llama-tiny, got 3; take tp=2 or 4"),
         ({"steps": 0}, SWITCH, r"train: steps must be 1 or more, got 0"),
+        (
+            {"algorithms": ("auto", "all_reduce=rign")},
+            SWITCH,
+            r"registry: no all_reduce algorithm is called 'rign'; did you mean",
+        ),
         ({"dtype": "bfloat61"}, SWITCH, r"registry: no dtype of h100 is called 'bfloat61'; did you mean bfloat16"),
         ({"text": bytes(9)}, SWITCH, r"train: data must be at least 65 bytes, one sequence, got 9"),
     ],

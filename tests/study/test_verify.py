@@ -9,7 +9,8 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.study.verify import RANKS, roots_of, shapes_of, verify
+from emu.study.proving import roots_of
+from emu.study.verify import RANKS, shapes_of, verify
 
 
 @pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS])
@@ -69,6 +70,47 @@ def test_a_claim_holds_for_parts_of_unequal_shares():
     claim = Claim("channel", alpha=lambda _: 1, beta=lambda _: Fraction(3, 4))
     (row,) = verify(shapes_of([replace(algorithm("all_reduce", "ring"), build=build, claim=claim)], [2]))
     assert (row.claim, row.ok) == ("equal", True)
+
+
+def by_node(dims: tuple[int, ...], src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Class 1 between nodes, which are the first digit."""
+    return (src // dims[1] != dst // dims[1]).astype(np.int64)
+
+
+IN_TWO_CLASSES = Claim(
+    "rank",
+    alpha=lambda d: (2 * (d[1] - 1), 2 * (d[0] - 1)),
+    beta=lambda d: (Fraction(2 * (d[1] - 1), d[1]), Fraction(2 * (d[0] - 1), d[0] * d[1])),
+    link_class=by_node,
+)
+
+
+@pytest.mark.parametrize("dims", [(2, 4), (3, 3), (4, 2)])
+def test_a_claim_of_two_link_classes_is_kept_on_ports_of_two_rates_and_latencies(dims):
+    """Inside nodes 1 ms of latency and 1 ms a block, between them 3 ms and 4 ms."""
+    (row,) = verify([(replace(algorithm("all_reduce", "hierarchical-ring"), claim=IN_TWO_CLASSES), dims)])
+    assert (row.claim, row.ok) == ("equal", True)
+    nodes, n = dims
+    blocks = 2 * (n - 1) / n + 4 * 2 * (nodes - 1) / (nodes * n)
+    assert row.time_s == pytest.approx((2 * (n - 1) + 3 * 2 * (nodes - 1) + blocks) / 1000, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "mixed_up",
+    [
+        {"alpha": lambda d: IN_TWO_CLASSES.alpha(d)[::-1]},
+        {"beta": lambda d: IN_TWO_CLASSES.beta(d)[::-1]},
+        {"link_class": lambda d, src, dst: 1 - by_node(d, src, dst)},
+        {"link_class": lambda d, src, dst: by_node(d[::-1], src, dst)},
+    ],
+    ids=["latencies", "bytes", "classes", "nodes"],
+)
+def test_a_claim_that_mixes_its_link_classes_up_is_not_kept(mixed_up):
+    found = replace(algorithm("all_reduce", "hierarchical-ring"), claim=replace(IN_TWO_CLASSES, **mixed_up))
+    (row,) = verify([(found, (2, 4))])
+    assert row.proof == "ok"
+    assert not row.ok
+    assert "ms on 2x4 ranks, it must be" in row.claim
 
 
 def named(found: Algorithm, **changes: object) -> Algorithm:

@@ -44,6 +44,7 @@ class Program:
 
     layout: Layout
     steps: list[Step]
+    name: str = ""
 
 
 def parse(text: str) -> Program:
@@ -62,7 +63,8 @@ def parse(text: str) -> Program:
     gpus = {_number(gpu, "id", "msccl", 0, layout.n): gpu for gpu in root.findall("gpu")}
     if len(gpus) != len(root.findall("gpu")) or len(gpus) != layout.n:
         raise must_be("msccl", "gpu ids", f"0..{layout.n - 1}, each once", sorted(gpus))
-    return Program(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])])
+    name = root.get("name", "")
+    return Program(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], name)
 
 
 def _layout(root: ET.Element) -> Layout:

@@ -7,7 +7,8 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
-from launch.show.rounds import draw_rounds, round_lines
+from launch.show.draw_rounds import draw_rounds
+from launch.show.rounds import round_lines
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""An MSCCL program filed as an algorithm, so that it is proved, shown and timed as any other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.msccl.order import in_order
+from emu.collective.msccl.parse import parse
+from emu.collective.msccl.rows import schedule_of
+from emu.collective.schedule import Schedule
+from emu.collective.shape import Shape
+from emu.errors import InputError
+
+
+def file_program(path: Path) -> Algorithm:
+    """File the program under the name that it has in the file, else the file's; it takes its own number of ranks, no other.
+
+    Nothing is claimed of it: a program says what is sent, and not how fast that should be.
+
+    Raises:
+        InputError: the file cannot be read or its name is taken; or as `from_xml`.
+    """
+    program = parse(_text(path))
+    name, n = program.name or path.stem, program.layout.n
+    schedule = schedule_of(program.layout, in_order(program))
+
+    def build(ranks: int) -> Schedule:
+        return schedule
+
+    def shapes(ranks: int) -> Iterator[Shape]:
+        if ranks == n:
+            yield n
+
+    found = Algorithm(program.layout.operation, name, build, None, f"Read from {path.name}: MSCCL, {n} ranks.", shapes)
+    ALGORITHMS.file(found.key, found)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(f"--import: {str(path)!r} cannot be read: {why}; give the path of an MSCCL XML file") from None

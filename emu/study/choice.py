@@ -1,0 +1,104 @@
+"""Which algorithm serves each request of a run on this topology? The fastest, by timing each that fits on the fabric.
+
+What is chosen depends on the request and the topology alone: every rank, every engine and every replay is served alike.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, schedule
+from emu.collective.operation import operation
+from emu.collective.shape import Grid, Part
+from emu.errors import InputError
+from emu.registry import unknown
+from emu.study.timing import time_collective
+from emu.topology.placement import hubs, place
+from emu.topology.topology import Topology
+from emu.trace.device import FLOAT_BYTES, timed_as
+
+AUTO = "auto"
+
+
+def candidates(operation: str, n: int, topology: Topology, grid: Grid = ()) -> list[Algorithm]:
+    """The algorithms of an operation that take n ranks, on the grid or not, and whose helpers find a switch that all reach.
+
+    Raises:
+        InputError: none fits.
+    """
+    of_operation = [a for _, a in ALGORITHMS if a.operation == operation]
+    found = [a for a in of_operation if _fits(a, n, topology, grid)]
+    if not found:
+        raise InputError(f"choice: no {operation} fits {n} ranks of {topology.name}")
+    return found
+
+
+def _fits(found: Algorithm, n: int, topology: Topology, grid: Grid) -> bool:
+    try:
+        shape = found.fit(n, grid)
+    except InputError:
+        return False
+    helpers = found.stored(shape).helpers
+    return len(hubs(topology, place(topology, n), helpers)) == helpers
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fastest:
+    """Chooses for a run with rank r on NPU r, each group as if it were alone; call it with a request."""
+
+    topology: Topology
+    dtype: str  # what float32 is timed as
+
+    def __call__(self, request: Request) -> Served:
+        """What serves it: the first by name of those that take as little."""
+        item_bytes = _item_bytes(timed_as(request.dtype, self.dtype))
+        return _fastest(self.topology, request._replace(dtype=""), item_bytes)
+
+
+@lru_cache(maxsize=2**14)
+def _fastest(topology: Topology, request: Request, item_bytes: int) -> Served:
+    """By a request of any dtype, its elements of so many bytes."""
+    n = len(request.ranks)
+    grid = _grid(topology, request.ranks)
+    op, placement = operation(request.operation, n, request.root), place(topology, n, request.ranks)
+
+    def end_fs(found: Algorithm) -> int:
+        plan = schedule(found.operation, found.name, n, request.root, grid)
+        return int(time_collective(op, plan, request.elements, item_bytes, topology, placement).end_fs.max(initial=0))
+
+    best = min(candidates(request.operation, n, topology, grid), key=lambda a: (end_fs(a), a.name))
+    shape = best.fit(n, grid)
+    return Served(best.name, () if isinstance(shape, int) else shape)
+
+
+def _grid(topology: Topology, npus: tuple[int, ...]) -> Grid:
+    """The topology's own, or the group's places on it where their order is that of the ranks."""
+    if npus == tuple(range(topology.n_npus)):
+        return topology.dims
+    ascend = all(a < b for a, b in pairwise(npus))
+    return Part(topology.dims, npus) if ascend and len(topology.dims) > 1 else ()
+
+
+def _item_bytes(dtype: str) -> int:
+    """Of an element; torch's names tell the bits of all but bool."""
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
+
+
+def choice_on(topology: Topology, words: Sequence[str], dtype: str) -> Choice:
+    """What words such as `auto` and `all_reduce=direct` choose, in any order; without `auto` as `Choice.parse`.
+
+    Args:
+        topology: Where `auto` times, rank r on NPU r.
+        words: As they are typed.
+        dtype: What float32 is timed as.
+
+    Raises:
+        InputError: as `Choice.parse`; or an unknown dtype.
+    """
+    if dtype not in FLOAT_BYTES:
+        raise unknown("dtype", dtype, FLOAT_BYTES)
+    named = Choice.parse(tuple(word for word in words if word != AUTO))
+    return replace(named, chooser=Fastest(topology, dtype)) if AUTO in words else named

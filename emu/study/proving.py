@@ -1,0 +1,78 @@
+"""The proof of one algorithm on one shape, from every root that is tried: of every row, or of those that stand for the rest."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from emu.collective.algorithm import Algorithm
+from emu.collective.integers import check_integers
+from emu.collective.operation import ROOTED, Operation, operation
+from emu.collective.orbit import folds_alike, one_of_each
+from emu.collective.proof import Fault, ProofError, prove
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
+from emu.collective.shape import Shape, ranks_of
+from emu.errors import EmuError
+
+How = Literal["exact", "by translation", "not run", ""]
+
+
+class Subject(NamedTuple):
+    """What a proof is of."""
+
+    schedule: Schedule
+    operation: Operation
+    how: How
+    rows: int  # of the whole schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """What came of a proof."""
+
+    said: str  # "ok", or why it was refused or not run
+    how: How  # "" where it was refused
+    roots: tuple[int, ...]  # that were tried; where it was refused, the last of them did it
+    rows: int = 0  # of the schedule from one root
+    uniform: bool = True  # every rank that wants a block gets the same bits
+    fault: Fault | None = None
+
+
+def roots_of(operation: str, n: int) -> list[int]:
+    """The roots that are tried: the first, the last and one between."""
+    return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
+
+
+def subject(found: Algorithm, shape: Shape, root: int = 0) -> Subject:
+    """The whole schedule; above 2**24 rows, the part of it that its translations carry to the rest.
+
+    Raises:
+        RowsError: above 2**24 rows, and no translation is declared that would do.
+        InputError: as `Algorithm.schedule`.
+    """
+    stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
+    rows = stored.n_rows * (stored.n_ranks if stored.translate else 1)
+    if rows > MAX_ROWS:
+        return Subject(*one_of_each(stored, wanted), "by translation", rows)
+    return Subject(stored.expand(), wanted, "exact", rows)
+
+
+def proved(found: Algorithm, shape: Shape) -> Proved:
+    """Prove it by exact multisets and by random integers; a refusal is a result, not an exception."""
+    roots = roots_of(found.operation, ranks_of(shape))
+    done: list[Proved] = []
+    for end, root in enumerate(roots, 1):
+        done.append(replace(_from_root(found, shape, root), roots=tuple(roots[:end])))
+        if done[-1].said != "ok":
+            return done[-1]
+    return replace(done[-1], uniform=all(each.uniform for each in done))
+
+
+def _from_root(found: Algorithm, shape: Shape, root: int) -> Proved:
+    try:
+        of = subject(found, shape, root)
+        prove(of.schedule, of.operation)
+        check_integers(of.schedule, of.operation, seed=ranks_of(shape))
+    except RowsError as error:
+        return Proved(str(error), "not run", (root,))
+    except EmuError as error:
+        return Proved(str(error), "", (root,), fault=error.fault if isinstance(error, ProofError) else None)
+    return Proved("ok", of.how, (root,), of.rows, of.how == "exact" or folds_alike(of.schedule))

@@ -1,0 +1,84 @@
+"""A collective round by round, as a picture."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from emu.collective.schedule import Schedule
+from launch.show.rounds import MOST_RANKS, messages_of
+from launch.show.write import writing
+
+_COPY, _ADD = "#0072b2", "#d95f02"
+
+
+def draw_rounds(schedule: Schedule, path: Path, title: str, only: int | None = None) -> None:
+    """Draw up to 16 participants as arrows between rounds, more as a heat map of slots a pair.
+
+    Args:
+        schedule: With every row stored.
+        path: A PNG file.
+        title: Above the picture.
+        only: The one round to draw; None: all.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    arrows = schedule.n_participants <= MOST_RANKS
+    rounds = {number: rows for number, rows in enumerate(schedule.rounds()) if only in (None, number)}
+    wide = max(6.5, 1.6 + 1.3 * len(rounds)) if arrows else 8
+    figure = Figure(figsize=(min(28, wide), 1.8 + 0.42 * schedule.n_participants if arrows else 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_title(title, loc="left", fontsize=11)
+    if arrows:
+        _draw_arrows(axes, schedule, rounds)
+    else:
+        _draw_pairs(figure, axes, schedule, list(rounds.values()))
+    with writing("collective", path):
+        figure.savefig(path, dpi=120, format="png")
+
+
+def _draw_arrows(axes: Axes, schedule: Schedule, rounds: dict[int, slice]) -> None:
+    people = np.arange(schedule.n_participants)
+    for place, rows in enumerate(rounds.values()):
+        _draw_round(axes, schedule, place, rows)
+    edges = np.arange(len(rounds) + 1)
+    for edge in edges:
+        axes.plot(np.full(len(people), edge), people, "o", color="#1f2f3f", markersize=4)
+    names = [f"rank {p}" if p < schedule.n_ranks else "helper" for p in people.tolist()]
+    axes.set_yticks(people, names, fontsize=8)
+    axes.set_xticks(edges[:-1] + 0.5, [f"round {t}" for t in rounds], fontsize=8)
+    axes.set_ylim(schedule.n_participants - 0.4, -0.6)
+    axes.set_xlim(-0.15, len(rounds) + 0.15)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    keys = [Line2D([], [], color=_ADD, label="added"), Line2D([], [], color=_COPY, label="copied")]
+    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2, frameon=False, fontsize=8)
+
+
+def _draw_round(axes: Axes, schedule: Schedule, place: int, rows: slice) -> None:
+    groups = list(messages_of(schedule, rows))
+    for group in groups:
+        src, dst = int(schedule.src[group[0]]), int(schedule.dst[group[0]])
+        colour = _ADD if schedule.reduce[group[0]] else _COPY
+        style = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.85}
+        axes.annotate("", (place + 1, dst), (place, src), arrowprops=style)
+        if len(groups) <= len({int(schedule.src[g[0]]) for g in groups}):  # one message a sender: its label has room
+            label = ",".join(map(str, schedule.slot[group].tolist())) if len(group) <= 4 else f"{len(group)} slots"
+            at = (place + 0.06, src + 0.06 * (dst - src) - 0.1)
+            axes.text(*at, label, fontsize=7, color=colour)
+
+
+def _draw_pairs(figure: Figure, axes: Axes, schedule: Schedule, rounds: list[slice]) -> None:
+    people = schedule.n_participants
+    pairs = (schedule.src[rows].astype(np.int64) * people + schedule.dst[rows] for rows in rounds)
+    pair = np.concatenate([np.empty(0, np.int64), *pairs])
+    sent = np.bincount(pair, minlength=people**2).reshape(people, people)
+    image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis", interpolation="nearest")
+    axes.set_xlabel("receiver")
+    axes.set_ylabel("sender")
+    figure.colorbar(image, ax=axes, label="slots sent")

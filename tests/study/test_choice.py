@@ -1,0 +1,177 @@
+"""What serves each request of a run: the fastest on the fabric, the same for the executor, for the clock and for a replay."""
+
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from emu.backend.record import Recording
+from emu.cluster import cluster
+from emu.cluster.threads import Threads
+from emu.collective.algorithm import ALGORITHMS, Choice, Request, Served, schedule
+from emu.collective.operation import operation
+from emu.errors import InputError
+from emu.study.choice import Fastest, candidates, choice_on
+from emu.study.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
+from emu.study.timing import time_collective
+from emu.topology.catalogue import build_topology
+from emu.topology.placement import place
+from emu.trace.device import Device
+from emu.trace.read import load, save
+from emu.trace.replay import Service
+from emu.trace.trace import Trace
+
+DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
+TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
+SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+WHOLE, ROW, CORNERS = tuple(range(16)), (4, 5, 6, 7), (0, 2, 8, 10)
+
+
+def taken_s(topology: str, request: Request, name: str, dims: tuple[int, ...] = ()) -> float:
+    on, n = build_topology(topology), len(request.ranks)
+    plan, op = schedule(request.operation, name, n, request.root, dims), operation(request.operation, n, request.root)
+    return time_collective(op, plan, request.elements, 4, on, place(on, n, request.ranks)).end_s
+
+
+@pytest.mark.parametrize("ranks", [WHOLE, ROW, CORNERS])
+@pytest.mark.parametrize("elements", [1, 2**12, 2**22])
+@pytest.mark.parametrize("asked", ["all_reduce", "all_to_all", "broadcast"])
+def test_nothing_that_fits_is_faster_than_what_is_chosen(asked: str, elements: int, ranks: tuple[int, ...]) -> None:
+    request = Request(asked, ranks, 0, elements)
+    served = Fastest(build_topology(TORUS), "float32")(request)
+    best = taken_s(TORUS, request, *served)
+    dims = (4, 4) if ranks == WHOLE else ()
+    fits = [a.name for a in candidates(asked, len(ranks), build_topology(TORUS))]
+    assert {a.name for _, a in ALGORITHMS if a.operation == asked and a.default} <= set(fits)
+    assert all(best <= taken_s(TORUS, request, name, dims) for name in fits)
+
+
+def test_what_is_chosen_depends_on_bytes_and_on_where_the_group_is() -> None:
+    choose = Fastest(build_topology(TORUS), "float32")
+    sizes = [choose(Request("all_reduce", WHOLE, 0, elements)) for elements in (1, 2**24)]
+    places = [choose(Request("all_reduce", ranks, 0, 2**20)) for ranks in (ROW, CORNERS)]
+    assert len(set(sizes)) == len(set(places)) == 2
+
+
+def test_a_chooser_is_a_function_of_topology_request_and_timed_dtype() -> None:
+    request = Request("all_reduce", WHOLE, 0, 3000)
+    assert len({Fastest(build_topology(TORUS), "float32")(request) for _ in range(2)}) == 1
+    choose, wide = (Fastest(build_topology(TORUS), dtype) for dtype in ("bfloat16", "float32"))
+    asked = [Request("all_reduce", CORNERS, 0, 2**exponent) for exponent in range(4, 22)]
+    served = [wide(request) for request in asked]
+    assert served[1:] != served[:-1]
+    assert [choose(request) for request in asked[1:]] == served[:-1]
+    assert [choose(request._replace(dtype="int16")) for request in asked[1:]] == served[:-1]
+    assert [choose(request._replace(dtype="bool")) for request in asked[2:]] == served[:-2]
+    assert [choose(request._replace(dtype="complex64")) for request in asked[:-1]] == served[1:]
+
+
+def test_words_in_any_order_and_a_name_that_overrides() -> None:
+    choice = choice_on(build_topology(SWITCH), ("all_reduce=ring", "auto"), "float32")
+    request = Request("all_reduce", tuple(range(8)), 0, 2**20)
+    assert choice.served(request).algorithm == "ring"
+    assert choice_on(build_topology(SWITCH), ("auto",), "float32").served(request).algorithm == "in-switch"
+    assert choice_on(build_topology(SWITCH), (), "float32") == Choice()
+
+
+def test_what_cannot_be_chosen_is_refused() -> None:
+    with pytest.raises(InputError, match="no dtype is called 'bfloat61'; did you mean bfloat16"):
+        choice_on(build_topology(SWITCH), ("auto",), "bfloat61")
+    with pytest.raises(InputError, match=r"^choice: no all_ready fits 8 ranks of switch"):
+        candidates("all_ready", 8, build_topology(SWITCH))
+
+
+def train(rank: int) -> None:
+    """Gradients of 4 B and of 4 MiB, one all_to_all of uneven pieces, and a group of two ranks."""
+    torch.manual_seed(0)
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    layers = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1, bias=False))
+    module = DistributedDataParallel(layers, bucket_cap_mb=0.01)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        module(torch.ones(1, 1024)).sum().backward()
+        dist.all_reduce(torch.ones(1), group=pairs[rank // 2])
+        given = torch.ones(10)
+        dist.all_to_all_single(given.new_empty(4 * (rank + 1)), given, [rank + 1] * 4, [1, 2, 3, 4])
+        optimizer.step()
+
+
+@pytest.fixture(scope="module")
+def ran() -> tuple[Choice, Trace, set[object]]:
+    """A run served by `auto`: its choice, its trace, and what was asked and which schedules were executed in it."""
+    choose, executed = Fastest(build_topology(TORUS), "bfloat16"), set()
+
+    def asked(request: Request) -> Served:
+        executed.add(request)
+        return choose(request)
+
+    def seen(plan, *args, **kwargs):
+        executed.add(plan.digest())
+        execute(plan, *args, **kwargs)
+
+    execute, recording = cluster.execute, Recording(4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "execute", seen)
+        Threads(4, Choice(chooser=asked), recording).run(train)
+    return Choice(chooser=choose), recording.trace(), executed
+
+
+def services(trace: Trace, choice: Choice, topology: str, dtype: str = "bfloat16") -> tuple[Service, ...]:
+    return time_trace(trace, choice, build_topology(topology), DEVICE, dtype).replayed.services
+
+
+def test_what_is_timed_is_what_ran(ran) -> None:
+    choice, trace, executed = ran
+    served = services(trace, choice, TORUS)
+    timed = {choice.schedule(each.request).digest() for each in served}
+    assert timed <= executed  # set-up is executed and not timed
+    assert {each.request for each in served} <= executed
+    assert len({each.by for each in served if each.request.operation == "all_reduce"}) > 1
+    assert ("all_to_all", (0, 1, 2, 3), 0, 16, "float32") in {each.request for each in served}  # the largest member's
+
+
+def test_a_saved_trace_is_served_as_its_run_was_on_any_fabric_and_in_any_dtype(ran, tmp_path) -> None:
+    choice, trace, _ = ran
+    save(with_choice(trace, choice), tmp_path / "t.trace")
+    again = load(tmp_path / "t.trace")
+    ran_by = {each.request: each.by for each in services(trace, choice, TORUS)}
+    for topology, dtype in ((TORUS, "bfloat16"), (SWITCH, "float32")):
+        assert {each.request: each.by for each in services(again, choice_of(again), topology, dtype)} == ran_by
+    named = services(again, choice_of(again, ("all_reduce=direct",)), TORUS)
+    assert {str(each.by) for each in named if each.request.operation == "all_reduce"} == {"direct"}
+
+
+def test_auto_of_a_replay_chooses_for_its_own_fabric_and_a_run_served_otherwise_is_said(ran) -> None:
+    choice, trace, _ = ran
+    noted, said = with_choice(trace, choice), "the run itself was served by other algorithms"
+    timed = time_trace(noted, choice_for(noted, ("auto",), build_topology(SWITCH), "bfloat16"), *on(SWITCH))
+    assert {str(each.by) for each in timed.replayed.services} >= {"in-switch"}
+    assert any(words.startswith(said) for words in timed.assumptions())
+    own = time_trace(noted, choice_for(noted, (), build_topology(TORUS), "bfloat16"), *on(TORUS))
+    assert not any(words.startswith(said) for words in own.assumptions())
+
+
+def on(topology: str):
+    return build_topology(topology), DEVICE, "bfloat16"
+
+
+def test_sizes_are_told_where_what_serves_differs() -> None:
+    def asked(name: str, size: int, by: str) -> Service:
+        return Service(Request(name, (0, 1), 0, size // 4), size, Served.parse(name, by))
+
+    rows = [asked("all_reduce", s, "ring" if s > 100 else "direct") for s in (4, 64, 1024)]
+    assert algorithms_of([*rows, asked("all_gather", 8, "ring")]) == {
+        "all_gather": "ring",
+        "all_reduce": "direct 4 B to 64 B, ring 1 KiB",
+    }
+
+
+def test_a_choice_travels_between_processes_with_its_table(ran) -> None:
+    choice, trace, _ = ran
+    table = choice_of(with_choice(trace, choice))
+    again = pickle.loads(pickle.dumps(table))
+    assert all(again.served(each.request) == each.by for each in services(trace, choice, TORUS))
