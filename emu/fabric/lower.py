@@ -4,7 +4,7 @@ S rows, K slots, M messages, Q of them in queues (not local), P participants, R 
 """
 
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from emu.arrays import I32, I64, column
 from emu.collective.schedule import Schedule
 from emu.errors import must_be
 from emu.fabric.graph import Graph
+from emu.fabric.lowering.circuits import Turns, turns_of
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
 from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS, gather_hops
@@ -41,6 +42,7 @@ class _Tasks(NamedTuple):
     """The tasks of each kind, in this order; messages come before them, joins after."""
 
     delays: I32  # [Q] or [0]
+    turns: I32  # of optical switches
     entries: I32  # [P] or [0]
     exits: I32  # [P]
 
@@ -68,7 +70,8 @@ def lower(
         gated: Whether a message waits until both its ends have entered.
 
     Raises:
-        InputError: sizes or places that are not the schedule's, or a pair that no route joins.
+        InputError: sizes or places that are not the schedule's, a pair that no route joins, or a round that needs an
+            optical switch in two states.
     """
     full = schedule.expand()
     _check(full, slot_bytes, placement)
@@ -76,11 +79,14 @@ def lower(
     rows = rows_of(full, sizes)
     messages = messages_of(rows, sizes)
     queues = queues_of(messages, full.n_participants)
-    tasks = _number(len(messages.src), len(queues.message) * (send_overhead_fs > 0), full.n_participants, gated)
+    turns = _turns(messages, queues, topology, placement, key)
+    counts = len(queues.message) * (send_overhead_fs > 0), turns.count
+    tasks = _number(len(messages.src), *counts, full.n_participants, gated)
     accesses = accesses_of(rows, messages, len(sizes), full.n_participants)
-    pred = _predecessors(messages, queues, accesses, tasks)
+    pred = _predecessors(messages, queues, accesses, tasks, turns)
     routes = _routes(messages, queues, topology, placement, key)
-    graph = _graph(rows, messages, queues, tasks, pred, routes, (topology.links, send_overhead_fs))
+    turn_fs = topology.circuits.turn_fs if topology.circuits else 0
+    graph = _graph(rows, messages, queues, tasks, pred, routes, (topology.links, send_overhead_fs, turn_fs))
     return Piece(graph, tasks.entries, tasks.exits, messages.dst)
 
 
@@ -94,20 +100,32 @@ def _check(schedule: Schedule, slot_bytes: I64, placement: I32) -> None:
         raise must_be("lower", "placement", what, len(placement))
 
 
-def _number(n_messages: int, n_delays: int, n_participants: int, gated: bool) -> _Tasks:
-    counts = (n_messages, n_delays, n_participants * gated, n_participants)
-    delay, entry, leave, end = accumulate(counts)
-    return _Tasks(*(column(np.arange(*ends), np.int32) for ends in ((delay, entry), (entry, leave), (leave, end))))
+def _number(n_messages: int, n_delays: int, n_turns: int, n_participants: int, gated: bool) -> _Tasks:
+    ends = list(accumulate((n_messages, n_delays, n_turns, n_participants * gated, n_participants)))
+    return _Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(ends)))
 
 
-def _predecessors(messages: Messages, queues: Queues, accesses: Accesses, tasks: _Tasks) -> Predecessors:
+def _turns(messages: Messages, queues: Queues, topology: Topology, placement: I32, key: int) -> Turns:
+    """The turns of the topology's optical switches, where it has any."""
+    message, none = queues.message, np.zeros((0, 0), np.int64)
+    if topology.circuits is None:
+        return turns_of(message[:0], message[:0], none, none)
+    nodes = placement.astype(np.int64)
+    src, dst, channel = (c[message].astype(np.int64) for c in (messages.src, messages.dst, messages.channel))
+    needs = topology.circuits.needs(nodes[src], nodes[dst], key * CHANNELS + channel)
+    return turns_of(message, messages.when[message], *needs)
+
+
+def _predecessors(messages: Messages, queues: Queues, accesses: Accesses, tasks: _Tasks, turns: Turns) -> Predecessors:
     """Of all tasks; what a message waits for but its queue is for its delay to wait for, where there is one."""
     head = np.arange(len(messages.src), dtype=np.int32)
     if len(tasks.delays):
         head[queues.message] = tasks.delays
     read, write = accesses.message
     read_head, write_head = (column(head[m], np.int32) if len(tasks.delays) else m for m in accesses.message)
-    given = _given(messages, queues, tasks, head)
+    (turn, earlier), (later, awaited) = turns.before, turns.after
+    turning = [Edges.of(tasks.turns[turn], earlier), Edges.of(head[later], tasks.turns[awaited])]
+    given = Edges.joined([_given(messages, queues, tasks, head), *turning])
     reversed_places = np.roll(accesses.places, 2, axis=1)
 
     def emit_all(out: Out) -> None:
@@ -156,10 +174,10 @@ def _graph(
     tasks: _Tasks,
     pred: Predecessors,
     routes: Routes,
-    costs: tuple[Links, int],
+    costs: tuple[Links, int, int],
 ) -> Graph:
-    """All columns: of links, and of what a delay takes."""
-    links, overhead_fs = costs
+    """All columns: of links, and of what a delay and a turn take."""
+    links, overhead_fs, turn_fs = costs
     n_tasks, end, queue = len(pred[0]) - 1, len(messages.src), queues.message
     size, alpha, pair = np.zeros(n_tasks, np.int64), np.zeros(n_tasks, np.int64), np.full(n_tasks, -1, np.int32)
     owner, origin = np.full(n_tasks, -1, np.int32), np.full(n_tasks, -1, np.int32)
@@ -173,6 +191,7 @@ def _graph(
         alpha[queue] = np.add.reduceat(links.latency_fs[routes.link], routes.start[:-1])[queues.pair]
     if len(tasks.delays):
         alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = overhead_fs, owner[queue], origin[queue]
+    alpha[tasks.turns] = turn_fs
     hop_start, hop_link = gather_hops(column(pair, np.int32), column(routes.start, np.int64), column(routes.link, np.int32))
     weight, ready = np.ones(len(hop_link), np.int32), np.zeros(n_tasks, np.int64)
     return Graph(links.bandwidth_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)

@@ -59,6 +59,14 @@ Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each ra
 
 
 @dataclass(frozen=True, slots=True)
+class Circuits:
+    """Optical switches that must be in a certain state while a message crosses them, and how long one takes to turn."""
+
+    needs: Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, key) -> [P, Q] switches, -1 for none; [P, Q] their states
+    turn_fs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Box:
     """A frame round some nodes of a drawing: a rack, a segment, a plane."""
 
@@ -93,6 +101,7 @@ class Topology:
     tiers: tuple[str, ...] = ()  # what the links of each dimension are called, e.g. ("board", "rack", "NPU to LRS")
     placer: Placer | None = None  # the system's own rules of placement; None: the first NPUs that work
     draw: Callable[[], Drawing] | None = None  # None: from dims and links alone
+    circuits: Circuits | None = None  # None: nothing turns during a run
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
