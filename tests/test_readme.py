@@ -1,4 +1,4 @@
-"""Every command and example of the README does what the README says, but for the two make targets."""
+"""Every command and example of the README and of the guides in docs does what they say, but for the two make targets."""
 
 import doctest
 import os
@@ -17,12 +17,22 @@ SESSIONS = [text for language, text in BLOCKS if language == "console" and not t
 CHECKER = doctest.OutputChecker()
 
 
-def run(command: list[str], folder: Path) -> str:
+# A file that a guide shows under its name, a command with its output, or a program with its own.
+STEP = re.compile(
+    r"^`(?P<file>[\w.]+)`:\n\n```\w+\n(?P<text>.*?)^```$"
+    r"|^```console\n(?P<session>.*?)^```$"
+    r"|^```python\n(?P<source>.*?)^```\n+```text\n(?P<printed>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if STEP.search(path.read_text()))
+
+
+def run(command: list[str], folder: Path, *, refused: bool = False) -> str:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     env = {**os.environ, "PATH": path, "COLUMNS": "120"}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == (2 if refused else 0), done.stderr
+    return done.stderr if refused else done.stdout
 
 
 def same(wanted: str, got: str) -> None:
@@ -35,10 +45,25 @@ def same(wanted: str, got: str) -> None:
 def test_a_command_prints_what_the_readme_shows(session: str, tmp_path: Path) -> None:
     for name in ("train.py",):
         (tmp_path / name).write_text((ROOT / "tests" / "scripts" / "ddp.py").read_text())
+    follow(session, tmp_path)
+
+
+def follow(session: str, folder: Path) -> None:
     for command, wanted in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
-        got = run(shlex.split(command), tmp_path)
+        got = run(shlex.split(command), folder, refused=wanted.startswith("emu: "))
         if wanted.strip():
             same(wanted, got)
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_guide_can_be_followed_step_by_step(path: Path, tmp_path: Path) -> None:
+    for step in STEP.finditer(path.read_text()):
+        if step["file"]:
+            (tmp_path / step["file"]).write_text(step["text"])
+        elif step["session"]:
+            follow(step["session"], tmp_path)
+        else:
+            same(step["printed"], run([sys.executable, "-c", step["source"]], tmp_path))
 
 
 def test_the_python_example_prints_what_the_readme_shows(tmp_path: Path) -> None:

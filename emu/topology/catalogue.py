@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 from emu.errors import InputError, must_be
 from emu.registry import Registry, check_settings, parse_call
+from emu.topology.read.file import is_file, read_file
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
 
@@ -68,7 +69,7 @@ class Invariants:
 
     links: int  # directed
     degree: int | tuple[int, int]  # links out of each NPU; fewest and most where they differ
-    diameter: int  # links between the two NPUs farthest apart
+    diameter: int | None  # links between the two NPUs farthest apart; None: not known
     bisection_Bps: float | None = None  # one way, between the halves that are worst joined; None: not known
     shortest: bool = True  # no route is a detour
     npus: int | None = None  # these four where a source or a closed form gives them
@@ -168,10 +169,12 @@ def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:
 
 
 def build_topology(text: str) -> Topology:
-    """The topology of `NAME[:VARIANT][:key=value,...]`, named by that text.
+    """The topology of `NAME[:VARIANT][:key=value,...]` or of a file of one's own, named by that text.
 
     Raises:
-        InputError: as `read_topology`, or the builder refuses its arguments.
+        InputError: as `read_topology`, or the builder refuses its arguments; as `read_file`.
     """
+    if is_file(text):
+        return read_file(text)
     blueprint, arguments = read_topology(text)
     return replace(blueprint.build(**arguments), name=text)

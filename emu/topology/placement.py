@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I32, column
+from emu.arrays import I32, I64, Bool, column
 from emu.errors import InputError
 from emu.topology.topology import Topology
 
@@ -28,15 +28,35 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
 
 
 def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
-    """[n_ranks + helpers] the nodes of the ranks, then a switch for each helper.
+    """[n_ranks + helpers] the nodes of the ranks, then a switch for each helper: the first that all ranks reach.
 
     Raises:
-        InputError: fewer switches than helpers.
+        InputError: fewer such switches than helpers.
     """
-    switches = topology.n_nodes - topology.n_npus
-    if helpers > switches:
+    found = hubs(topology, ranks, helpers)
+    if len(found) < helpers:
+        switches = topology.n_nodes - topology.n_npus
+        reached = f", {len(found)} of them reached by every rank" if switches >= helpers else ""
         raise InputError(
             f"placement: {helpers} helpers, such as a switch that adds, do not fit {topology.name} with its {switches} "
-            "switches; take an algorithm without helpers, or a topology with switches"
+            f"switches{reached}; take an algorithm without helpers, or a topology with switches"
         )
-    return column(np.concatenate((np.asarray(ranks), topology.n_npus + np.arange(helpers))), np.int32)
+    return column(np.concatenate((np.asarray(ranks), found)), np.int32)
+
+
+def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
+    """The first switches, as many as `most`, to which every rank has a route."""
+    nodes, found, size = column(ranks, np.int64), list[int](), 1
+    first = topology.n_npus
+    while len(found) < most and first < topology.n_nodes:
+        some = np.arange(first, min(first + size, topology.n_nodes))
+        near = some[_reach(topology, nodes[:1], some)] if len(nodes) else some  # one rank rules most of them out
+        found += [int(switch) for switch in near if _reach(topology, nodes, np.array([switch])).all()]
+        first, size = first + size, 2 * size
+    return column(found[:most], np.int64)
+
+
+def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
+    """Whether there is a route from each to each; one side is one."""
+    src, dst = (column(side, np.int64) for side in np.broadcast_arrays(npus, switches))
+    return topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops > 0

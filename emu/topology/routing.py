@@ -123,3 +123,27 @@ def _next(ways: _Ways, away: I16, row: I64, here: I64, chance: I64) -> I64:
     choices = np.bincount(pair[nearer], minlength=len(here))
     first = np.cumsum(choices) - choices
     return column(link[nearer][first + chance % choices], np.int64)
+
+
+def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
+    """`own` between NPUs; from or to a switch, where a collective's helper is, a shortest path."""
+    return partial(_own_or_shortest, own, links, n_nodes, n_npus)
+
+
+def _own_or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
+    switch = (src >= n_npus) | (dst >= n_npus)
+    if not switch.any():
+        return own(src, dst, key)
+    return either(
+        switch, shortest(links, n_nodes)(src[switch], dst[switch], key[switch]), own(src[~switch], dst[~switch], key[~switch])
+    )
+
+
+def either(which: Bool, those: Routes, others: Routes) -> Routes:
+    """Routes of pairs in order: the next of `those` where `which` is set, else the next of `others`."""
+    hops = np.zeros(len(which), np.int64)
+    hops[which], hops[~which] = those.hops, others.hops
+    inside = np.repeat(which, hops)
+    link = np.empty(hops.sum(), np.int32)
+    link[inside], link[~inside] = those.link, others.link
+    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link, np.int32))

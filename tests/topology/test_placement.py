@@ -2,7 +2,10 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.grid import Dimension, grid
-from emu.topology.placement import place
+from emu.topology.placement import hubs, place, with_helpers
+from emu.topology.routing import shortest
+from emu.topology.topology import Topology
+from emu.topology.wiring import Cables, wire
 
 FOUR = grid("four", [Dimension(4, "complete", 1e9, 0)])
 
@@ -29,3 +32,30 @@ def test_a_placement_that_cannot_be_is_refused(ranks, npus, message):
     with pytest.raises(InputError) as refused:
         place(FOUR, ranks, npus)
     assert str(refused.value) == message
+
+
+def _two_servers():
+    """NPUs 0, 1 on switch 4, NPUs 2, 3 on switch 5, all on switches 6 and 7."""
+    ends = [(0, 4), (1, 4), (2, 5), (3, 5), *((npu, top) for npu in range(4) for top in (6, 7))]
+    links, _ = wire("two", [Cables("cable", *zip(*ends, strict=True), 1e9, 0)])
+    return Topology("two", 4, 8, links, shortest(links, 8, [False] * 4 + [True] * 4))
+
+
+def test_helpers_sit_on_the_first_switches_that_every_rank_reaches():
+    assert with_helpers(_two_servers(), [0, 2, 1], 2).tolist() == [0, 2, 1, 6, 7]
+    assert with_helpers(_two_servers(), [0, 1], 2).tolist() == [0, 1, 4, 6]
+    assert with_helpers(_two_servers(), [3, 1], 0).tolist() == [3, 1]
+    assert hubs(_two_servers(), range(4), 9).tolist() == [6, 7]
+
+
+@pytest.mark.parametrize(
+    ("topology", "helpers", "switches"),
+    [(FOUR, 1, "four with its 0 switches"), (_two_servers(), 3, "two with its 4 switches, 2 of them reached by every rank")],
+)
+def test_helpers_that_find_no_switch_are_refused(topology, helpers, switches):
+    with pytest.raises(InputError) as refused:
+        with_helpers(topology, range(4), helpers)
+    assert str(refused.value) == (
+        f"placement: {helpers} helpers, such as a switch that adds, do not fit {switches}; "
+        "take an algorithm without helpers, or a topology with switches"
+    )

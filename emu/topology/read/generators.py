@@ -1,0 +1,103 @@
+"""What one line of a description wires: the pairs of nodes it joins, counted before they are made.
+
+M, A, B nodes; D dimensions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pairs:
+    """Nodes joined by a line of a description."""
+
+    a: I64  # [C]
+    b: I64  # [C]
+    count: int = 1  # parallel cables, of each
+
+
+def _cycle(size: int) -> Pairs:
+    if size == 2:
+        return Pairs(np.array([0]), np.array([1]), 2)  # one each way round
+    here = np.arange(size if size > 2 else 0)
+    return Pairs(here, (here + 1) % size)
+
+
+def _line(size: int) -> Pairs:
+    return Pairs(np.arange(size - 1), np.arange(1, size))
+
+
+def _complete(size: int) -> Pairs:
+    low, high = np.triu_indices(size, 1)
+    return Pairs(low.astype(np.int64), high.astype(np.int64))
+
+
+def _none(size: int) -> Pairs:
+    return Pairs(np.arange(0), np.arange(0))
+
+
+AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], Pairs]]] = {  # rows it makes of a size, and the rows
+    "complete": (lambda size: size * (size - 1) // 2, _complete),
+    "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
+    "line": (lambda size: size - 1, _line),
+    "none": (lambda _: 0, _none),
+}
+BETWEEN: dict[str, Callable[[I64, I64], Pairs]] = {
+    "each": lambda a, b: Pairs(np.repeat(a, len(b)), np.tile(b, len(a))),
+    "pairs": Pairs,
+    "blocks": lambda a, b: Pairs(a, np.repeat(b, len(a) // len(b))),
+    "turns": lambda a, b: Pairs(a, np.tile(b, len(a) // len(b))),
+}
+
+
+def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
+    """Rows that `among` makes."""
+    return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
+
+
+def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[Pairs]:
+    """For each dimension, the pairs of nodes that it joins: those that differ in its digit only.
+
+    Args:
+        nodes: [M] numbered over `dims` in C order.
+        dims: Sizes, of product M.
+        wirings: [D] a word of `AMONG` each.
+    """
+    grid = nodes.reshape(dims)
+    found = []
+    for axis, (size, wiring) in enumerate(zip(dims, wirings, strict=True)):
+        along = np.moveaxis(grid, axis, -1)
+        pairs = AMONG[wiring][1](size)
+        found.append(Pairs(along[..., pairs.a].ravel(), along[..., pairs.b].ravel(), pairs.count))
+    return found
+
+
+def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
+    """Rows that `between` makes.
+
+    Raises:
+        InputError: numbers of nodes that the wiring cannot join.
+    """
+    if wiring == "pairs" and n_a != n_b:
+        raise must_be(where, "between", "as many nodes on both sides for wiring pairs", f"{n_a} and {n_b}")
+    if wiring in ("blocks", "turns") and n_a % n_b:
+        what = f"a multiple of the second's nodes on the first side for wiring {wiring}"
+        raise must_be(where, "between", what, f"{n_a} and {n_b}")
+    return n_a * n_b if wiring == "each" else n_a
+
+
+def between(a: I64, b: I64, wiring: str) -> Pairs:
+    """The pairs that a word of `BETWEEN` joins.
+
+    Args:
+        a: [A] nodes.
+        b: [B] others.
+        wiring: `each` to each, i-th to i-th (`pairs`), neighbours to one (`blocks`), round and round (`turns`).
+    """
+    return BETWEEN[wiring](a, b)

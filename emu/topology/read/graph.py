@@ -1,0 +1,123 @@
+"""A topology as a networkx graph, or as the GraphML that networkx and others write.
+
+An edge has `bandwidth` and `latency`, and `count` and `tier` where one likes. A node may have `kind`, npu or switch.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from emu.errors import InputError
+from emu.topology.read.described import Described, assemble
+from emu.topology.read.named import TIER, Named, Row, by_kind, by_name, to_rows
+from emu.topology.read.values import (
+    ROUTING_KEYS,
+    check_keys,
+    read_count,
+    read_latency,
+    read_rate,
+    read_routing,
+    read_word,
+)
+from emu.topology.topology import Topology
+
+_KINDS = ("npu", "switch")
+_OF_GRAPH = ("bandwidth", "latency", *ROUTING_KEYS)
+_OF_EDGE = ("bandwidth", "latency", "count", "tier")
+
+
+def topology_of(graph: nx.Graph, name: str = "graph", **settings: object) -> Topology:
+    """The topology of a networkx graph: an edge is a cable, of a directed graph a link one way.
+
+    Nodes are NPUs and switches as their `kind` says; where none has any, nodes called 0, 1, 2, ... are NPUs, others
+    switches. Parallel edges of a multigraph are parallel cables.
+
+    Args:
+        graph: Its edges, or the graph itself for all of them, have `bandwidth` and `latency`, words with units.
+        name: Of the topology.
+        settings: Over the graph's own: bandwidth, latency, dims, routes ("shortest", "by-dimension"), npus_relay.
+
+    Raises:
+        InputError: a value that is none, or a graph that is no topology; the message names the node or the edge.
+    """
+    check_keys(settings, _OF_GRAPH, name)
+    return assemble(describe(graph, name, settings, repeats=graph.is_multigraph()))
+
+
+def read_graphml(path: Path, where: str) -> Described:
+    """What a GraphML file describes.
+
+    Raises:
+        InputError: as `topology_of`; or no GraphML.
+    """
+    try:
+        graph = nx.read_graphml(path)
+    except (SyntaxError, nx.NetworkXException, LookupError, ValueError, TypeError) as error:  # SyntaxError: of the XML
+        raise InputError(f"{where}: no GraphML: {' '.join(str(error).split())}") from None
+    return describe(graph, where, {})
+
+
+def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, repeats: bool = False) -> Described:
+    """What a graph describes.
+
+    Args:
+        graph: As of `topology_of`.
+        where: What messages begin with.
+        settings: Over the graph's own.
+        repeats: Whether parallel edges are parallel cables, not one written twice.
+
+    Raises:
+        InputError: as `topology_of`.
+    """
+    check_keys(graph.graph, _OF_GRAPH, where, others=True)
+    given = {key: value for key, value in graph.graph.items() if key in _OF_GRAPH} | dict(settings)
+    defaults = {key: given[key] for key in ("bandwidth", "latency") if key in given}
+    edges = [(str(a), str(b), defaults | of) for a, b, of in graph.edges(data=True)]
+    listed = [_row(*edge, where) for edge in edges]
+    named = _nodes(graph, where)
+    rows, tiers = to_rows(listed, named, where)
+    return Described(
+        where=where,
+        n_npus=named.n_npus,
+        n_nodes=len(named.names),
+        rows=rows,
+        tiers=tiers,
+        switches=named.switches,
+        node=named.call,
+        entry=partial(_entry, listed),
+        routing=read_routing(given, where),
+        one_way=graph.is_directed(),
+        repeats=repeats,
+    )
+
+
+def _entry(listed: Sequence[Row], number: int) -> str:
+    return f"edge {listed[number].a} to {listed[number].b}"
+
+
+def _nodes(graph: nx.Graph, where: str) -> Named:
+    kinds = {str(node): of.get("kind") for node, of in graph.nodes(data=True)}
+    for node, of in graph.nodes(data=True):
+        check_keys(of, ("kind",), f"{where}, node {node}", others=True)
+    if not any(kind is not None for kind in kinds.values()):
+        return by_name(kinds, where)
+    return by_kind({node: read_word(kind, "kind", _KINDS, f"{where}, node {node}") for node, kind in kinds.items()}, where)
+
+
+def _row(a: str, b: str, given: Mapping[str, Any], where: str) -> Row:
+    here = f"{where}, edge {a} to {b}"
+    check_keys(given, _OF_EDGE, here, others=True)
+    for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
+        if key not in given:
+            raise InputError(f"{here}: no {key} is given; give the edge one such as '{example}', or the graph one for all")
+    return Row(
+        a,
+        b,
+        read_rate(given["bandwidth"], here),
+        read_latency(given["latency"], here),
+        read_count(given.get("count", 1), "count", here),
+        str(given.get("tier", TIER)),
+    )

@@ -1,0 +1,96 @@
+"""What is left of a topology still joins all that networkx finds joined."""
+
+import itertools
+from functools import partial
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.topology.faults import without
+from emu.topology.grid import Dimension, grid
+from emu.topology.routing import shortest
+from emu.topology.star import star
+from emu.topology.topology import Topology
+from emu.topology.wiring import Cables, wire
+
+MESH = grid("mesh", [Dimension(3, "cycle", 1e9, 5), Dimension(4, "complete", 2e9, 7)])
+
+
+def _graph(links):
+    return nx.MultiDiGraph(zip(links.src.tolist(), links.dst.tolist(), strict=True))
+
+
+def _pairs(n):
+    return np.array(list(itertools.permutations(range(n), 2)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_pair_that_is_still_joined_is_routed_over_what_is_left(seed):
+    rng = np.random.default_rng(seed)
+    dead = rng.choice(len(MESH.links), size=20 + 6 * seed, replace=False)
+    left = without(MESH, links=dead)
+    graph, pairs = _graph(left.links), _pairs(12)
+    graph.add_nodes_from(range(12))
+    joined = np.array([nx.has_path(graph, *pair) for pair in pairs.tolist()])
+    asked = pairs[joined]
+    routes = left.routes(*asked.T, np.full(len(asked), seed))
+    before = MESH.routes(*asked.T, np.full(len(asked), seed))
+    for pair, (src, dst) in enumerate(asked.tolist()):
+        walked, old = left.links, before.of(pair)
+        nodes = [src, *walked.dst[routes.of(pair)].tolist()]
+        assert walked.src[routes.of(pair)].tolist() == nodes[:-1]
+        assert nodes[-1] == dst
+        if not np.isin(old, dead).any():
+            assert nodes[1:] == MESH.links.dst[old].tolist()
+        else:
+            assert len(nodes) - 1 == nx.shortest_path_length(graph, src, dst)
+    for src, dst in pairs[~joined].tolist():
+        with pytest.raises(InputError, match=f"no route from node {src} to node {dst}"):
+            left.routes([src], [dst], [0])
+
+
+def test_what_is_left_keeps_its_rates_and_the_nodes_their_numbers():
+    left = without(MESH, nodes=[5], links=[0, 3])
+    gone = {0, 3} | {i for i in range(len(MESH.links)) if 5 in (MESH.links.src[i], MESH.links.dst[i])}
+    kept = [i for i in range(len(MESH.links)) if i not in gone]
+    for name in ("src", "dst", "bandwidth_Bps", "latency_fs", "dimension"):
+        assert np.array_equal(getattr(left.links, name), getattr(MESH.links, name)[kept])
+    assert (left.n_npus, left.n_nodes, left.dims) == (12, 12, (3, 4))
+    assert left.name == "mesh with faults"
+
+
+def test_a_route_to_a_failed_npu_is_refused():
+    with pytest.raises(InputError, match="no route from node 0 to node 5"):
+        without(MESH, nodes=[5]).routes([0], [5], [0])
+
+
+def test_nothing_failed_changes_no_route():
+    pairs = _pairs(12)
+    before, after = (t.routes(*pairs.T, np.ones(len(pairs))) for t in (MESH, without(MESH)))
+    assert np.array_equal(before.link, after.link)
+
+
+def test_an_npu_beside_a_switch_passes_nothing_on_unless_it_may():
+    """NPUs 0 and 1 have a cable of their own; 0's link up to the switch, node 3, fails."""
+    links, _ = wire("w", [Cables("cable", [0, 1, 2, 0], [3, 3, 3, 1], 1e9, 0)])
+    whole = Topology("w", 3, 4, links, shortest(links, 4, [False, False, False, True]))
+    with pytest.raises(InputError, match="no route from node 0 to node 2"):
+        without(whole, links=[0]).routes([0], [2], [0])
+    found = without(whole, links=[0], npus_relay=True)
+    assert found.links.dst[found.routes([0], [2], [0]).link].tolist() == [1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (partial(without, MESH, nodes=[12]), "mesh: a failed node must be one of 0..11, got '12..12'"),
+        (partial(without, MESH, links=[-1, 4]), "mesh: a failed link must be one of 0..59, got '-1..4'"),
+        (partial(without, star("s", 2, 1e9, 0), nodes=[3]), "s: a failed node must be one of 0..2, got '3..3'"),
+    ],
+)
+def test_what_is_not_there_cannot_fail(change, message):
+    with pytest.raises(InputError) as refused:
+        change()
+    assert str(refused.value) == message
