@@ -1,0 +1,99 @@
+"""How a host picks among its paths: a model of its own, as nothing in a topology chooses a path while a collective runs.
+
+HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021), so it can find source ports
+whose connections part at the ToR, of U uplinks; then each message goes to the connection with the fewest bytes under way.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import must_be
+from emu.topology.routing import mix
+
+FIRST_PORT = 49152  # of those that a host may use as it likes (RFC 6335)
+
+
+def random_hash(flow: int, uplinks: int, ports: int = 2**14) -> I64:
+    """[ports] the uplink of each source port, where the hash is as good as drawn.
+
+    Args:
+        flow: Tells apart the addresses and the destination port.
+        uplinks: U.
+        ports: Source ports from `FIRST_PORT` on.
+    """
+    return mix(np.full(ports, flow), FIRST_PORT + np.arange(ports)) % uplinks
+
+
+def linear_hash(flow: int, uplinks: int, ports: int = 2**14) -> I64:
+    """[ports] as `random_hash`, where the next source port moves the hash by one."""
+    return (int(mix(flow)[0]) + np.arange(ports)) % uplinks
+
+
+def establish(uplink_of_port: I64, wanted: int) -> I64:
+    """[wanted] the source ports of connections on paths of their own, the lowest that do (algorithm 1, FindPaths).
+
+    Args:
+        uplink_of_port: [ports] what the ToR's hash makes of each source port from `FIRST_PORT` on.
+        wanted: Connections.
+
+    Raises:
+        InputError: fewer uplinks are met.
+    """
+    _, first = np.unique(uplink_of_port, return_index=True)
+    if not 1 <= wanted <= len(first):
+        what = f"1..{len(first)}, the uplinks that {len(uplink_of_port)} source ports meet"
+        raise must_be("hpn", "connections on disjoint paths", what, wanted)
+    return column(FIRST_PORT + np.sort(first)[:wanted], np.int64)
+
+
+def expected_tries(uplinks: int, wanted: int) -> Fraction:
+    """Source ports that a random hash asks for, on average, until `wanted` of the uplinks are met."""
+    return sum((Fraction(uplinks, uplinks - met) for met in range(wanted)), Fraction(0))
+
+
+def drain(rates: Sequence[float], messages: int, gap: float, *, counters: bool) -> float:
+    """When the last of equal messages has left, one of them posted every `gap`, on connections of those rates.
+
+    Args:
+        rates: Messages a time that each connection carries.
+        messages: How many.
+        gap: Between posts, in that time.
+        counters: To the connection with the fewest bytes under way, WQE (algorithm 2); else in turn.
+
+    Raises:
+        InputError: a rate of 0 or below.
+    """
+    if min(rates, default=0) <= 0:
+        raise must_be("hpn", "the rates of connections", "one or more, each above 0", tuple(rates))
+    ends: list[list[float]] = [[] for _ in rates]
+    done = [0] * len(rates)
+    for message in range(messages):
+        now, to = message * gap, message % len(rates)
+        if counters:
+            to = _least_load(ends, done, now)
+        ends[to].append(max(now, ends[to][-1] if ends[to] else 0.0) + 1 / rates[to])
+    return max((e[-1] for e in ends if e), default=0.0)
+
+
+def _least_load(ends: Sequence[Sequence[float]], done: list[int], now: float) -> int:
+    """The first connection with the fewest messages that are posted and not yet complete."""
+    for i, of in enumerate(ends):
+        while done[i] < len(of) and of[done[i]] <= now:
+            done[i] += 1
+    return min(range(len(ends)), key=lambda i: len(ends[i]) - done[i])
+
+
+def imbalance(flows: int) -> Fraction:
+    """The fuller of a NIC's two ports over their mean, expected of equal flows that a hash lays on either (Fig. 12a, 13a).
+
+    Raises:
+        InputError: no flow.
+    """
+    if flows < 1:
+        raise must_be("hpn", "flows", "1 or more", flows)
+    fuller = sum(comb(flows, k) * max(k, flows - k) for k in range(flows + 1))
+    return Fraction(2 * fuller, flows * 2**flows)

@@ -1,0 +1,220 @@
+"""How many of what a network of hosts under pairs of ToRs has, and whether the ports close.
+
+A pod has segments, a segment hosts, a host as many GPUs as there are rails; node numbers are NPUs (those of backup hosts last),
+a switch of NVLink for each host, ToRs, Aggs, Cores. Ports as in HPN 5.1 and 6.2: all switches forward 51.2 Tb/s.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64
+from emu.errors import must_be
+from emu.topology.catalogue import Invariants
+
+NVLINK = 200e9  # bytes per second, one direction: 400 GB/s both ways (9, H800; printed there as Gb/s)
+PORT = 25e9  # 200 Gb/s, one of the two ports of a NIC (3)
+LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+AGGS = 60  # of a plane: one for each of a ToR's uplinks (6.1)
+UP = 8  # uplinks of an Agg, for 120 downlinks (6.2)
+_LEVELS = ("pods", "segments", "hosts", "rails")
+_TOR_PORTS = 256  # of 200 Gb/s; an uplink takes two
+_PORTS = 128  # of 400 Gb/s, of an Agg or a Core
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network of hosts, each NIC of which has a port to either ToR of a pair."""
+
+    name: str
+    sizes: tuple[int, int, int, int]  # pods, segments of a pod, active hosts of a segment, GPUs of a host
+    aggs: int  # Agg switches that a ToR reaches
+    joins: Literal["plane", "rail", "all"]  # an Agg joins the ToRs of one plane; of one plane and rail; all of the pod
+    up: int = UP  # uplinks of an Agg; they carry cables where there are two pods or more
+    backup: int = 0  # hosts of a segment that stand by
+    parallel: int = 1  # cables between a ToR and an Agg
+    by_rail: bool = True  # each rail has ToRs of its own (5.2), else a segment has one pair
+    cross_rail: str = "nvlink"  # how a message gets to another rail: over NVLink first, or through an Agg
+    fixed: bool = True  # a Core port forwards to each pod by one port (7), else by the hash again
+    nvlink: float = NVLINK
+    port: float = PORT
+    latency: int = LATENCY
+
+    def __post_init__(self) -> None:
+        pods, segments, hosts, rails = self.sizes
+        below = (hosts + self.backup) * rails // self.sets
+        if below + 2 * self.uplinks > _TOR_PORTS:
+            what = f"at most {_TOR_PORTS} of 200 Gb/s, of which an uplink takes 2"
+            ports = f"{below} down and {self.uplinks} uplinks"
+            raise must_be(self.name, "ports of a ToR", what, ports, "take fewer hosts, backup hosts or aggs")
+        down = segments * self.tors_an_agg * self.parallel
+        if down + self.up > _PORTS:
+            ports = f"{down} down and {self.up} up"
+            raise must_be(self.name, "ports of an Agg", f"at most {_PORTS}", ports, "take fewer segments or rails")
+        if pods > _PORTS:
+            raise must_be(self.name, "pods", f"at most {_PORTS}, the ports of a Core", pods)
+
+    @property
+    def relays(self) -> bool:
+        """Whether messages to another rail go by NVLink first."""
+        return self.by_rail and self.sizes[3] > 1 and self.cross_rail == "nvlink"
+
+    @property
+    def sets(self) -> int:
+        """Pairs of ToRs in a segment."""
+        return self.sizes[3] if self.by_rail else 1
+
+    @property
+    def uplinks(self) -> int:
+        """Of a ToR."""
+        return self.aggs * self.parallel
+
+    @property
+    def groups(self) -> int:
+        """Sets of Aggs in a pod that share no ToR."""
+        return {"all": 1, "plane": 2, "rail": 2 * self.sets}[self.joins]
+
+    @property
+    def tors_an_agg(self) -> int:
+        """ToRs of a segment that an Agg joins."""
+        return 2 * self.sets // self.groups
+
+    @cached_property
+    def share(self) -> int:
+        """Ports of a Core for each pod: as many as divide a group's uplinks evenly over the fewest Cores."""
+        return max(s for s in range(1, _PORTS // self.sizes[0] + 1) if self.aggs * self.up % s == 0)
+
+    @property
+    def segments(self) -> int:
+        """Of all pods."""
+        return prod(self.sizes[:2])
+
+    @property
+    def active(self) -> int:
+        """Hosts that take jobs."""
+        return prod(self.sizes[:3])
+
+    @property
+    def hosts(self) -> int:
+        """Those, and the ones that stand by."""
+        return self.active + self.segments * self.backup
+
+    @property
+    def npus(self) -> int:
+        """GPUs of all hosts."""
+        return self.hosts * self.sizes[3]
+
+    @property
+    def tors(self) -> int:
+        """Of all segments."""
+        return self.segments * self.sets * 2
+
+    @property
+    def tier2(self) -> int:
+        """Aggs of all pods; none where there is one segment."""
+        return self.sizes[0] * self.groups * self.aggs if self.segments > 1 else 0
+
+    @property
+    def tier3(self) -> int:
+        """Cores; none where there is one pod."""
+        return self.groups * self.aggs * self.up // self.share if self.sizes[0] > 1 else 0
+
+    @property
+    def firsts(self) -> tuple[int, int, int, int]:
+        """The first switch of NVLink, ToR, Agg and Core."""
+        tor = self.npus + self.hosts
+        return self.npus, tor, tor + self.tors, tor + self.tors + self.tier2
+
+    @property
+    def nodes(self) -> int:
+        """NPUs and switches."""
+        return self.firsts[3] + self.tier3
+
+    @property
+    def cables(self) -> tuple[int, int, int, int]:
+        """NVLink's, of NIC ports, between ToRs and Aggs, between Aggs and Cores."""
+        upward = self.tors * self.uplinks if self.tier2 else 0
+        return self.npus, 2 * self.npus, upward, self.tier2 * self.up if self.tier3 else 0
+
+    def segment_of(self, host: ArrayLike) -> I64:
+        """The segment of each host, counted over all pods."""
+        number = np.asarray(host, np.int64)
+        late = (number - self.active) // max(1, self.backup)
+        return np.where(number < self.active, number // self.sizes[2], late)
+
+    def tor_of(self, npu: ArrayLike, port: ArrayLike) -> I64:
+        """The ToR, counted from 0, of a port of each NPU's NIC: pod, segment, rail, plane."""
+        host, rail = np.divmod(np.asarray(npu, np.int64), self.sizes[3])
+        return (self.segment_of(host) * self.sets + (rail if self.by_rail else 0)) * 2 + np.asarray(port, np.int64)
+
+    def group_of(self, tor: ArrayLike) -> I64:
+        """The group of Aggs, counted over all pods, that each ToR's uplinks lead to."""
+        number = np.asarray(tor, np.int64)
+        pod = number // (2 * self.sets * self.sizes[1])
+        return pod * self.groups + number % self.groups
+
+
+def plan_of(name: str, typical: tuple[int, ...], joins: Literal["plane", "rail", "all"], **settings: Any) -> Plan:
+    """The plan of a variant; `typical` are its dims unless `settings` has others.
+
+    Raises:
+        InputError: dims for another number of levels, for one GPU, or for one segment where the variant joins several.
+    """
+    dims, needed = settings.pop("dims", typical), len(typical)
+    if len(dims) != needed or max(dims) < 2 or (needed > 2 and prod(dims[:-2]) < 2):
+        levels = " x ".join(_LEVELS[-needed:])
+        least = "2 segments or more" if needed > 2 else "2 GPUs or more"
+        shown = ("x".join(map(str, d)) for d in (typical, dims))
+        raise must_be(name, "dims", f"{levels}, {least}, such as {next(shown)}", next(shown))
+    pods, segments, hosts, rails = (1,) * (4 - needed) + tuple(dims)
+    return Plan(name, (pods, segments, hosts, rails), settings.pop("aggs", AGGS), joins, **settings)
+
+
+def known_of(plan: Callable[..., Plan], **settings: Any) -> Invariants:
+    """What a closed form says of the plan with those settings."""
+    return _known(plan(**settings))
+
+
+def _known(plan: Plan) -> Invariants:
+    pods = plan.sizes[0]
+    ways = 2 * plan.uplinks * (1 if plan.joins != "all" else 2 * plan.parallel)
+    far = {"all": ways, "plane": ways, "rail": 2 * ways if plan.sizes[3] > 1 else ways}[plan.joins]
+    cores = plan.up * plan.share if pods > 1 else 1
+    return Invariants(
+        2 * sum(plan.cables),
+        3,
+        _diameter(plan),
+        _bisection(plan),
+        shortest=plan.segments == 1 or not plan.relays or plan.joins == "rail",
+        npus=plan.npus,
+        switches=plan.nodes - plan.npus,
+        injection_Bps=plan.nvlink + 2 * plan.port,
+        paths=far * cores if plan.segments > 1 else None,
+    )
+
+
+def _diameter(plan: Plan) -> int:
+    pods, segments, hosts, rails = plan.sizes
+    if pods > 1:
+        return 6
+    if segments > 1:
+        return 6 if plan.joins == "rail" and rails > 1 else 4
+    return 4 if hosts + plan.backup > 1 and plan.by_rail and rails > 1 else 2
+
+
+def _bisection(plan: Plan) -> float | None:
+    """The least of the cuts through the middle of a dimension of even size; None where backup hosts make it uneven."""
+    pods, segments, _, rails = plan.sizes
+    nics = plan.npus * plan.port  # of half of the NPUs, 2 ports each
+    upward = min(nics, plan.tors * plan.uplinks * plan.port)  # an uplink is two ports
+    across = upward if plan.tier2 and plan.joins != "rail" else 0.0
+    beside = across if plan.by_rail else nics
+    core = min(upward, plan.tier2 * plan.up * plan.port)
+    cuts = (core, across if plan.joins != "rail" else upward, nics, plan.npus / 2 * plan.nvlink + beside)
+    even = [cut for cut, size in zip(cuts, plan.sizes, strict=True) if size % 2 == 0]
+    return min(even) if even and not plan.backup and max(pods, segments, rails) > 1 else None

@@ -1,0 +1,99 @@
+"""The nodes and the cables of a plan, as a topology."""
+
+from functools import partial
+
+import numpy as np
+
+from emu.topology.routing import or_shortest
+from emu.topology.topology import Topology, check_link_count
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+from topologies.hpn.drawing import draw
+from topologies.hpn.placement import place
+from topologies.hpn.plan import Plan
+from topologies.hpn.routing import route
+
+_CHIPS = 4  # NVSwitches of a host (RailX, arXiv:2507.18889, 2.2.1); a message is spread over all of them
+_BACKUP = 8  # hosts of a segment (5.1)
+
+
+def build(plan: Plan, *assumptions: str) -> Topology:
+    """The topology of a plan, with what its source leaves open said.
+
+    Raises:
+        InputError: more than 2**24 links.
+    """
+    check_link_count(plan.name, 2 * sum(plan.cables))
+    links, cables = wire(plan.name, _cables(plan))
+    return Topology(
+        plan.name,
+        plan.npus,
+        plan.nodes,
+        links,
+        or_shortest(partial(route, plan), links, plan.nodes, plan.npus),
+        _dims(plan),
+        {**_bill(plan), **cables},
+        (*_assumptions(plan), *assumptions),
+        ("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
+        partial(place, plan),
+        partial(draw, plan),
+    )
+
+
+def _dims(plan: Plan) -> tuple[int, ...]:
+    """Levels of the numbering; backup hosts come last, so that with them there are only hosts and GPUs."""
+    pods, segments, hosts, rails = plan.sizes
+    if plan.backup:
+        return plan.hosts, rails
+    return (pods, segments, hosts, rails)[(pods == 1) + (plan.segments == 1) :]
+
+
+def _cables(plan: Plan) -> list[Cables]:
+    """In the order that the router counts them in."""
+    switch, tor, agg, core = plan.firsts
+    npu = np.arange(plan.npus)
+    kinds = [
+        Cables("link of NVLink", npu, switch + npu // plan.sizes[3], plan.nvlink, plan.latency, 0),
+        Cables("cable NIC to ToR", npu[:, None], tor + plan.tor_of(npu[:, None], np.arange(2)), plan.port, plan.latency, 1),
+    ]
+    uplink = 2 * plan.port
+    if plan.tier2:
+        below = np.arange(plan.tors)[:, None]
+        above = plan.group_of(below) * plan.aggs + np.arange(plan.uplinks) // plan.parallel
+        kinds.append(Cables("cable ToR to Agg", tor + below, agg + above, uplink, plan.latency, 2))
+    if plan.tier3:
+        below = np.arange(plan.tier2)[:, None]
+        group, which = np.divmod(below, plan.aggs)
+        position = np.arange(plan.up) * plan.aggs + which
+        above = (group % plan.groups * plan.aggs * plan.up + position) // plan.share
+        kinds.append(Cables("cable Agg to Core", agg + below, core + above, uplink, plan.latency, 3))
+    return kinds
+
+
+def _bill(plan: Plan) -> dict[str, int]:
+    """Cables between switches are optical, a transceiver at either end."""
+    above = {"Agg switch": plan.tier2, "Core switch": plan.tier3, "optical transceiver": 2 * sum(plan.cables[2:])}
+    parts = {"NPU": plan.npus, "host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
+    return parts | {part: count for part, count in above.items() if count}
+
+
+def _assumptions(plan: Plan) -> tuple[str, ...]:
+    nvlink, port, uplink = map(format_bandwidth, (plan.nvlink, plan.port, 2 * plan.port))
+    relayed = "a message to another rail goes over NVLink to the GPU of its host that is on it, which relays (Fig. 11)"
+    risen = "a message to another rail goes through an Agg, within a segment too"
+    spare = f"{plan.backup} backup hosts a segment, numbered last, take no job until a host fails"
+    none = f"no backup hosts; the paper's segments have {_BACKUP}, idle until a host fails"
+    return (
+        f"a GPU has {nvlink} of NVLink one way and two NIC ports of {port}, an uplink carries {uplink}",
+        f"a hop takes {format_time(seconds(plan.latency))} (no latency is published)",
+        "a message takes one port of its NIC; of a pair's channels every second takes the other, so 2 of them fill a NIC",
+        "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
+        *([relayed] if plan.relays else [risen] if plan.cross_rail == "agg" else []),
+        *([spare if plan.backup else none] if plan.by_rail else []),
+        *([_core(plan)] if plan.tier3 else []),
+    )
+
+
+def _core(plan: Plan) -> str:
+    hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
+    return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
