@@ -1,10 +1,72 @@
+"""UB-Mesh's wiring: what the paper counts, and that every port closes. Routing is in test_ub_mesh_routing.py."""
+
+import re
+from functools import cache
 from itertools import combinations
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from emu.topology.catalogue import build_topology
+from emu.errors import InputError
+from emu.topology.catalogue import TOPOLOGIES, build_topology
+
+# Figures of the paper that follow from the wiring, by their ids in docs/targets/ub.md.
+ROWS = {
+    "ub-npu-rack": 64,
+    "ub-pod": 1024,
+    "ub-sp": 128,
+    "ub-lrs-plane": 18,
+    "ub-lrs-rack": 72,
+    "ub-up": 16,
+    "ub-lanes": 72,
+    "ub-rack-links": 256,
+    "ub-lrs-x72": 72,
+    "ub-hrs98": 98,
+    "ub-opt93": 93,
+    "ub-hrs-ub": 64,
+    "ub-hrs-clos": 3072,
+    "ub-lrs-all": (9216, 2048),
+    "ub-afr-sw": 0.0088,
+    "ub-64k": 65536,
+}
+LANE = 14e9
+
+
+@cache
+def _built(line):
+    return build_topology(line)
+
+
+def _lanes(topology):
+    """[nodes] lanes out of each node."""
+    used = np.bincount(topology.links.src, weights=topology.links.bandwidth_Bps, minlength=topology.n_nodes) / LANE
+    return used.astype(int)
+
+
+def _tier(topology, word):
+    return topology.links.dimension == next(i for i, name in enumerate(topology.tiers) if word in name)
+
+
+def _racks(topology, nodes):
+    """The rack of NPUs, LRS and backup NPUs; -1 for HRS."""
+    racks, n = topology.bill["backup NPU"], topology.n_npus
+    first_hrs = n + topology.bill["LRS"]
+    found = np.where(nodes < n, nodes * racks // n, (nodes - n) * racks // topology.bill["LRS"])
+    backup = nodes - (topology.n_nodes - racks)
+    return np.where(nodes < first_hrs, found, np.where(backup >= 0, backup, -1))
+
+
+def _rack_lanes(topology):
+    """[racks + 1, racks + 1] lanes from rack to rack; the last stands for HRS."""
+    links = topology.links
+    a, b = _racks(topology, links.src), _racks(topology, links.dst)
+    racks = topology.bill["backup NPU"]
+    found = np.zeros((racks + 1, racks + 1))
+    np.add.at(found, (a, b), links.bandwidth_Bps / LANE)
+    np.fill_diagonal(found, 0)
+    return found.astype(int)
 
 
 def test_a_rack_is_eight_boards_of_eight_meshed_both_ways():
@@ -71,3 +133,253 @@ def test_any_npu_can_fail_and_the_others_still_meet():
     for npu in range(64):
         assert nx.is_connected(nx.restricted_view(graph, [npu], []))
     assert all(nx.node_connectivity(graph, a, b) >= 13 for a, b in combinations((0, 9, 63), 2))
+
+
+def test_the_full_rack_is_the_rack_with_switches_and_a_backup_behind_it():
+    rack, full = _built("ub-mesh:rack"), _built("ub-mesh:rack-full")
+    between = (full.links.src < 64) & (full.links.dst < 64)
+    assert not between[896:].any()
+    assert {*zip(full.links.src[:896].tolist(), full.links.dst[:896].tolist(), strict=True)} == {
+        *zip(rack.links.src.tolist(), rack.links.dst.tolist(), strict=True)
+    }
+    assert (full.bill["NPU"], full.bill["LRS"], full.bill["backup NPU"]) == (ROWS["ub-npu-rack"], ROWS["ub-lrs-rack"], 1)
+    src, dst = np.array(list(combinations(range(64), 2))).T
+    ways = [t.links.dst[t.routes(src, dst, src).link].tolist() for t in (rack, full)]
+    assert ways[0] == ways[1]
+
+
+def test_a_plane_is_three_groups_of_lrs_each_linked_to_all_of_the_others_at_x4():
+    full = _built("ub-mesh:rack-full")
+    graph = nx.Graph(zip(full.links.src.tolist(), full.links.dst.tolist(), strict=True))
+    lrs = graph.subgraph(range(64, 64 + 72))
+    planes = list(nx.connected_components(lrs))
+    assert [len(plane) for plane in planes] == [ROWS["ub-lrs-plane"]] * 4
+    assert all(nx.is_isomorphic(lrs.subgraph(plane), nx.complete_multipartite_graph(8, 8, 2)) for plane in planes)
+    assert nx.complete_graph(18).degree(0) * 4 + 32 > 72  # all to all would not close
+
+
+def test_each_npu_of_a_board_is_on_the_board_s_lrs_of_every_plane():
+    full = _built("ub-mesh:rack-full")
+    up = (full.links.src < 64) & (full.links.dst >= 64)
+    lanes = np.bincount(full.links.src[up], weights=full.links.bandwidth_Bps[up] / LANE)
+    assert set(lanes) == {ROWS["ub-up"]}
+    assert np.array_equal((full.links.dst[up] - 64) % 18, full.links.src[up] // 8)
+
+
+def test_lanes_close_on_every_npu_and_every_switch_of_the_superpod():
+    superpod = _built("ub-mesh:superpod")
+    lanes, n, racks = _lanes(superpod), 8192, 128
+    lrs = lanes[n : n + 72 * racks].reshape(-1, 18)
+    assert set(lanes[:n]) == {ROWS["ub-lanes"]}
+    assert set(lrs[:, :16].ravel()) == {ROWS["ub-lrs-x72"]}
+    assert set(lrs[:, 16:].ravel()) == {ROWS["ub-lrs-x72"] - 4}  # x4 of each is the CPUs'
+    assert set(lanes[n + 72 * racks : -racks]) == {512}
+    assert set(lanes[-racks:]) == {32}  # with as many for a CPU of x32, the x64 of 8 LRS at x8
+    assert lrs[:, 16:].size // racks * 8 == 64
+
+
+def test_the_superpod_has_the_counts_of_the_paper():
+    superpod = _built("ub-mesh:superpod")
+    assert superpod.dims == (8, 4, 4, 8, 8)
+    assert superpod.n_npus // ROWS["ub-npu-rack"] == superpod.bill["backup NPU"] == ROWS["ub-sp"]
+    assert (superpod.bill["LRS"], superpod.bill["HRS"]) == (ROWS["ub-lrs-all"][0], ROWS["ub-hrs-ub"])
+    assert superpod.bill["link x4"] == 57344
+    assert ROWS["ub-64k"] == 64 * _built("ub-mesh:pod").n_npus
+
+
+def test_racks_of_a_row_and_a_column_have_x128_between_them_and_x256_to_hrs():
+    pod = _rack_lanes(_built("ub-mesh:pod"))[:-1, :-1]
+    oracle = nx.to_numpy_array(nx.cartesian_product(nx.complete_graph(4), nx.complete_graph(4)))
+    assert np.array_equal(pod, 128 * oracle)
+    assert np.count_nonzero(pod) // 2 == 48
+    assert _built("ub-mesh:pod").n_npus == ROWS["ub-pod"]
+    superpod = _rack_lanes(_built("ub-mesh:superpod"))
+    assert set(superpod[:-1, -1]) == {ROWS["ub-rack-links"]}
+    assert set(superpod[:-1].sum(axis=1)) == {4 * 256}
+    assert np.array_equal(superpod[:-1, :-1], np.kron(np.eye(8, dtype=int), pod))
+
+
+def test_every_rack_has_one_x4_to_every_hrs():
+    superpod = _built("ub-mesh:superpod")
+    rows = _tier(superpod, "HRS") & (superpod.links.src < superpod.links.dst)
+    ends = {*zip(_racks(superpod, superpod.links.src[rows]).tolist(), superpod.links.dst[rows].tolist(), strict=True)}
+    assert len(ends) == rows.sum() == 128 * 64
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 32])
+def test_lanes_out_of_the_rack_are_four_a_plane(lanes):
+    pod = _built(f"ub-mesh:pod:planes={lanes // 4},lanes=2")
+    out = _rack_lanes(pod)
+    assert set(_lanes(pod)[: pod.n_npus]) == {28 + lanes}
+    assert set(out[out > 0]) == {8 * lanes}
+    superpod = _built(f"ub-mesh:superpod:planes={lanes // 4},lanes=2")
+    assert set(_rack_lanes(superpod)[:-1].sum(axis=1)) == {64 * lanes}
+    assert superpod.bill["HRS"] == 4 * lanes
+    used = _lanes(superpod)
+    assert used[superpod.n_npus : superpod.n_npus + superpod.bill["LRS"]].max() == 72
+
+
+def test_racks_on_hrs_alone_have_all_their_lanes_there():
+    clos = _built("ub-mesh:superpod-clos")
+    out = _rack_lanes(clos)
+    assert not out[:-1, :-1].any()
+    assert set(out[:-1, -1]) == {1024}
+    assert clos.bill["HRS"] == 256 == 4 * ROWS["ub-hrs-ub"]
+    assert set(_lanes(clos)[-128 - 256 : -128]) == {512}
+
+
+def test_the_clos_has_two_tiers_of_hrs_that_are_full():
+    clos = _built("ub-mesh:clos")
+    assert (clos.bill["HRS"], clos.bill["LRS"]) == (ROWS["ub-hrs-clos"], ROWS["ub-lrs-all"][1])
+    lanes = _lanes(clos)
+    assert set(lanes[8192 : 8192 + 3072]) == {512}
+    assert set(lanes[:8192]) == {64 + 8}
+    assert set(lanes[8192 + 3072 :]) == {32}
+
+
+def test_a_superpod_saves_the_switches_and_the_optics_that_the_paper_says():
+    ub, clos = _built("ub-mesh:superpod"), _built("ub-mesh:clos")
+    assert round(100 * (1 - ub.bill["HRS"] / clos.bill["HRS"])) == ROWS["ub-hrs98"]
+    optical = [t.links.bandwidth_Bps[_tier(t, word)].sum() for t, word in ((ub, "HRS"), (clos, "spine"))]
+    assert int(100 * (1 - optical[0] / optical[1])) == ROWS["ub-opt93"]  # 93.75, printed without its decimals
+
+
+def test_one_failure_rate_of_a_switch_explains_all_four_of_table_6():
+    ub, clos = _built("ub-mesh:superpod").bill, _built("ub-mesh:clos").bill
+    rates = [81 / ub["LRS"], 0.56 / ub["HRS"], 18 / clos["LRS"], 27 / clos["HRS"]]
+    assert {round(rate, 4) for rate in rates} == {ROWS["ub-afr-sw"]}
+
+
+FIGURE_16 = [
+    ("rack-1d-fm-a", 60, (32, 32), (4, 256)),
+    ("rack-1d-fm-b", 68, (16, 32), (8, 256)),
+    ("rack-clos", 72, (16, 32), (16, 256)),
+]
+
+
+@pytest.mark.parametrize(("variant", "npu", "lrs", "hrs"), FIGURE_16)
+def test_the_racks_it_is_held_against_have_the_switches_of_figure_16(variant, npu, lrs, hrs):
+    rack = _built(f"ub-mesh:{variant}")
+    assert (rack.bill["LRS"], rack.bill["HRS"]) == (lrs[0], hrs[0])
+    lanes = _lanes(rack)
+    assert set(lanes[:64]) == {npu}
+    assert sorted(lanes[64:]) == sorted([lrs[1]] * lrs[0] + [hrs[1]] * hrs[0])
+
+
+def test_npus_out_of_the_rack_have_x16_by_1d_fm_a_x32_by_b_and_x64_by_the_clos():
+    for variant, lanes in (("rack-1d-fm-a", 16), ("rack-1d-fm-b", 32), ("rack-clos", 64)):
+        rack = _built(f"ub-mesh:{variant}")
+        assert rack.links.bandwidth_Bps[_tier(rack, "HRS") & (rack.links.src < 64)].sum() / LANE == 64 * lanes
+
+
+def test_1d_fm_a_goes_over_lrs_and_not_over_the_switches_that_lead_out():
+    rack = _built("ub-mesh:rack-1d-fm-a")
+    src, dst = np.array(list(combinations(range(64), 2))).T
+    routes = rack.routes(src, dst, src)
+    assert not _tier(rack, "HRS")[routes.link].any()
+    same_board, same_place = src // 8 == dst // 8, src % 8 == dst % 8
+    assert np.array_equal(routes.hops, np.where(same_board, 1, np.where(same_place, 2, 3)))
+
+
+@pytest.mark.parametrize("variant", ["rack-1d-fm-b", "rack-clos", "clos:dims=3x2x2"])
+def test_switches_for_cpus_carry_no_message_between_npus(variant):
+    topology = _built(f"ub-mesh:{variant}")
+    src, dst = np.array(list(combinations(range(topology.n_npus), 2))).T
+    for key in range(4):
+        assert not _tier(topology, "LRS")[topology.routes(src, dst, np.full(len(src), key)).link].any()
+
+
+def test_pods_are_cut_where_the_halves_are_worst_joined():
+    """Against networkx's least cut between halves of the pods, of rows and of columns."""
+    topology = _built("ub-mesh:superpod:dims=2x2x2x2x2")
+    graph = nx.DiGraph()
+    for a, b, rate in zip(topology.links.src, topology.links.dst, topology.links.bandwidth_Bps, strict=True):
+        graph.add_edge(int(a), int(b), capacity=rate)
+    half = []
+    for digit in np.unravel_index(np.arange(32), topology.dims):
+        joined = graph.copy()
+        joined.add_edges_from((("s" if low else npu, npu if low else "t") for npu, low in enumerate(digit == 0)))
+        half.append(nx.minimum_cut_value(joined, "s", "t"))
+    invariants = TOPOLOGIES.find("ub-mesh:superpod").invariants(dims=(2, 2, 2, 2, 2))
+    assert invariants.bisection_Bps == min(half)
+
+
+@pytest.mark.parametrize("line", ["ub-mesh:rack-full:dims=4x4", "ub-mesh:pod:dims=2x2x2x2", "ub-mesh:superpod:dims=2x1x2x2x2"])
+def test_a_drawing_has_boards_as_rows_and_all_racks_alike(line):
+    topology = _built(line)
+    drawn, (y, x) = topology.draw(), topology.dims[-2:]
+    racks = drawn.at[: topology.n_npus].reshape(-1, y, x, 2)
+    assert np.ptp(racks[..., 1], axis=2).max() == 0
+    assert np.allclose(racks - racks[:, :1, :1], (racks - racks[:, :1, :1])[0])
+    assert {b.label.split()[0] for b in drawn.boxes} >= ({"rack", "plane", "board"} if len(topology.dims) == 2 else {"rack"})
+
+
+BAD = [
+    ("rack-full:dims=8", "ub-mesh:rack-full: dims must be 2 sizes joined by x, of Y, X, got '8'"),
+    ("pod:dims=8x8", "ub-mesh:pod: dims must be 4 sizes joined by x, of alpha, Z, Y, X, got '8x8'"),
+    ("superpod:dims=2", "ub-mesh:superpod: dims must be 5 sizes joined by x, of pods, alpha, Z, Y, X, got '2'"),
+    ("superpod-clos:dims=2", "ub-mesh:superpod-clos: dims must be 5 sizes joined by x, of pods, alpha, Z, Y, X, got '2'"),
+    ("clos:dims=2x8", "ub-mesh:clos: dims must be 3 sizes joined by x, of racks, Y, X, got '2x8'"),
+    ("rack-clos:dims=8", "ub-mesh:rack-clos: dims must be 2 sizes joined by x, of Y, X, got '8'"),
+    (
+        "pod:planes=8",
+        "ub-mesh:pod: an NPU's lanes must be at most 72, got 88; take smaller boards or racks, fewer planes or lanes",
+    ),
+    (
+        "rack-full:backup=9",
+        "ub-mesh:rack-full: lanes from an LRS to the backup NPU must be at most 8, got 9; the LRS has no more left",
+    ),
+    (
+        "rack-full:planes=8,lanes=2,backup=8",
+        "ub-mesh:rack-full: the backup NPU's lanes must be at most 72, got 128; take a smaller backup or fewer planes",
+    ),
+    (
+        "rack-full:dims=2x9",
+        "ub-mesh:rack-full: lanes of an LRS for a board must be at most 72, got 80; take 8 NPUs on a board at most",
+    ),
+    (
+        "rack-full:dims=12x5,lanes=2",
+        "ub-mesh:rack-full: lanes of an LRS for CPUs must be at most 72, got 76; take smaller racks",
+    ),
+    (
+        "pod:dims=8x4x8x8",
+        "ub-mesh:pod: lanes of an LRS for other racks must be at most 72, got 80; "
+        "take fewer racks in a row or a column, or fewer boards",
+    ),
+    ("superpod:dims=9x4x4x8x8", "ub-mesh:superpod: lanes of an HRS must be at most 512, got 576; take 128 racks at most"),
+    (
+        "pod:routing=borrow",
+        "ub-mesh:pod: routing must be shortest or detour, got 'borrow'; HRS to borrow from are in ub-mesh:superpod",
+    ),
+    ("pod:routing=longest", "ub-mesh:pod: routing must be shortest or detour or borrow, got 'longest'"),
+    ("clos:dims=129x8x8", "ub-mesh:clos: lanes of a spine HRS must be at most 512, got 516; take 128 racks at most"),
+    ("clos:dims=2x9x8", "ub-mesh:clos: lanes of a leaf HRS must be at most 512, got 576; take smaller racks"),
+    ("clos:dims=2x1x19", "ub-mesh:clos: lanes of an LRS must be at most 72, got 76; take smaller boards"),
+    (
+        "rack-1d-fm-a:dims=4x17",
+        "ub-mesh:rack-1d-fm-a: lanes of an HRS to NPUs must be at most 256, got 272; take smaller racks",
+    ),
+    ("rack-1d-fm-b:dims=4x10", "ub-mesh:rack-1d-fm-b: an NPU's lanes must be at most 72, got 76; take smaller boards"),
+    (
+        "rack-full:lane_rate=0Gb/s",
+        "ub-mesh:rack-full: lane_rate must be a rate above 0 such as 50GB/s or 400Gb/s, got '0Gb/s'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_ports_that_do_not_close_are_refused_in_one_line_that_says_what_works(text, message):
+    with pytest.raises(InputError) as refused:
+        build_topology(f"ub-mesh:{text}")
+    assert str(refused.value) == message
+
+
+def test_what_the_page_of_figures_says_is_held_is_held():
+    root = Path(__file__).parents[2]
+    rows = [line.split(" | ") for line in (root / "docs/targets/ub.md").read_text().splitlines() if line.startswith("| ub-")]
+    held = {row[0].removeprefix("| "): re.findall(r"`(test_\w+)`", row[4]) for row in rows}
+    assert len(held) == len(rows) == 59
+    assert {row for row in held if held[row]} >= ROWS.keys()
+    files = [*(root / "tests/topologies").glob("test_ub_mesh*.py"), *(root / "tests/collectives").glob("test_multi*.py")]
+    tests = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+    assert {name for names in held.values() for name in names} <= tests

@@ -1,0 +1,40 @@
+"""64+1: the backup NPU of a rack takes the place of one that failed (UB-Mesh 3.3.2 and Figure 9)."""
+
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.topology.topology import Placer, Routes, Topology
+from topologies.ub_mesh.parts import Plan
+
+
+def placer(plan: Plan) -> Placer:
+    """Ranks on the NPUs in order; a rank whose NPU failed is on its rack's backup NPU, of which there is one."""
+    return partial(_place, plan)
+
+
+def _place(plan: Plan, n_ranks: int, faulty: I64) -> I64:
+    npus = np.arange(plan.npus)
+    rack, first = np.unique(faulty // plan.rack, return_index=True)
+    npus[faulty[first]] = plan.first_backup + rack
+    return column(np.setdiff1d(npus, faulty, assume_unique=True), np.int64)
+
+
+def redirected(topology: Topology, failed: int) -> tuple[I64, Routes]:
+    """The NPUs that a link joined to a failed one, and the way of each to the backup NPU: as many as it had links.
+
+    A way is NPU, its board's LRS, the backup's LRS, backup NPU. Where the paper has one LRS ("5-LRS-B", one hop more than
+    before) stand two of one back-plane: no LRS has the ports for both all boards and the backup.
+
+    Args:
+        topology: With backup NPUs.
+        failed: An NPU.
+
+    Raises:
+        InputError: an NPU that is not there.
+    """
+    backup = topology.place(topology.n_npus, [failed])[failed]
+    links = topology.links
+    near = links.dst[(links.src == failed) & (links.dst < topology.n_npus)].astype(np.int64)
+    return near, topology.routes(near, np.full_like(near, backup), np.zeros_like(near))

@@ -1,0 +1,160 @@
+"""What UB-Mesh is held against: the racks 1D-FM-A, 1D-FM-B and Clos of Figure 16, and the Clos of 8192 NPUs.
+
+UB-Mesh 6.2 and Table 6. Racks of Y boards of X NPUs; every cable is an x4, on boards a full mesh of x4 unless it says Clos.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Dims, Invariants, Latency, topology
+from emu.topology.routing import shortest
+from emu.topology.topology import Topology
+from emu.topology.wiring import Cables, wire
+from topologies.ub_mesh.parts import HRS_LANES, LANE_RATE, LATENCY, LRS_LANES, NPU_LANES, SOURCE, X4, pairs, rates
+
+_SOURCE = f"{SOURCE}, 6.2 and Figure 16"
+_RACK = (8, 8)
+_EXAMPLES = ("", "dims=2x4,lane_rate=50Gb/s", "dims=3x2,latency=1us")
+_CPU = 2  # LRS for CPUs on each NPU: 16 a rack (four a back-plane, 6.2), each with 8 NPUs at x4
+
+
+class _Tier(NamedTuple):
+    """Switches of one kind in a rack, and the NPUs on each."""
+
+    part: str  # as the bill counts it
+    cable: str
+    npus: I64  # [switches, NPUs]
+    carries: bool  # NPU-to-NPU traffic of the rack
+
+
+def _boards(dims: tuple[int, ...], of_each: int) -> I64:
+    """[boards * of_each, X] the NPUs of a board, once for each of its switches."""
+    y, x = dims
+    return np.repeat(np.arange(y * x).reshape(y, x), of_each, axis=0)
+
+
+def _all(dims: tuple[int, ...], switches: int) -> I64:
+    return np.tile(np.arange(dims[0] * dims[1]), (switches, 1))
+
+
+def _places(dims: tuple[int, ...], of_each: int) -> I64:
+    """[X * of_each, boards] the NPUs of equal place on all boards."""
+    y, x = dims
+    return np.repeat(np.arange(y * x).reshape(y, x).T, of_each, axis=0)
+
+
+def _tiers_a(dims: tuple[int, ...]) -> list[_Tier]:
+    return [
+        _Tier("LRS", f"link NPU to LRS x{X4}", _places(dims, 4), carries=True),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 4), carries=False),
+    ]
+
+
+def _tiers_b(dims: tuple[int, ...]) -> list[_Tier]:
+    return [
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 8), carries=True),
+        _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
+    ]
+
+
+def _tiers_clos(dims: tuple[int, ...]) -> list[_Tier]:
+    return [
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 16), carries=True),
+        _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
+    ]
+
+
+_LANES_UP = {"LRS": LRS_LANES, "HRS": HRS_LANES // 2}  # an HRS has as many lanes out of the rack as into it
+
+
+def _check(name: str, dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> None:
+    for tier in tiers:
+        if X4 * tier.npus.shape[1] > _LANES_UP[tier.part]:
+            what = f"at most {_LANES_UP[tier.part]}"
+            raise must_be(name, f"lanes of an {tier.part} to NPUs", what, X4 * tier.npus.shape[1], "take smaller racks")
+    used = X4 * _degree(dims, tiers, meshed)
+    if used > NPU_LANES:
+        raise must_be(name, "an NPU's lanes", f"at most {NPU_LANES}", used, "take smaller boards")
+
+
+def _degree(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> int:
+    return (dims[1] - 1) * meshed + sum(tier.npus.size // (dims[0] * dims[1]) for tier in tiers)
+
+
+def _two(name: str, dims: tuple[int, ...]) -> tuple[int, ...]:
+    if len(dims) != 2:
+        raise must_be(name, "dims", "2 sizes joined by x, of Y, X", "x".join(map(str, dims)))
+    return dims
+
+
+def _rack(name: str, dims: tuple[int, ...], tiers: list[_Tier], meshed: bool, rate: float, latency: int) -> Topology:
+    _check(name, dims, tiers, meshed)
+    n = dims[0] * dims[1]
+    boards, (low, high) = np.arange(n).reshape(dims), pairs(dims[1])
+    laid = [Cables(f"link x{X4}", boards[:, low], boards[:, high], X4 * rate, latency, 0)] if meshed else []
+    first = n
+    for tier in tiers:
+        switches = first + np.arange(len(tier.npus))
+        laid.append(Cables(tier.cable, tier.npus, switches[:, None], X4 * rate, latency, len(laid)))
+        first += len(switches)
+    links, bill = wire(name, laid)
+    relays = np.concatenate([np.full(n, meshed), *(np.full(len(tier.npus), tier.carries) for tier in tiers)])
+    parts = {"NPU": n} | {tier.part: len(tier.npus) for tier in tiers}
+    named = (*(["X, NPUs of a board x4"] if meshed else []), *(tier.cable.removeprefix("link ") for tier in tiers))
+    words = (*rates(rate, latency), *_words(dims, tiers, meshed))
+    return Topology(name, n, first, links, shortest(links, first, relays), dims, parts | bill, words, named)
+
+
+def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str, ...]:
+    idle = [tier.part for tier in tiers if not tier.carries]
+    used = X4 * _degree(dims, tiers, meshed)
+    return (
+        f"{', '.join(f'an {t.part} has {t.npus.shape[1]} NPUs at x{X4}' for t in tiers)}; {used} of an NPU's {NPU_LANES} "
+        "lanes are used (how they are cabled is not printed)",
+        f"{' and '.join(idle)} carry no message of the rack: they lead to {'CPUs' if 'LRS' in idle else 'other racks'}",
+    )
+
+
+def _known(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool, rate: float) -> Invariants:
+    y, x = dims
+    degree = _degree(dims, tiers, meshed)
+    links = meshed * y * x * (x - 1) + 2 * sum(tier.npus.size for tier in tiers)
+    switches = sum(len(tier.npus) for tier in tiers)
+    nearest = all(tier.carries or tier.npus.shape[1] == x for tier in tiers)  # else idle switches would be a nearer way
+    return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * X4 * rate)
+
+
+def _a_invariants(dims: tuple[int, ...] = _RACK, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
+    return _known(dims, _tiers_a(dims), True, lane_rate)
+
+
+def _b_invariants(dims: tuple[int, ...] = _RACK, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
+    return _known(dims, _tiers_b(dims), True, lane_rate)
+
+
+def _clos_rack_invariants(dims: tuple[int, ...] = _RACK, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
+    return _known(dims, _tiers_clos(dims), False, lane_rate)
+
+
+@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=_a_invariants)
+def rack_a(dims: Dims = _RACK, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+    """1D-FM-A: boards in a full mesh, NPUs of equal place joined by LRS (32 a rack), x16 out of the rack by 4 HRS."""
+    name = "ub-mesh:rack-1d-fm-a"
+    return _rack(name, dims, _tiers_a(_two(name, dims)), True, lane_rate, latency)
+
+
+@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=_b_invariants)
+def rack_b(dims: Dims = _RACK, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+    """1D-FM-B: boards in a full mesh, all NPUs joined by 8 HRS, which lead out of the rack too; 16 LRS for CPUs."""
+    name = "ub-mesh:rack-1d-fm-b"
+    return _rack(name, dims, _tiers_b(_two(name, dims)), True, lane_rate, latency)
+
+
+@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=_clos_rack_invariants)
+def rack_clos(dims: Dims = _RACK, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+    """A rack of the Clos: no links between NPUs, each on all 16 HRS of the rack; 16 LRS for CPUs."""
+    name = "ub-mesh:rack-clos"
+    return _rack(name, dims, _tiers_clos(_two(name, dims)), False, lane_rate, latency)

@@ -1,0 +1,128 @@
+"""From a plan of UB-Mesh its topology, and what is known of it beforehand.
+
+R racks of Y boards of X NPUs; racks stand in alpha columns and Z rows of a pod.
+"""
+
+from math import comb, prod
+
+from emu.topology.catalogue import Invariants
+from emu.topology.topology import Topology
+from emu.topology.wiring import wire
+from topologies.ub_mesh.backup import placer
+from topologies.ub_mesh.drawing import draw
+from topologies.ub_mesh.parts import NPU_LANES, SPARE_LANES, SPARES, X4, Plan, cables, npu_lanes, rates, tiers
+from topologies.ub_mesh.routing import router
+
+
+def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
+    """The topology of a plan.
+
+    Args:
+        plan: Whose ports close.
+        routing: One of `routing.ROUTINGS`.
+
+    Raises:
+        InputError: more than 2**24 links, or links without bandwidth.
+    """
+    links, laid = wire(plan.name, cables(plan).values())
+    lrs = plan.racks * plan.planes * plan.plane
+    parts = {"NPU": plan.npus, "backup NPU": plan.racks, "LRS": lrs} | ({"HRS": plan.hrs} if plan.hrs else {})
+    return Topology(
+        plan.name,
+        plan.npus,
+        plan.nodes,
+        links,
+        router(plan, links, routing),
+        plan.dims,
+        parts | {kind: count for kind, count in laid.items() if count},
+        (*rates(plan.rate, plan.latency), *_ports(plan), *_ways(plan, routing)),
+        tiers(plan),
+        placer(plan),
+        draw(plan),
+    )
+
+
+def _ports(plan: Plan) -> tuple[str, ...]:
+    y, x = plan.dims[-2:]
+    used, left = npu_lanes(plan), SPARE_LANES - plan.backup
+    return (
+        f"links between NPUs are x{plan.lanes} and an NPU has x{X4} to each of {plan.planes} back-planes: "
+        f"{used} of its {NPU_LANES} lanes (the split is not printed)",
+        f"a back-plane has {y} LRS, one a board, {x} to other racks and {SPARES} to CPUs and the backup NPU, an x{X4} between "
+        "any two of different groups (all to all would take more lanes than an LRS has)",
+        f"the backup NPU has x{plan.backup} to each of these {SPARES}, which keep x{left} each for CPUs (not nodes here)",
+    )
+
+
+def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
+    inside = "inside a rack messages go X, then Y, cut through by one NPU; its LRS carry none of them"
+    if plan.racks == 1:
+        return (inside,)
+    width = X4 * plan.planes * plan.dims[-1]
+    mesh = (
+        f"the x{width} between two racks of a row or a column is an x{X4} from each LRS to its like (which LRS is not said)",
+        f"racks of a pod are joined by {_STRATEGY[routing]}; a hash of the pair and the channel takes one, each as likely",
+    )
+    hrs = (f"each HRS has an x{X4} from every rack, {plan.uplinks} HRS on each LRS (how racks are cabled to HRS is not said)",)
+    return (inside, *(mesh if plan.meshed else ()), *(hrs if plan.uplinks else ()))
+
+
+_STRATEGY = {
+    "shortest": "the shortest paths",
+    "detour": "paths of at most one rack more than the shortest that 2 virtual lanes keep free of deadlock",
+    "borrow": "paths of at most one rack more than the shortest that 2 virtual lanes keep free of deadlock, or one over HRS",
+}
+
+
+def known(plan: Plan, routing: str = "shortest") -> Invariants:
+    """What the sizes of a plan say of its topology.
+
+    The halves worst joined are pods, else racks of a row or a column, where the two are even in number.
+    """
+    pods, a, z, y, x = plan.five
+    degree = x - 1 + y - 1 + plan.planes
+    lrs = plan.planes * ((y + x) * SPARES + y * x)
+    inside = plan.rack * plan.planes + lrs + plan.planes * SPARES + y * comb(x, 2) + x * comb(y, 2)
+    exits = plan.planes * x
+    between = pods * exits * (a * comb(z, 2) + z * comb(a, 2)) * plan.meshed + plan.racks * exits * plan.uplinks
+    return Invariants(
+        2 * (plan.racks * inside + between),
+        degree,
+        _diameter(plan),
+        _bisection(plan),
+        shortest=routing == "shortest",
+        npus=plan.npus,
+        switches=plan.racks * (plan.planes * plan.plane + 1) + plan.hrs,
+        injection_Bps=npu_lanes(plan) * plan.rate,
+        paths=_paths(plan),
+    )
+
+
+def _diameter(plan: Plan) -> int:
+    """Two links up, the racks, two down; or the two of a rack."""
+    pods, a, z, y, x = plan.five
+    across = 2 if pods > 1 or not plan.meshed else (a > 1) + (z > 1)
+    return 4 + across if plan.racks > 1 else (y > 1) + (x > 1)
+
+
+def _paths(plan: Plan) -> int | None:
+    """Of the NPUs farthest apart; only where all such pairs are alike."""
+    pods, a, z, y, x = plan.five
+    exits = plan.planes * x
+    if pods > 1 or (plan.racks > 1 and not plan.meshed):
+        return exits * plan.uplinks
+    if plan.racks > 1 and not plan.uplinks:
+        return exits * ((a > 1) + (z > 1))
+    return 2 if plan.racks == 1 and min(y, x) > 1 else None
+
+
+def _bisection(plan: Plan) -> float | None:
+    """A halving of pods cuts half the cables to HRS, one of rows or columns (s/2)² of s (s-1)/2 links of racks."""
+    pods, a, z, _, x = plan.five
+    exits = plan.planes * x
+    if plan.uplinks and pods % 2 == 0:
+        return min(plan.racks // 2 * exits * plan.uplinks, plan.npus // 2 * plan.planes) * X4 * plan.rate
+    sizes = [s for s in (a, z) if s % 2 == 0]
+    if plan.uplinks or not sizes:
+        return None
+    return min(prod((a, z)) // s * (s // 2) ** 2 for s in sizes) * exits * X4 * plan.rate

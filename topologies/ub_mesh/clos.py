@@ -1,0 +1,110 @@
+"""The Clos that UB-Mesh is held against: x64 of every NPU into two tiers of HRS, nothing oversubscribed.
+
+UB-Mesh 6.2(d), 6.4 and Table 6. A rack's 16 leaves have x4 to each of its NPUs and as many lanes up; leaf i of every rack
+meets the spines of plane i only, so that 128 racks fill a spine's 512 lanes. R racks of N NPUs.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Dims, Invariants, Latency, topology
+from emu.topology.routing import join, mix, shortest
+from emu.topology.topology import Routes, Topology
+from emu.topology.wiring import Cables, wire
+from topologies.ub_mesh.parts import HRS_LANES, LANE_RATE, LATENCY, LRS_LANES, SOURCE, X4, rates
+from topologies.ub_mesh.routing import either
+
+_NAME = "ub-mesh:clos"
+_DIMS = (128, 8, 8)
+LEAVES = 16  # of a rack: 4 x 4 HRS (6.2)
+_CPU = 2  # LRS for CPUs on each NPU, of 16 a rack
+
+
+def _check(dims: tuple[int, ...]) -> None:
+    if len(dims) != 3:
+        raise must_be(_NAME, "dims", "3 sizes joined by x, of racks, Y, X", "x".join(map(str, dims)))
+    lanes = {
+        "of a leaf HRS": (2 * X4 * dims[1] * dims[2], HRS_LANES, "take smaller racks"),
+        "of a spine HRS": (X4 * dims[0], HRS_LANES, "take 128 racks at most"),
+        "of an LRS": (X4 * dims[2], LRS_LANES, "take smaller boards"),
+    }
+    for what, (used, limit, mend) in lanes.items():
+        if used > limit:
+            raise must_be(_NAME, f"lanes {what}", f"at most {limit}", used, mend)
+
+
+def _invariants(dims: tuple[int, ...] = _DIMS, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
+    racks, boards, places = dims
+    per_rack = boards * places
+    npus = racks * per_rack
+    cables = npus * (LEAVES + _CPU) + racks * LEAVES * per_rack
+    degree = LEAVES + _CPU
+    return Invariants(
+        2 * cables,
+        degree,
+        4,
+        npus // 2 * LEAVES * X4 * lane_rate if racks % 2 == 0 else None,
+        npus=npus,
+        switches=racks * LEAVES + LEAVES * per_rack + racks * _CPU * boards,
+        injection_Bps=degree * X4 * lane_rate,
+        paths=LEAVES * per_rack,
+    )
+
+
+@topology(
+    _NAME,
+    source=f"{SOURCE}, 6.2(d), 6.4 and Table 6",
+    examples=("dims=4x2x2", "dims=2x3x2,lane_rate=50Gb/s", "dims=3x2x3,latency=1us"),
+    invariants=_invariants,
+    full=("",),
+)
+def clos(dims: Dims = _DIMS, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+    """Racks of 16 leaf HRS with half as many spines above them, and 16 LRS a rack for CPUs: 8192 NPUs, 3072 HRS."""
+    _check(dims)
+    laid = _cables(dims, X4 * lane_rate, latency)
+    links, bill = wire(_NAME, laid)
+    rack = dims[1] * dims[2]
+    n, leaves, spines = dims[0] * rack, dims[0] * LEAVES, LEAVES * rack
+    lrs = dims[0] * dims[1] * _CPU
+    nodes = n + leaves + spines + lrs
+    router = either(n, partial(_route, n, rack), shortest(links, nodes, np.arange(nodes) >= n))
+    parts = {"NPU": n, "HRS": leaves + spines, "LRS": lrs}
+    tiers = tuple(kind.kind.removeprefix("link ") for kind in laid)
+    words = (*rates(lane_rate, latency), *_words(dims[0]))
+    return Topology(_NAME, n, nodes, links, router, dims, parts | bill, words, tiers)
+
+
+def _cables(dims: tuple[int, ...], bandwidth_Bps: float, latency: int) -> list[Cables]:
+    """NPUs to leaves, leaves to spines and NPUs to LRS; nodes are NPUs, leaves by rack, spines by plane, LRS by board."""
+    racks, boards, places = dims
+    rack = boards * places
+    npu = np.arange(racks * rack)
+    leaf = npu.size + np.arange(racks * LEAVES).reshape(racks, LEAVES)
+    spine = npu.size + leaf.size + np.arange(LEAVES * rack).reshape(LEAVES, rack)
+    lrs = npu.size + leaf.size + spine.size + np.arange(racks * boards * _CPU).reshape(-1, 1, _CPU)
+    return [
+        Cables(f"link NPU to leaf x{X4}", npu.reshape(racks, rack, 1), leaf[:, None], bandwidth_Bps, latency, 0),
+        Cables(f"link leaf to spine x{X4}", leaf[..., None], spine, bandwidth_Bps, latency, 1),
+        Cables(f"link NPU to LRS x{X4}", npu.reshape(-1, places, 1), lrs, bandwidth_Bps, latency, 2),
+    ]
+
+
+def _words(racks: int) -> tuple[str, str]:
+    return (
+        f"a leaf has as many lanes up as down, each x{X4} to a spine of its own plane of {LEAVES}: {X4 * racks} of a spine's "
+        f"{HRS_LANES} lanes are used (how leaves meet spines is not printed)",
+        f"x{_CPU * X4} of each NPU go to {_CPU} LRS of its board, which lead to CPUs and carry no message between NPUs",
+    )
+
+
+def _route(n_npus: int, rack: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Up a leaf of the rack and down, or over a spine of its plane; which, a hash of the pair and the key says."""
+    chance = mix(src, dst, key)
+    leaf, spine = chance % LEAVES, chance // LEAVES % rack
+    a, b = ((end // rack * LEAVES + leaf) * rack + spine + n_npus * LEAVES for end in (src, dst))
+    away = src // rack != dst // rack
+    up, down = 2 * (src * LEAVES + leaf), 2 * (dst * LEAVES + leaf) + 1
+    return join([up, np.where(away, 2 * a, -1), np.where(away, 2 * b + 1, -1), down])

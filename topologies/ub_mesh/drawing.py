@@ -1,0 +1,80 @@
+"""UB-Mesh as its figures 7 and 8 draw it: boards as rows in a rack, back-planes beside, pods as grids of racks, HRS above."""
+
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import F64
+from emu.topology.topology import Box, Drawing
+from topologies.ub_mesh.parts import Plan
+
+_PLANE = 3.0  # from a back-plane to the next
+_APART = 2.5  # between racks
+
+
+def drawing(plan: Plan) -> Drawing:
+    """Where each node of the plan is drawn."""
+    corners = _corners(plan)
+    wide = float(np.ptp(corners[:, 0])) + _rack_size(plan)[0]
+    hrs = np.stack((np.linspace(0, wide, plan.hrs + 2)[1:-1], np.full(plan.hrs, wide / 8)), axis=-1)
+    parts = [corners[:, None] + _npus(plan), corners[:, None] + _switches(plan), hrs, corners[:, None] + _backup(plan)]
+    return Drawing(np.concatenate([part.reshape(-1, 2) for part in parts]), tuple(_boxes(plan)))
+
+
+def _rack_size(plan: Plan) -> F64:
+    y, x = plan.dims[-2:]
+    return np.array((x + plan.planes * _PLANE, max(y, x + 1) + 1.0))
+
+
+def _corners(plan: Plan) -> F64:
+    """[racks, 2] Z to the right, alpha down, pods to the right of one another."""
+    pods, a, z = np.indices(plan.five[:3]).reshape(3, -1)
+    place = np.stack((pods * plan.five[2] + z, -a), axis=-1)
+    corners: F64 = place * (_rack_size(plan) + _APART) + pods[:, None] * np.array((2 * _APART, 0))
+    return corners
+
+
+def _npus(plan: Plan) -> F64:
+    """[NPUs of a rack, 2] a board a row."""
+    y, x = np.divmod(np.arange(plan.rack), plan.dims[-1])
+    return np.stack((x, -y), axis=-1).astype(np.float64)
+
+
+def _switches(plan: Plan) -> F64:
+    """[LRS of a rack, 2] a plane two columns: the boards' at their boards, those that lead out beside, the CPUs' below."""
+    y, x = plan.dims[-2:]
+    board = np.stack((np.zeros(y), -np.arange(y)), axis=-1)
+    other = np.stack((np.ones(x), -np.arange(x) - 0.5), axis=-1)
+    spare = np.stack((np.arange(plan.plane - x - y) * 1.0, np.full(plan.plane - x - y, -max(y, x + 1.0) - 0.5)), axis=-1)
+    plane = np.concatenate((board, other, spare))
+    left = x + 0.5 + _PLANE * np.arange(plan.planes)
+    return (plane + np.stack((left, np.zeros(plan.planes)), axis=-1)[:, None]).reshape(-1, 2)
+
+
+def _backup(plan: Plan) -> F64:
+    """[1, 2] below the boards."""
+    y, x = plan.dims[-2:]
+    return np.array([[(x - 1) / 2, -max(y, x + 1.0) - 0.5]])
+
+
+def _boxes(plan: Plan) -> list[Box]:
+    y, x = plan.dims[-2:]
+
+    def frames(label: str, first: int, size: int, count: int) -> list[Box]:
+        return [Box(f"{label} {i}", (first + i * size, first + (i + 1) * size)) for i in range(count)]
+
+    if plan.racks == 1:
+        return [
+            Box("rack", (0, plan.nodes)),
+            *frames("board", 0, x, y),
+            *frames("plane", plan.first_lrs, plan.plane, plan.planes),
+            Box("backup NPU", (plan.first_backup, plan.nodes)),
+        ]
+    back = frames("back-planes", plan.first_lrs, plan.planes * plan.plane, plan.racks)
+    hrs = [Box("HRS", (plan.first_hrs, plan.first_backup))] if plan.hrs else []
+    return [*frames("rack", 0, plan.rack, plan.racks), *back, *hrs]
+
+
+def draw(plan: Plan) -> partial[Drawing]:
+    """The drawing, once it is asked for."""
+    return partial(drawing, plan)

@@ -1,0 +1,143 @@
+"""UB-Mesh's pod and SuperPod, and the SuperPod whose racks are joined by HRS alone.
+
+UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha); a SuperPod 8 pods, each rack
+of which has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
+"""
+
+from typing import Annotated, Any
+
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Kind, Latency, topology
+from emu.topology.topology import Topology
+from topologies.ub_mesh.build import known, with_switches
+from topologies.ub_mesh.parts import LANE_RATE, LATENCY, SOURCE, X4, Plan, check
+from topologies.ub_mesh.routing import ROUTINGS
+
+_POD = (4, 4, 8, 8)
+_SUPERPOD = (8, *_POD)
+_UPLINKS = 2  # HRS on each LRS that leads out: 256 of a rack's 1024 lanes (3.3.1, 3.3.4) over 32 LRS of x4
+
+
+def _read_routing(text: str, name: str) -> str:
+    if text not in ROUTINGS:
+        raise must_be("topology", name, " or ".join(ROUTINGS), text)
+    return text
+
+
+Routing = Annotated[str, Kind(_read_routing, str)]
+
+
+def _pod(
+    dims: tuple[int, ...] = _POD,
+    planes: int = 4,
+    lanes: int = X4,
+    backup: int = X4,
+    routing: str = "shortest",
+    lane_rate: float = LANE_RATE,
+    latency: int = LATENCY,
+) -> tuple[Plan, str]:
+    if routing == "borrow":
+        raise must_be("ub-mesh:pod", "routing", "shortest or detour", routing, "HRS to borrow from are in ub-mesh:superpod")
+    return check(Plan("ub-mesh:pod", dims, planes, lanes, backup, lane_rate, latency), 4), routing
+
+
+def _pod_invariants(**settings: Any) -> Invariants:
+    return known(*_pod(**settings))
+
+
+@topology(
+    "ub-mesh:pod",
+    source=f"{SOURCE}, 3.3.3",
+    examples=("dims=2x2x4x4", "dims=2x2x2x2", "dims=3x2x2x3,planes=2,routing=detour", "dims=1x4x2x2,lane_rate=50Gb/s"),
+    invariants=_pod_invariants,
+    full=("", "planes=1", "planes=8,lanes=2"),
+)
+def pod(
+    dims: Dims = _POD,
+    planes: Count = 4,
+    lanes: Count = X4,
+    backup: Count = X4,
+    routing: Routing = "shortest",
+    lane_rate: Bandwidth = LANE_RATE,
+    latency: Latency = LATENCY,
+) -> Topology:
+    """A pod of alpha x Z racks, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
+    return with_switches(*_pod(dims, planes, lanes, backup, routing, lane_rate, latency))
+
+
+def _superpod(
+    dims: tuple[int, ...] = _SUPERPOD,
+    planes: int = 4,
+    lanes: int = X4,
+    backup: int = X4,
+    routing: str = "shortest",
+    lane_rate: float = LANE_RATE,
+    latency: int = LATENCY,
+) -> tuple[Plan, str]:
+    plan = Plan("ub-mesh:superpod", dims, planes, lanes, backup, lane_rate, latency, uplinks=_UPLINKS)
+    return check(plan, 5), routing
+
+
+def _superpod_invariants(**settings: Any) -> Invariants:
+    return known(*_superpod(**settings))
+
+
+@topology(
+    "ub-mesh:superpod",
+    source=f"{SOURCE}, 3.3.4",
+    examples=(
+        "dims=2x2x2x2x4",
+        "dims=2x2x2x2x2,routing=detour",
+        "dims=3x2x1x2x3,planes=2,routing=borrow",
+        "dims=2x1x3x2x2,lane_rate=50Gb/s",
+    ),
+    invariants=_superpod_invariants,
+    full=("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
+)
+def superpod(
+    dims: Dims = _SUPERPOD,
+    planes: Count = 4,
+    lanes: Count = X4,
+    backup: Count = X4,
+    routing: Routing = "shortest",
+    lane_rate: Bandwidth = LANE_RATE,
+    latency: Latency = LATENCY,
+) -> Topology:
+    """Pods joined by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
+    return with_switches(*_superpod(dims, planes, lanes, backup, routing, lane_rate, latency))
+
+
+def _switched(
+    dims: tuple[int, ...] = _SUPERPOD,
+    planes: int = 4,
+    lanes: int = X4,
+    backup: int = X4,
+    lane_rate: float = LANE_RATE,
+    latency: int = LATENCY,
+) -> Plan:
+    uplinks = sum(dims[-2:-1])  # as many cables out of an LRS as it has from boards
+    plan = Plan("ub-mesh:superpod-clos", dims, planes, lanes, backup, lane_rate, latency, meshed=False, uplinks=uplinks)
+    return check(plan, 5)
+
+
+def _switched_invariants(**settings: Any) -> Invariants:
+    return known(_switched(**settings))
+
+
+@topology(
+    "ub-mesh:superpod-clos",
+    source=f"{SOURCE}, 6.3 and Figure 18(b)",
+    examples=("dims=2x2x2x2x2", "dims=2x1x2x4x3,planes=2", "dims=3x1x1x2x4"),
+    invariants=_switched_invariants,
+    full=("",),
+)
+def superpod_clos(
+    dims: Dims = _SUPERPOD,
+    planes: Count = 4,
+    lanes: Count = X4,
+    backup: Count = X4,
+    lane_rate: Bandwidth = LANE_RATE,
+    latency: Latency = LATENCY,
+) -> Topology:
+    """The same racks with all their lanes on HRS and none between racks: 8192 NPUs, 256 HRS."""
+    return with_switches(_switched(dims, planes, lanes, backup, lane_rate, latency))

@@ -1,0 +1,83 @@
+"""Who has to hear of a failed link, and when: told directly, or from hop to hop (UB-Mesh 4.2 and Figure 12).
+
+Both ends of the link notice at once. A node that hears needs some time to act on it, and to pass it on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from emu.arrays import I64, column
+from emu.errors import must_be
+from emu.topology.faults import without
+from emu.topology.topology import Routes, Topology
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recovery:
+    """The nodes whose paths a failed cable breaks, and the ticks after which each has heard."""
+
+    nodes: I64  # [M]
+    direct_fs: I64  # [M] each told by the nearer end of the cable
+    flooded_fs: I64  # [M] each told by the neighbour that heard first
+
+
+def users(topology: Topology, src: ArrayLike, installed: Routes) -> list[I64]:
+    """The nodes whose installed paths cross each link, by link: the index that direct notification works out beforehand.
+
+    Args:
+        topology: Of the links.
+        src: [P] the node at which each path is installed.
+        installed: The paths.
+    """
+    node = np.repeat(column(src, np.int64), installed.hops)
+    found = np.unique(np.stack((installed.link.astype(np.int64), node), axis=-1), axis=0)
+    ends = np.searchsorted(found[:, 0], np.arange(1, len(topology.links)))
+    return np.split(found[:, 1], ends)
+
+
+def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int, act_fs: int) -> Recovery:
+    """What a failed cable breaks, and when each node that must act has heard of it.
+
+    Args:
+        topology: Before the failure.
+        src: [P] the node at which each path is installed.
+        installed: The paths.
+        failed: Either link of the cable.
+        act_fs: Ticks that a node needs to act on a notice or to pass it on; the paper gives none.
+
+    Raises:
+        InputError: a link that is not there, or a node that nothing reaches any more.
+    """
+    links = topology.links
+    if not 0 <= failed < len(links):
+        raise must_be(topology.name, "a failed link", f"one of 0..{len(links) - 1}", failed)
+    ends = int(links.src[failed]), int(links.dst[failed])
+    back = int(np.flatnonzero((links.src == ends[1]) & (links.dst == ends[0]))[0])
+    left = without(topology, links=[failed, back], npus_relay=True)
+    broken = users(topology, src, installed)
+    nodes = np.union1d(broken[failed], broken[back])
+    delays = [_told(left, end, nodes) for end in ends]
+    return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flooded(left, ends, nodes, act_fs))
+
+
+def _told(left: Topology, end: int, nodes: I64) -> I64:
+    """[M] ticks of each node's route from an end of the cable; 0 for that end itself."""
+    far = nodes != end
+    routes = left.routes(np.full(far.sum(), end), nodes[far], np.zeros(far.sum()))
+    pair = np.repeat(np.arange(far.sum()), routes.hops)
+    delay = np.zeros(len(nodes), np.int64)
+    total = np.zeros(far.sum(), np.int64)
+    np.add.at(total, pair, left.links.latency_fs[routes.link])
+    delay[far] = total
+    return delay
+
+
+def _flooded(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
+    """[M] ticks until a notice that every node passes on to all its neighbours, by one cable each, has been acted on."""
+    hop = csr_array((left.links.latency_fs + act_fs, (left.links.src, left.links.dst)), shape=(left.n_nodes,) * 2)
+    heard = dijkstra(hop, indices=ends).min(axis=0)
+    return column(heard[nodes] + act_fs, np.int64)
