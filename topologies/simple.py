@@ -1,16 +1,18 @@
-"""The textbook's topologies: a switch, a ring, a full mesh, a torus. No rate is a default: every link's is asked for.
+"""The textbook's topologies: switch, ring, full mesh, torus, hypercube. No rate is a default: every link's is asked for.
 
 Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5. N NPUs, B a link's bandwidth.
 """
 
-from math import prod
+from math import factorial, prod
 
+from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
 from emu.topology.grid import Dimension, grid
 from emu.topology.star import star
 from emu.topology.topology import Topology
 
 _SOURCE = "Dally and Towles, Principles and Practices of Interconnection Networks (2004)"
+_MAX_BITS = 19  # d 2^d links below 2**24
 _LINK = "bandwidth=50GB/s,latency=500ns"
 
 
@@ -35,6 +37,10 @@ def _mesh_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
 
 def _switch_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
     return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth)
+
+
+def _hypercube_invariants(d: int, bandwidth: float, latency: int) -> Invariants:
+    return Invariants(d * 2**d, d, d, 2 ** (d - 1) * bandwidth, npus=2**d, switches=0, paths=factorial(d))
 
 
 @topology("switch", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=5"), invariants=_switch_invariants)
@@ -68,3 +74,11 @@ def torus(dims: Dims, bandwidth: Bandwidth, latency: Latency) -> Topology:
     and walked first.
     """
     return grid("torus", [Dimension(size, "cycle", bandwidth, latency) for size in dims])
+
+
+@topology("hypercube", source=_SOURCE, examples=_examples("d=3", "d=1", "d=2", "d=6"), invariants=_hypercube_invariants)
+def hypercube(d: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
+    """2^d NPUs, one link between those whose numbers differ in one bit: degree d, diameter d, bisection 2^d/2 B."""
+    if d > _MAX_BITS:
+        raise must_be("hypercube", "d", f"at most {_MAX_BITS}", d)
+    return grid("hypercube", [Dimension(2, "complete", bandwidth, latency)] * d)

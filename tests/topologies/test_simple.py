@@ -3,6 +3,7 @@ from collections import Counter
 import networkx as nx
 import pytest
 
+from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"
@@ -58,3 +59,25 @@ def test_latency_is_that_of_a_link_so_a_switch_costs_two():
     topology = build_topology(f"switch:n=4,{LINK}")
     assert set(topology.links.latency_fs.tolist()) == {500_000_000}
     assert set(topology.links.latency_s.tolist()) == {500e-9}
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_a_hypercube_is_the_one_of_networkx_with_single_links(d):
+    oracle = nx.hypercube_graph(d)
+    number = {node: int("".join(map(str, node)), 2) for node in oracle}
+    expected = Counter((number[a], number[b]) for a, b in oracle.to_directed().edges)
+    assert _edges(build_topology(f"hypercube:d={d},{LINK}")) == expected
+
+
+@pytest.mark.parametrize("d", [20, 10**12])
+def test_a_hypercube_of_too_many_bits_is_refused_before_it_is_made(d):
+    with pytest.raises(InputError, match=f"hypercube: d must be at most 19, got {d}"):
+        build_topology(f"hypercube:d={d},{LINK}")
+
+
+ROWS = {"rx-t6-Tor-sw": 0}
+
+
+def test_a_torus_of_4096_chips_needs_no_switch():
+    torus = build_topology(f"torus:dims=16x16x16,{LINK}")
+    assert (torus.n_npus, torus.n_nodes - torus.n_npus) == (4096, ROWS["rx-t6-Tor-sw"])

@@ -1,0 +1,93 @@
+import networkx as nx
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.topology.catalogue import build_topology
+from emu.topology.facts import bisection, cut
+
+PORTS = 36  # 400 Gb/s ports of a chip in RailX's Table 6
+FULL, THIRD, SEVENTH = (f"fat-tree:radix=64,{rest},planes={PORTS}" for rest in ("tiers=2", "taper=3", "tiers=3,taper=7"))
+ROWS = {  # what is printed, by the id of the target
+    "rx-t6-2FT-sw": 3456,
+    "rx-t6-2FT-aot": 294.9,
+    "rx-t6-2FT-gbw": 100,
+    "rx-t6-Tap13-sw": 2880,
+    "rx-t6-Tap13-aot": 294.9,
+    "rx-t6-Tap13-gbw": 33.3,
+    "rx-t6-Tap49-sw": 149760,
+    "rx-t6-Tap49-aot": 16810,
+    "rx-t6-Tap49-gbw": 2.0,
+    "hpn-t1-ft-n": 27648,
+}
+
+
+@pytest.mark.parametrize(("row", "line"), [("2FT", FULL), ("Tap13", THIRD), ("Tap49", SEVENTH)])
+def test_switches_transceivers_and_global_bandwidth_are_those_of_table_6(row, line):
+    tree = build_topology(line)
+    low = np.arange(tree.n_npus) < tree.n_npus // 2
+    share = 100 * cut(tree, low) / (tree.n_npus / 2 * PORTS * 50e9)
+    assert tree.bill["switch"] == ROWS[f"rx-t6-{row}-sw"]
+    assert round(tree.bill["optical transceiver"] / 1000, 1 if row != "Tap49" else 0) == ROWS[f"rx-t6-{row}-aot"]
+    assert round(share, 1) == ROWS[f"rx-t6-{row}-gbw"]
+
+
+@pytest.mark.parametrize(("line", "hosts"), [(FULL, 2048), (THIRD, 3072), (SEVENTH, 200704)])
+def test_chips_are_as_many_as_table_6_says(line, hosts):
+    assert build_topology(line).n_npus == hosts
+
+
+def test_a_48_ary_tree_has_as_many_hosts_as_hpn_says():
+    assert build_topology("fat-tree:radix=48,tiers=3").n_npus == ROWS["hpn-t1-ft-n"]
+
+
+@pytest.mark.parametrize(("radix", "tiers"), [(4, 2), (4, 3), (6, 2), (6, 3), (2, 4)])
+def test_hosts_and_switches_follow_the_closed_forms(radix, tiers):
+    tree = build_topology(f"fat-tree:radix={radix},tiers={tiers}")
+    assert tree.n_npus == 2 * (radix // 2) ** tiers
+    assert tree.n_nodes - tree.n_npus == (2 * tiers - 1) * tree.n_npus // radix
+    assert set(np.bincount(tree.links.src)[tree.n_npus :].tolist()) == {radix}
+
+
+def test_two_hosts_of_different_pods_have_k_squared_over_four_paths():
+    tree = build_topology("fat-tree:radix=6,tiers=3")
+    graph = nx.Graph(zip(tree.links.src.tolist(), tree.links.dst.tolist(), strict=True))
+    assert len(list(nx.all_shortest_paths(graph, 0, tree.n_npus - 1))) == 9
+    leaf, far = (next(iter(graph[host])) for host in (0, tree.n_npus - 1))
+    assert nx.edge_connectivity(graph, leaf, far) == 3
+    assert bisection(tree)[0] == tree.n_npus / 2 * 50e9
+
+
+def test_any_upper_switch_can_fail():
+    tree = build_topology("fat-tree:radix=4,tiers=3")
+    graph = nx.Graph(zip(tree.links.src.tolist(), tree.links.dst.tolist(), strict=True))
+    leaves = 8
+    for switch in range(tree.n_npus + leaves, tree.n_nodes):
+        left = nx.restricted_view(graph, [switch], [])
+        assert all(nx.has_path(left, 0, host) for host in range(tree.n_npus))
+
+
+def test_planes_widen_the_links_and_multiply_what_is_bought():
+    one, three = (build_topology(f"fat-tree:radix=4,planes={planes}") for planes in (1, 3))
+    assert np.array_equal(3 * one.links.bandwidth_Bps, three.links.bandwidth_Bps)
+    assert three.bill["switch"] == 3 * one.bill["switch"]
+    assert three.bill["optical transceiver"] == 2 * 3 * three.bill["link x3"] == 3 * one.bill["optical transceiver"]
+    assert any("3 equal planes" in sentence for sentence in three.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("fat-tree:radix=7", r"radix must be a multiple of 2 \(1 ports down for each up\), got 7; take 6"),
+        ("fat-tree:radix=1", r"radix must be a multiple of 2 .*; take 2"),
+        ("fat-tree:radix=10,taper=3", r"radix must be a multiple of 4 \(3 ports down for each up\), got 10; take 8"),
+        ("fat-tree:radix=8,tiers=9", "tiers must be at most 8, got 9"),
+        ("fat-tree:radix=8,tiers=3,taper=1x1x1", "taper must be one ratio, or 2 joined by x"),
+        ("fat-tree:radix=64,tiers=5", "links must be at most"),
+        ("fat-tree:pgft:down=4x4,up=1x2x3", "up must be one number, or 2 joined by x as down has, got '1x2x3'"),
+        ("fat-tree:pgft:down=4x4,up=1,parallel=1x1x1", "parallel must be one number, or 2 joined by x"),
+    ],
+)
+def test_ports_that_do_not_close_are_refused(line, message):
+    with pytest.raises(InputError, match=message):
+        build_topology(line)

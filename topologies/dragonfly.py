@@ -1,0 +1,214 @@
+"""Dragonfly: groups of routers, complete inside, every two groups joined directly.
+
+Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3. p NPUs and h global ports a router, a routers
+a group, g = a h + 1 groups where one cable joins two groups; balanced where a = 2p = 2h. Global port q of a group leads to
+the group q mod (g-1) + 1 further on; router r has ports r h .. r h + h - 1.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.routing import join, mix, or_shortest
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+
+_SOURCE = "Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3"
+_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s
+_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+
+
+class _Shape(NamedTuple):
+    """Counts, and the first cables of a kind; cable c of the first p a g is NPU c's."""
+
+    p: int
+    a: int
+    h: int
+    links: int  # cables between two groups
+
+    @property
+    def groups(self) -> int:
+        """As many as leave no global port free: g."""
+        return self.a * self.h // self.links + 1
+
+    @property
+    def routers(self) -> int:
+        """Of all groups."""
+        return self.a * self.groups
+
+    @property
+    def npus(self) -> int:
+        """N."""
+        return self.p * self.routers
+
+    @property
+    def local(self) -> int:
+        """Cables inside the groups."""
+        return self.groups * (self.a * (self.a - 1) // 2)
+
+    @property
+    def between(self) -> int:
+        """Cables between groups."""
+        return self.links * (self.groups * (self.groups - 1) // 2)
+
+
+def _shape(p: int, a: int, h: int, links: int) -> _Shape:
+    if a * h % links:
+        raise must_be("dragonfly", "links", f"a divisor of {a * h}, the global ports of a group (a h)", links)
+    return _Shape(p, a, h, links)
+
+
+def _invariants(
+    p: int,
+    a: int,
+    h: int,
+    links: int = 1,
+    bandwidth: float = _BANDWIDTH,
+    latency: int = _LATENCY,
+    global_latency: int = _LATENCY,
+) -> Invariants:
+    shape = _shape(p, a, h, links)
+    everywhere = h % (shape.groups - 1) == 0  # each router has a port to each group
+    farthest = 3 if a == 1 else 4 if everywhere else 5
+    cables = shape.npus + shape.local + shape.between
+    return Invariants(
+        2 * cables, 1, farthest, shortest=a == 1, npus=shape.npus, switches=shape.routers, injection_Bps=bandwidth
+    )
+
+
+@topology(
+    "dragonfly",
+    source=_SOURCE,
+    examples=("p=2,a=4,h=2", "p=1,a=2,h=1", "p=4,a=4,h=3,links=4", "p=2,a=3,h=2,links=2", "p=1,a=1,h=4"),
+    full=("p=8,a=16,h=8", "p=16,a=32,h=16"),
+    invariants=_invariants,
+)
+def dragonfly(
+    p: Count,
+    a: Count,
+    h: Count,
+    links: Count = 1,
+    bandwidth: Bandwidth = _BANDWIDTH,
+    latency: Latency = _LATENCY,
+    global_latency: Latency = _LATENCY,
+) -> Topology:
+    """Groups of `a` routers with p NPUs and h global ports each: three hops between routers (local, global, local) at most.
+
+    Args:
+        p: NPUs of a router.
+        a: Routers of a group.
+        h: Global ports of a router.
+        links: Cables between every two groups; there are a h / links + 1 groups.
+        bandwidth: Of a cable.
+        latency: Of a hop to a router in the same group.
+        global_latency: Of a hop to another group.
+    """
+    shape = _shape(p, a, h, links)
+    check_link_count("dragonfly", 2 * (shape.npus + shape.local + shape.between))
+    wired, cables = wire("dragonfly", _cables(shape, bandwidth, (latency, global_latency)))
+    nodes = shape.npus + shape.routers
+    return Topology(
+        "dragonfly",
+        shape.npus,
+        nodes,
+        wired,
+        or_shortest(partial(_route, shape), wired, nodes, shape.npus),
+        (shape.groups, a, p),
+        {"NPU": shape.npus, "switch": shape.routers, **cables},
+        _assumptions(shape, bandwidth, latency, global_latency),
+        ("NPU to router", "in a group", "between groups"),
+        draw=partial(_draw, shape),
+    )
+
+
+def _assumptions(shape: _Shape, bandwidth: float, latency: int, global_latency: int) -> tuple[str, ...]:
+    near, far = (format_time(seconds(ticks)) for ticks in (latency, global_latency))
+    which = f"; of the {shape.links} that join two groups one that needs fewest hops, by a hash" if shape.links > 1 else ""
+    return (
+        f"a cable carries {format_bandwidth(bandwidth)} one way",
+        f"a hop takes {near} in a group and {far} between groups",
+        f"minimal routing: a message to another group takes one cable between groups{which}",
+    )
+
+
+def _pair(low: I64, high: I64, count: int) -> I64:
+    """The number of the pair low < high of `count`, in lexical order."""
+    number: I64 = low * (2 * count - low - 1) // 2 + high - low - 1
+    return number
+
+
+def _port(shape: _Shape, here: I64, there: I64, which: I64) -> I64:
+    """The router, in its group, of the cable from one group to another."""
+    found: I64 = (which * (shape.groups - 1) + (there - here) % shape.groups - 1) // shape.h
+    return found
+
+
+def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
+    n, (near, far) = shape.npus, latencies
+    npu = np.arange(n)
+    low, high = np.triu_indices(shape.a, 1)
+    first = n + np.arange(shape.groups)[:, None] * shape.a
+    here, there = np.triu_indices(shape.groups, 1)
+    which = np.arange(shape.links)[:, None]
+    ends = [n + i * shape.a + _port(shape, i, j, which) for i, j in ((here, there), (there, here))]
+    return [
+        Cables("cable to an NPU", npu, n + npu // shape.p, bandwidth, near, 0),
+        Cables("cable in a group", first + low, first + high, bandwidth, near, 1),
+        Cables("cable between groups", ends[0], ends[1], bandwidth, far, 2),
+    ]
+
+
+def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
+    """Up to the router, to the one with the cable, over it, to the goal's router, down."""
+    (here, a), (there, b) = (np.divmod(npu // shape.p, shape.a) for npu in (src, dst))
+    away = here != there
+    which = _which(shape, (here, a), (there, b), mix(src, dst, key))
+    out, back = _port(shape, here, there, which), _port(shape, there, here, which)
+    leave = np.where(away, out, b)
+    low, high = np.minimum(here, there), np.maximum(here, there)
+    cable = shape.npus + shape.local + which * (shape.between // shape.links) + _pair(low, high, shape.groups)
+    return join(
+        [
+            np.where(src != dst, 2 * src, -1),
+            _local(shape, here, a, leave),
+            np.where(away, 2 * cable + (here > there), -1),
+            np.where(away, _local(shape, there, back, b), -1),
+            np.where(src != dst, 2 * dst + 1, -1),
+        ]
+    )
+
+
+def _which(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
+    """Of the cables between two groups, one with fewest hops before and after it."""
+    (here, a), (there, b) = ((group[:, None], router[:, None]) for group, router in (src, dst))
+    copies = np.arange(shape.links)
+    hops = (_port(shape, here, there, copies) != a).astype(np.int64) + (_port(shape, there, here, copies) != b)
+    chance = mix(flow[:, None], copies).reshape(hops.shape) % 2**32
+    return column(np.argmin(hops * 2**32 + chance, axis=1), np.int64)
+
+
+def _local(shape: _Shape, group: I64, a: I64, b: I64) -> I64:
+    """The link from router a to router b of a group; -1 where they are one."""
+    pair = _pair(np.minimum(a, b), np.maximum(a, b), shape.a)
+    return np.where(a == b, -1, 2 * (shape.npus + group * (shape.a * (shape.a - 1) // 2) + pair) + (a > b))
+
+
+def _draw(shape: _Shape) -> Drawing:
+    """Groups round a circle, their routers on its inner side, the NPUs outside."""
+    wide = shape.a * shape.p + 1.5
+    radius = max(wide / 2, wide * shape.groups / (2 * np.pi))
+    router, place = np.divmod(np.arange(shape.npus), shape.p)
+    group, local = np.divmod(np.arange(shape.routers), shape.a)
+    middle = (local - (shape.a - 1) / 2) * shape.p
+    along = np.concatenate((middle[router] + place - (shape.p - 1) / 2, middle))
+    out = radius + np.where(np.arange(len(along)) < shape.npus, 2.2, 0.0)
+    angle = np.concatenate((group[router], group)) * 2 * np.pi / shape.groups
+    outward, aside = np.stack((np.sin(angle), np.cos(angle)), -1), np.stack((np.cos(angle), -np.sin(angle)), -1)
+    size = shape.a * shape.p
+    boxes = tuple(Box(f"group {i}", (i * size, (i + 1) * size)) for i in range(shape.groups))
+    return Drawing(out[:, None] * outward + along[:, None] * aside, boxes)

@@ -1,0 +1,167 @@
+"""Fat trees: tiers of equal switches, full or tapered, and the parallel-ports generalised one that has them all.
+
+Al-Fares et al., A scalable, commodity data center network architecture (SIGCOMM 2008); Zahavi, CCIT report 776 (2010);
+sizes and tapers as Feng et al., RailX (arXiv:2507.18889), Table 6. R ports a switch, T tiers, N = 2 (R/2)^T hosts.
+"""
+
+from math import prod
+
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.clos import Tier, bisection, clos, count
+from emu.topology.topology import Topology
+from emu.units import format_bandwidth, format_time, seconds
+
+_SOURCE = "Al-Fares et al., A scalable, commodity data center network architecture (SIGCOMM 2008); RailX, Table 6"
+_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s (RailX 6.2)
+_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+_MAX_TIERS = 8
+
+
+def _tapers(tiers: int, taper: tuple[int, ...]) -> tuple[int, ...]:
+    """Ports down for each port up, of each tier but the top."""
+    if tiers > _MAX_TIERS:
+        raise must_be("fat-tree", "tiers", f"at most {_MAX_TIERS}", tiers)
+    if len(taper) not in {1, tiers - 1}:
+        raise must_be("fat-tree", "taper", f"one ratio, or {tiers - 1} joined by x, one for each tier below the top", _x(taper))
+    return taper if len(taper) == tiers - 1 else taper * (tiers - 1)
+
+
+def _tiers(radix: int, tiers: int, taper: tuple[int, ...], planes: int, bandwidth: float, latency: int) -> list[Tier]:
+    """Each switch below the top has radix t/(t+1) ports down and radix/(t+1) up; the top's are all down."""
+    ratios = _tapers(tiers, taper)
+    for ratio in ratios:
+        if radix % (ratio + 1):
+            what = f"a multiple of {ratio + 1} ({ratio} ports down for each up)"
+            raise must_be("fat-tree", "radix", what, radix, f"take {radix // (ratio + 1) * (ratio + 1) or ratio + 1}")
+    up = [radix // (ratio + 1) for ratio in ratios]
+    sizes = zip([*(radix - u for u in up), radix], [1, *up], strict=True)
+    kind = f"link x{planes}" if planes > 1 else "cable"
+    return [Tier(down, u, planes * bandwidth, latency, name=_between(i), kind=kind) for i, (down, u) in enumerate(sizes)]
+
+
+def _x(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _between(tier: int) -> str:
+    return f"tier {tier} to {tier + 1}" if tier else "NPU to tier 1"
+
+
+def _known(tiers: list[Tier]) -> Invariants:
+    """Of any tree whose highest tier joins two blocks or more."""
+    counts = count(tiers)
+    ways = prod(t.up * t.parallel for t in tiers) * prod(t.parallel for t in tiers)
+    first = tiers[0]
+    return Invariants(
+        2 * sum(counts.cables),
+        first.up * first.parallel,
+        2 * len(tiers),
+        bisection(tiers),
+        npus=counts.nodes[0],
+        switches=counts.switches,
+        injection_Bps=first.up * first.parallel * first.bandwidth_Bps,
+        paths=ways,
+    )
+
+
+def _invariants(
+    radix: int,
+    tiers: int = 2,
+    taper: tuple[int, ...] = (1,),
+    planes: int = 1,
+    bandwidth: float = _BANDWIDTH,
+    latency: int = _LATENCY,
+) -> Invariants:
+    return _known(_tiers(radix, tiers, taper, planes, bandwidth, latency))
+
+
+def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
+    spread = f"{planes} equal planes side by side, over which an NPU spreads each message evenly: a link is {planes} ports"
+    return (
+        f"a port carries {format_bandwidth(bandwidth)} one way, a hop takes {format_time(seconds(latency))}",
+        "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
+        *([spread] if planes > 1 else []),
+    )
+
+
+@topology(
+    "fat-tree",
+    source=_SOURCE,
+    examples=(
+        "radix=8",
+        "radix=4,tiers=3",
+        "radix=8,taper=3",
+        "radix=4,tiers=3,planes=2",
+        "radix=5,tiers=1",
+        "radix=2,tiers=4",
+    ),
+    full=(
+        "radix=64,tiers=3",
+        "radix=48,tiers=3",
+        "radix=64,planes=36",
+        "radix=64,taper=3,planes=36",
+        "radix=64,tiers=3,taper=7,planes=36",
+    ),
+    invariants=_invariants,
+)
+def fat_tree(
+    radix: Count,
+    tiers: Count = 2,
+    taper: Dims = (1,),
+    planes: Count = 1,
+    bandwidth: Bandwidth = _BANDWIDTH,
+    latency: Latency = _LATENCY,
+) -> Topology:
+    """A tree of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
+
+    `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees
+    side by side, bundled.
+    """
+    built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
+    counts = count(built)
+    bill = {"switch": planes * counts.switches, "optical transceiver": 2 * planes * sum(counts.cables)}
+    return clos("fat-tree", built, bill, _assumptions(planes, bandwidth, latency))
+
+
+def _pgft_tiers(
+    down: tuple[int, ...], up: tuple[int, ...], parallel: tuple[int, ...], bandwidth: float, latency: int
+) -> list[Tier]:
+    for name, sizes in (("up", up), ("parallel", parallel)):
+        if len(sizes) not in {1, len(down)}:
+            raise must_be("fat-tree:pgft", name, f"one number, or {len(down)} joined by x as down has", _x(sizes))
+    wide = [sizes if len(sizes) == len(down) else sizes * len(down) for sizes in (up, parallel)]
+    columns = enumerate(zip(down, *wide, strict=True))
+    return [Tier(m, w, bandwidth, latency, p, name=_between(i)) for i, (m, w, p) in columns]
+
+
+def _pgft_invariants(
+    down: tuple[int, ...],
+    up: tuple[int, ...],
+    parallel: tuple[int, ...] = (1,),
+    bandwidth: float = _BANDWIDTH,
+    latency: int = _LATENCY,
+) -> Invariants:
+    return _known(_pgft_tiers(down, up, parallel, bandwidth, latency))
+
+
+@topology(
+    "fat-tree:pgft",
+    source="Zahavi, D-Mod-K routing on real life fat trees (CCIT report 776, 2010); Öhring et al., IPPS 1995",
+    examples=("down=8x8,up=1x4,parallel=1x2", "down=4x2x3,up=1x2x2", "down=6x2,up=2x3,parallel=1x1", "down=5,up=2,parallel=3"),
+    invariants=_pgft_invariants,
+)
+def pgft(
+    down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = _BANDWIDTH, latency: Latency = _LATENCY
+) -> Topology:
+    """The parallel-ports generalised fat tree PGFT(h; m; w; p): any tree of switches that are equal in each tier.
+
+    Args:
+        down: m, blocks that a switch of each tier joins, lowest tier first.
+        up: w, parents of each node below that tier.
+        parallel: p, cables to each parent.
+        bandwidth: Of a cable.
+        latency: Of a hop.
+    """
+    built = _pgft_tiers(down, up, parallel, bandwidth, latency)
+    return clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency))

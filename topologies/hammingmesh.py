@@ -1,0 +1,309 @@
+"""HammingMesh: boards of a x a chips in a mesh, the edges of a row of boards on switches, those of a column on others.
+
+Hoefler et al., HammingMesh (SC 2022): HxaMesh; sized as RailX (arXiv:2507.18889), 6.2 and Table 6, does. A line is a row of
+chips through all the boards of a row (or a column): each board has both ends of it on the line's switch. A line of more ends
+than a switch has ports is on a fat tree of two tiers. Every chip has a port in each of the four directions, in each plane.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.routing import join, mix, or_shortest
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+
+_SOURCE = "Hoefler et al., HammingMesh (SC 2022); RailX (arXiv:2507.18889), 6.2 and Table 6"
+_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s (RailX 6.2)
+_LATENCY = 300_000_000  # ticks: 300 ns between nodes, RailX 6.4
+_NEAR = 10_000_000  # ticks: 10 ns on a board or package, RailX 6.4
+
+
+class _Way(NamedTuple):
+    """The lines of one direction: X along rows of chips, Y along columns."""
+
+    boards: int  # on a line, each with two ends
+    lines: int
+    leaves: int  # of a line: switches with ends on them
+    spines: int  # of a line: switches above; 0 where there is one leaf
+    parallel: int  # cables between a leaf and a spine
+    mesh: int = 0  # the first cable on boards
+    end: int = 0  # the first from an end to a leaf
+    rise: int = 0  # the first from a leaf to a spine
+    switch: int = 0  # the first node
+
+    @property
+    def switches(self) -> int:
+        """Of all lines."""
+        return self.lines * (self.leaves + self.spines)
+
+    @property
+    def rises(self) -> int:
+        """Cables between leaves and spines of all lines."""
+        return self.lines * self.leaves * self.spines * self.parallel
+
+
+class _Mesh(NamedTuple):
+    """Chip (row of boards, column of boards, row, column) in C order; cables by direction, first those on boards."""
+
+    side: int  # a
+    rows: int  # of boards
+    columns: int
+    x: _Way
+    y: _Way
+
+    @property
+    def npus(self) -> int:
+        """Chips."""
+        return self.rows * self.columns * self.side**2
+
+    @property
+    def lanes(self) -> int:
+        """Rows of chips of all boards."""
+        return self.rows * self.columns * self.side
+
+
+def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
+    if len(boards) != 2:
+        raise must_be("hammingmesh", "boards", "two sizes, rows and columns, such as 4x4", "x".join(map(str, boards)))
+    rows, columns = boards
+    lanes = rows * columns * side
+    x, y = _way(columns, rows * side, radix), _way(rows, columns * side, radix)
+    meshes, ends = lanes * (side - 1), 2 * lanes
+    last = 2 * (meshes + ends)
+    switch = lanes * side
+    x = x._replace(mesh=0, end=2 * meshes, rise=last, switch=switch)
+    y = y._replace(mesh=meshes, end=2 * meshes + ends, rise=last + x.rises, switch=switch + x.switches)
+    return _Mesh(side, rows, columns, x, y)
+
+
+def _way(boards: int, lines: int, radix: int) -> _Way:
+    """A switch a line, or a full fat tree of two tiers: half of a leaf's ports down, spines with as many as there are ends."""
+    ends = 2 * boards
+    if ends <= radix:
+        return _Way(boards, lines, 1, 0, 0)
+    leaves, spines = 2 * ends // radix, ends // radix
+    if radix % 4 or ends % radix or (radix // 2) % spines:
+        half = radix // 2
+        what = f"at most {half} (a switch a line)" + f", or {half} times a divisor of it (two tiers)" * (radix % 4 == 0)
+        raise must_be("hammingmesh", "boards on a line", what, boards)
+    return _Way(boards, lines, leaves, spines, radix // 2 // spines)
+
+
+def _reach(side: int, way: _Way) -> int:
+    """Links between the two chips of a line that are farthest apart."""
+    edge = [min(i, side - 1 - i) for i in range(side)]
+    if way.boards > 1:
+        return 2 * max(edge) + 2 + 2 * (way.leaves > 1)
+    return max(min(abs(i - j), edge[i] + 2 + edge[j]) for i in range(side) for j in range(side))
+
+
+def _invariants(
+    boards: tuple[int, ...],
+    side: int = 4,
+    radix: int = 64,
+    planes: int = 1,
+    bandwidth: float = _BANDWIDTH,
+    latency: int = _LATENCY,
+    board_latency: int = _NEAR,
+) -> Invariants:
+    mesh = _mesh(side, boards, radix)
+    cut = mesh.npus / side * planes * bandwidth
+    even = [cut] * (mesh.rows % 2 == 0 or mesh.columns % 2 == 0) + [2 * cut] * (side % 2 == 0)
+    return Invariants(
+        2 * (2 * mesh.lanes * (side + 1) + mesh.x.rises + mesh.y.rises),
+        4,
+        _reach(side, mesh.x) + _reach(side, mesh.y),
+        even[0] if even else None,
+        npus=mesh.npus,
+        switches=mesh.x.switches + mesh.y.switches,
+        injection_Bps=4 * planes * bandwidth,
+    )
+
+
+@topology(
+    "hammingmesh",
+    source=_SOURCE,
+    examples=(
+        "boards=4x4,side=2",
+        "boards=2x3,side=3",
+        "boards=2x1",
+        "boards=8x2,side=2,radix=8",
+        "boards=3x3,side=1,planes=9",
+        "boards=1x2,side=5",
+    ),
+    full=("boards=32x32,planes=9", "boards=32x32,side=7,planes=9", "boards=64x64,side=7,planes=9"),
+    invariants=_invariants,
+)
+def hammingmesh(
+    boards: Dims,
+    side: Count = 4,
+    radix: Count = 64,
+    planes: Count = 1,
+    bandwidth: Bandwidth = _BANDWIDTH,
+    latency: Latency = _LATENCY,
+    board_latency: Latency = _NEAR,
+) -> Topology:
+    """Boards of a x a chips; the edges of a row of boards meet in switches, and so do those of a column: HxaMesh.
+
+    Args:
+        boards: Rows and columns of them.
+        side: a.
+        radix: Ports of a switch; more ends on a line than that are on a fat tree of two tiers.
+        planes: Ports of a chip in each direction, each in a network of its own (RailX takes 9).
+        bandwidth: Of a port.
+        latency: Of a hop to or from a switch.
+        board_latency: Of a hop on a board.
+    """
+    mesh = _mesh(side, boards, radix)
+    check_link_count("hammingmesh", 4 * mesh.lanes * (side + 1) + 2 * (mesh.x.rises + mesh.y.rises))
+    links, cables = wire("hammingmesh", _cables(mesh, planes, bandwidth, (latency, board_latency)))
+    switches = mesh.x.switches + mesh.y.switches
+    nodes = mesh.npus + switches
+    away = 4 * mesh.lanes + mesh.x.rises + mesh.y.rises
+    bill = {"NPU": mesh.npus, "switch": planes * switches, "optical transceiver": 2 * planes * away, **cables}
+    return Topology(
+        "hammingmesh",
+        mesh.npus,
+        nodes,
+        links,
+        or_shortest(partial(_route, mesh), links, nodes, mesh.npus),
+        (mesh.rows, mesh.columns, side, side),
+        bill,
+        _assumptions(planes, bandwidth, latency, board_latency),
+        ("board X", "board Y", "board to X switch", "board to Y switch", "X leaf to spine", "Y leaf to spine"),
+        draw=partial(_draw, mesh),
+    )
+
+
+def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int) -> tuple[str, ...]:
+    near, far = (format_time(seconds(ticks)) for ticks in (board_latency, latency))
+    bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
+    return (
+        f"a port carries {format_bandwidth(bandwidth)} one way, on a board too",
+        f"a hop takes {near} on a board and {far} to or from a switch",
+        "a message goes X, then Y, each by the nearer edges; of two equally near ones a hash takes one",
+        *([bundled] if planes > 1 else []),
+    )
+
+
+def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
+    chip = np.arange(mesh.npus).reshape(mesh.rows, mesh.columns, mesh.side, mesh.side)
+    turned = chip.swapaxes(2, 3)  # [rows, columns, column, row]
+    row = np.arange(mesh.rows)[:, None, None] * mesh.side + np.arange(mesh.side)
+    column = np.arange(mesh.columns)[:, None] * mesh.side + np.arange(mesh.side)
+    big_row, big_column = np.arange(mesh.rows)[:, None, None], np.arange(mesh.columns)[:, None]
+    ends = (
+        (chip[..., [0, -1]], _leaf(mesh.x, row, big_column)),
+        (turned[..., [0, -1]], _leaf(mesh.y, column, big_row)),
+    )
+    rate, (far, near) = planes * bandwidth, latencies
+    kind = f"link x{planes}" if planes > 1 else "cable"
+    boards = [
+        Cables("link on a board", along[..., :-1], along[..., 1:], rate, near, i) for i, along in enumerate((chip, turned))
+    ]
+    edges = [Cables(kind, chips, leaf[..., None], rate, far, 2 + i) for i, (chips, leaf) in enumerate(ends)]
+    rises = [Cables(kind, *_rises(way), rate, far, 4 + i) for i, way in enumerate((mesh.x, mesh.y))]
+    return [*boards, *edges, *rises]
+
+
+def _leaf(way: _Way, line: I64, board: I64) -> I64:
+    """The switch at the ends of a board on a line."""
+    found: I64 = way.switch + line * way.leaves + board * way.leaves // way.boards
+    return found
+
+
+def _rises(way: _Way) -> tuple[I64, I64]:
+    """Leaves and spines, of cable ((line * leaves + leaf) * spines + spine) * parallel + which."""
+    shape = (way.lines, way.leaves, way.spines, way.parallel)
+    line, leaf, spine, _ = np.indices(shape).reshape(4, -1)
+    return way.switch + line * way.leaves + leaf, way.switch + way.lines * way.leaves + line * way.spines + spine
+
+
+class _End(NamedTuple):
+    """A chip as one direction sees it."""
+
+    lane: I64  # the row (or column) of chips of its board
+    line: I64
+    board: I64  # on the line
+    place: I64  # on the lane
+
+
+def _ends(mesh: _Mesh, chip: I64) -> tuple[_End, _End]:
+    """The chip along X and along Y."""
+    shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
+    big_row, big_column, row, column = np.unravel_index(chip, shape)
+    board = big_row * mesh.columns + big_column
+    x = _End(board * mesh.side + row, big_row * mesh.side + row, big_column, column)
+    y = _End(board * mesh.side + column, big_column * mesh.side + column, big_row, row)
+    return x, y
+
+
+def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
+    """Along X to the chip below or above the goal, then along Y."""
+    shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
+    here, there = np.unravel_index(src, shape), np.unravel_index(dst, shape)
+    corner = np.ravel_multi_index((here[0], there[1], here[2], there[3]), shape)
+    flow = mix(src, dst, key)
+    ends = [_ends(mesh, chip) for chip in (src, corner, dst)]
+    along_x = _along(mesh.x, mesh.side, ends[0][0], ends[1][0], mix(flow, 0))
+    return join([*along_x, *_along(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
+
+
+def _along(way: _Way, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
+    """Over the board where that is as near, else to an edge, through the line's switches, and in from an edge."""
+    (out, exit_steps), (back, entry_steps) = _edge(side, a.place, chance % 2), _edge(side, b.place, chance // 2 % 2)
+    stays = (a.board == b.board) & (abs(a.place - b.place) <= exit_steps + 2 + entry_steps)
+    leaf, far_leaf = (end.board * way.leaves // way.boards for end in (a, b))
+    rises = ~stays & (leaf != far_leaf)
+    spine = mix(chance, 2) % max(way.spines, 1)
+    up, down = (
+        way.rise + ((a.line * way.leaves + at) * way.spines + spine) * way.parallel + mix(chance, turn) % max(way.parallel, 1)
+        for turn, at in enumerate((leaf, far_leaf))
+    )
+    return [
+        _walk(way, side, a.lane, a.place, np.where(stays, b.place, out * (side - 1))),
+        np.where(stays, -1, 2 * (way.end + 2 * a.lane + out)),
+        np.where(rises, 2 * up, -1),
+        np.where(rises, 2 * down + 1, -1),
+        np.where(stays, -1, 2 * (way.end + 2 * b.lane + back) + 1),
+        _walk(way, side, b.lane, np.where(stays, b.place, back * (side - 1)), b.place),
+    ]
+
+
+def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
+    """Which end of the lane is nearer (the coin says where both are), and how far it is."""
+    far = side - 1 - place
+    return np.where(place == far, coin, place > far).astype(np.int64), np.minimum(place, far)
+
+
+def _walk(way: _Way, side: int, lane: I64, here: I64, there: I64) -> I64:
+    """[P, a - 1] the links over a board."""
+    step = np.arange(side - 1)
+    up = (there > here)[:, None]
+    cable = way.mesh + lane[:, None] * (side - 1) + here[:, None] + np.where(up, step, -1 - step)
+    return np.where(step < abs(there - here)[:, None], 2 * cable + ~up, -1)
+
+
+def _draw(mesh: _Mesh) -> Drawing:
+    """Boards with a gap between them, the switches of X to their right, those of Y above."""
+    pitch = mesh.side + 0.8
+    shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
+    big_row, big_column, row, column = np.unravel_index(np.arange(mesh.npus), shape)
+    at = [np.stack((big_column * pitch + column, -big_row * pitch - row), axis=-1)]
+    edge = mesh.columns * pitch
+    for way, turned in ((mesh.x, False), (mesh.y, True)):
+        along = np.arange(way.lines) // mesh.side * pitch + np.arange(way.lines) % mesh.side
+        columns = [(way.leaves, 0.5), (way.spines, way.leaves + 1.0)]
+        for switches, off in columns:
+            depth = np.tile(np.arange(switches) + off, way.lines)
+            place = np.repeat(along, switches) + 0.25 * (depth - off) / max(switches, 1) + 0.3
+            at.append(np.stack((place, depth + 0.8) if turned else (edge + depth, -place), axis=-1))
+    size = mesh.side**2
+    boards = tuple(Box("", (first, first + size)) for first in range(0, mesh.npus, size))
+    return Drawing(np.concatenate(at), boards)

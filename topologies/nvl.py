@@ -1,0 +1,251 @@
+"""NVIDIA's NVLink domains: GPUs under NVSwitches in a server, in one rack, in two, in eight.
+
+Racks as InfiniteHBD's Table 8 has them (900 GB/s a GPU), servers as Flex-SiPAC's 6.A (450 GB/s). 18 NVLinks join a GPU to
+switch chips, and each message is spread over all of them: so the chips over the same GPUs are one node here and their
+NVLinks one link, unless `chips=apart` takes them asunder.
+"""
+
+from functools import partial
+from math import ceil
+from typing import Annotated
+
+import numpy as np
+
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
+from emu.topology.clos import Tier, bisection, clos, count
+from emu.topology.routing import shortest
+from emu.topology.topology import Box, Drawing, Topology
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+
+_RACKS = "Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8"
+_SERVERS = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), 6.A"
+_NVLINKS = 18  # of a GPU, in both generations
+_RACK_RATE = 900e9  # bytes per second out of a GPU (Table 8)
+_SERVER_RATE = 450e9  # 18 NVLinks of 25 GB/s one way
+_LATENCY = 300_000_000  # ticks: 300 ns, what RailX 6.4 takes for a hop between nodes
+_HALF = 36  # GPUs under one switch of the lower tier where there are two, and in a rack of NVL-36x2
+_DAC_PER_NVLINK = 4  # copper cables of 25 GB/s and one way (Table 8): 50 GB/s there, 50 back
+_DAC_PER_ACC = 8  # of those that an active cable of 200 GB/s continues: what makes Table 8's 6480 of 5184 and 162 ACC
+_ACC_NVLINKS = 4  # in one active cable of 200 GB/s
+_MODULES = 8  # optical modules a GPU (Table 8: 4608 for 576)
+_MOST_SERVERS = 32  # 256 GPUs (Flex-SiPAC 6.A)
+_SERVER_CHIPS, _SERVER_GPUS, _SERVER_OUT = 4, 8, 72  # NVSwitches, GPUs and NVLinks out of a server (Flex-SiPAC 6.A)
+_CHIP_PORTS = 64  # of a third-generation NVSwitch (NVIDIA's data sheet)
+
+
+def _read_chips(text: str, name: str) -> str:
+    if text not in {"merged", "apart"}:
+        raise must_be("topology", name, "merged or apart", text)
+    return text
+
+
+Chips = Annotated[str, Kind(_read_chips, str)]
+
+
+def _nodes(chips: str, count: int) -> int:
+    return count if chips == "apart" else 1
+
+
+def _bundle(nvlinks: float) -> str:
+    return f"link x{nvlinks:g}"
+
+
+def _first(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
+    """GPUs under `nodes` switches, each of which has all of them."""
+    return Tier(gpus, nodes, bandwidth / nodes, latency, name="GPU to NVSwitch", kind=_bundle(_NVLINKS / nodes))
+
+
+def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tuple[str, ...]:
+    merged = "a message is spread over all NVLinks of a GPU, so NVSwitches over the same GPUs are one node"
+    apart = "a message takes one NVSwitch, by a hash, and so a part of its GPU's rate (NVLink spreads it over all)"
+    return (
+        f"a GPU has {format_bandwidth(bandwidth)} one way",
+        f"a hop takes {format_time(seconds(latency))} (no latency is published)",
+        merged if chips == "merged" else apart,
+        *more,
+    )
+
+
+def _dac(gpus: int) -> int:
+    return gpus * _NVLINKS * _DAC_PER_NVLINK
+
+
+def _known(tiers: list[Tier]) -> Invariants:
+    counts, first = count(tiers), tiers[0]
+    return Invariants(
+        2 * sum(counts.cables),
+        first.up,
+        2 * len(tiers),
+        bisection(tiers),
+        npus=counts.nodes[0],
+        switches=counts.switches,
+        injection_Bps=first.up * first.bandwidth_Bps,
+        paths=counts.spread[-1],
+    )
+
+
+def _rack_known(
+    gpus: int, n_chips: int, chips: str = "merged", bandwidth: float = _RACK_RATE, latency: int = _LATENCY
+) -> Invariants:
+    return _known([_first(gpus, _nodes(chips, n_chips), bandwidth, latency)])
+
+
+def _rack(name: str, gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Topology:
+    bill = {"NVLink switch": n_chips, "DAC cable": _dac(gpus)}
+    tiers = [_first(gpus, _nodes(chips, n_chips), bandwidth, latency)]
+    return clos(name, tiers, bill, _assumptions(chips, bandwidth, latency))
+
+
+_EXAMPLES = ("", "chips=apart", "bandwidth=450GB/s,latency=1us")
+
+
+@topology("nvl:36", source=_RACKS, examples=_EXAMPLES, invariants=partial(_rack_known, 36, 9))
+def nvl_36(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
+    """A rack of 36 GPUs under 9 NVLink switches, 2 NVLinks to each: no GPU pair is slower than another."""
+    return _rack("nvl:36", 36, 9, chips, bandwidth, latency)
+
+
+@topology("nvl:72", source=_RACKS, examples=_EXAMPLES, invariants=partial(_rack_known, 72, 18))
+def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
+    """A rack of 72 GPUs under 18 NVLink switches, an NVLink to each: no GPU pair is slower than another."""
+    return _rack("nvl:72", 72, 18, chips, bandwidth, latency)
+
+
+def _pair_known(chips: str = "merged", bandwidth: float = _RACK_RATE, latency: int = _LATENCY) -> Invariants:
+    ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
+    return Invariants(
+        2 * ways * (npus + 1),
+        ways,
+        3,
+        _HALF * bandwidth,
+        npus=npus,
+        switches=2 * ways,
+        injection_Bps=bandwidth,
+        paths=ways,
+    )
+
+
+@topology("nvl:36x2", source=_RACKS, examples=_EXAMPLES, invariants=_pair_known)
+def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
+    """Two racks of 36 GPUs under 18 NVLink switches each, every switch joined to its twin by half of its ports."""
+    ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
+    npu, way = np.arange(npus), np.arange(ways)
+    under = npus + npu[:, None] // _HALF * ways + way
+    kinds = [
+        Cables(_bundle(_NVLINKS / ways), npu[:, None], under, bandwidth / ways, latency, 0),
+        Cables(_bundle(_HALF * _NVLINKS / ways), npus + way, npus + ways + way, _HALF * bandwidth / ways, latency, 1),
+    ]
+    links, cables = wire("nvl:36x2", kinds)
+    active = _HALF * _NVLINKS // _ACC_NVLINKS
+    bill = {"NPU": npus, "NVLink switch": 2 * _NVLINKS, "DAC cable": _dac(npus) + active * _DAC_PER_ACC, "ACC cable": active}
+    closing = f"inside the racks each ACC goes on as {_DAC_PER_ACC} DAC: it is what makes Table 8's 6480 of {_dac(npus)}"
+    return Topology(
+        "nvl:36x2",
+        npus,
+        npus + 2 * ways,
+        links,
+        shortest(links, npus + 2 * ways),
+        (2, _HALF),
+        {**bill, **cables},
+        _assumptions(chips, bandwidth, latency, closing),
+        ("GPU to NVSwitch", "rack to rack"),
+        draw=partial(_draw_pair, ways),
+    )
+
+
+def _draw_pair(ways: int) -> Drawing:
+    """The GPUs of a rack in four rows, its switches in a column on the side of the other rack."""
+    npu = np.arange(_HALF)
+    gpus = np.stack((npu % 4, npu // 4), axis=-1).astype(np.float64)
+    switches = np.stack((np.full(ways, 5.0), (np.arange(ways) + 0.5) * 9 / ways - 0.5), axis=-1)
+    mirrored = [side * (-1.0, 1.0) + (13.0, 0.0) for side in (gpus, switches)]
+    racks = (Box("rack 0", (0, _HALF)), Box("rack 1", (_HALF, 2 * _HALF)))
+    return Drawing(np.concatenate((gpus, mirrored[0], switches, mirrored[1])), racks)
+
+
+def _eight_tiers(racks: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
+    """Two halves of a rack under switches of their own; of each of their planes one spine a rack, non-blocking."""
+    planes = _nodes(chips, _NVLINKS)
+    spines = _nodes(chips, racks)
+    nvlinks = _HALF * _NVLINKS / planes / spines
+    return [
+        _first(_HALF, planes, bandwidth, latency),
+        Tier(2 * racks, spines, bandwidth * nvlinks / _NVLINKS, latency, name="leaf to spine", kind=_bundle(nvlinks)),
+    ]
+
+
+def _eight_known(racks: int = 8, chips: str = "merged", bandwidth: float = _RACK_RATE, latency: int = _LATENCY) -> Invariants:
+    return _known(_eight_tiers(racks, chips, bandwidth, latency))
+
+
+@topology(
+    "nvl:576",
+    source=_RACKS,
+    examples=("racks=1", "racks=2", "racks=2,chips=apart"),
+    full=("", "chips=apart"),
+    invariants=_eight_known,
+)
+def nvl_576(
+    racks: Count = 8, chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY
+) -> Topology:
+    """Eight racks of 72 GPUs under two tiers of NVLink switches, half of a lower one's ports up: non-blocking.
+
+    A leaf has an NVLink of each of 36 GPUs below and 36 above it; a rack brings 36 leaves and 18 spines.
+    """
+    tiers = _eight_tiers(racks, chips, bandwidth, latency)
+    gpus = 2 * _HALF * racks
+    bill = {"NVLink switch": 3 * _NVLINKS * racks, "DAC cable": _dac(gpus), "optical module": _MODULES * gpus}
+    leaves, spines = 2 * _NVLINKS * racks, _NVLINKS * racks
+    sentences = (
+        f"{leaves} leaves of {_HALF} GPUs and {spines} spines, a leaf's NVLinks spread evenly over the spines of its plane:"
+        " it is what makes Table 8's 432 switches of 72 NVLinks",
+        f"{_MODULES} optical modules a GPU, as Table 8 counts; {_MODULES + 1} of 200 GB/s would carry all that leaves send up",
+    )
+    return clos("nvl:576", tiers, bill, _assumptions(chips, bandwidth, latency, *sentences))
+
+
+def _server_known(chips: str = "merged", bandwidth: float = _SERVER_RATE, latency: int = _LATENCY) -> Invariants:
+    return _rack_known(_SERVER_GPUS, _SERVER_CHIPS, chips, bandwidth, latency)
+
+
+@topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=_server_known)
+def dgx_h100(chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
+    """A server of 8 GPUs under 4 NVSwitches, 18 NVLinks a GPU."""
+    tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
+    uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
+    sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
+    return clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences)
+
+
+def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
+    if servers > _MOST_SERVERS:
+        what = f"at most {_MOST_SERVERS}, as NVLink reaches no further"
+        raise must_be("dgx-h100:superpod", "servers", what, servers, "above, take big-switch:n=...,bandwidth=450GB/s")
+    up = bandwidth * _SERVER_OUT / _NVLINKS
+    kind = _bundle(_SERVER_OUT)
+    return [
+        _first(_SERVER_GPUS, 1, bandwidth, latency),
+        Tier(servers, 1, up, latency, name="server to upper NVSwitch", kind=kind),
+    ]
+
+
+def _servers_known(servers: int = 32, bandwidth: float = _SERVER_RATE, latency: int = _LATENCY) -> Invariants:
+    return _known(_servers_tiers(servers, bandwidth, latency))
+
+
+@topology(
+    "dgx-h100:superpod",
+    source=_SERVERS,
+    examples=("servers=4", "servers=2", "servers=3", "servers=8,bandwidth=240GB/s"),
+    full=("",),
+    invariants=_servers_known,
+)
+def superpod(servers: Count = 32, bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
+    """Up to 32 servers of 8 GPUs under a second tier of NVSwitches, 72 NVLinks up from a server: half of its GPUs' 144."""
+    tiers = _servers_tiers(servers, bandwidth, latency)
+    upper = ceil(servers * _SERVER_OUT / _CHIP_PORTS)
+    sentence = f"{upper} NVSwitches of {_CHIP_PORTS} NVLinks close the upper tier (their number is not published)"
+    bill = {"NVSwitch": _SERVER_CHIPS * servers + upper}
+    return clos("dgx-h100:superpod", tiers, bill, _assumptions("merged", bandwidth, latency, sentence))

@@ -1,0 +1,140 @@
+"""Rail-only networks as a grid: every row of chips under switches of one tier, every column under others.
+
+Wang et al., Rail-Only (arXiv:2307.12169), without cross-rail switches: a column is a rail. As RailX (arXiv:2507.18889),
+6.2, A.8 and Table 6 size it: V x V chips, V the ports of a switch.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.routing import join, mix, or_shortest
+from emu.topology.topology import Box, Drawing, Routes, Topology
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+
+_SOURCE = "Wang et al., Rail-Only (arXiv:2307.12169); RailX (arXiv:2507.18889), A.8 and Table 6"
+_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s (RailX 6.2)
+_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+
+
+def _check(dims: tuple[int, ...], radix: int) -> None:
+    if len(dims) != 2:
+        raise must_be("rail-only", "dims", "two sizes, rows and columns, such as 64x64", "x".join(map(str, dims)))
+    if max(dims) > radix:
+        raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", "x".join(map(str, dims)))
+
+
+def _invariants(
+    dims: tuple[int, ...],
+    radix: int = 64,
+    planes: int = 1,
+    row: float = _BANDWIDTH,
+    column: float = _BANDWIDTH,
+    latency: int = _LATENCY,
+) -> Invariants:
+    rows, columns = dims
+    n, both = rows * columns, min(dims) > 1
+    cuts = [rate for size, rate in ((rows, column), (columns, row)) if size % 2 == 0]
+    halved = planes * n // 2 * min(cuts) if both and cuts else None
+    return Invariants(
+        4 * n,
+        2,
+        4 if both else 2,
+        halved,
+        npus=n,
+        switches=rows + columns,
+        injection_Bps=planes * (row + column),
+        paths=2 if both else None,
+    )
+
+
+@topology(
+    "rail-only",
+    source=_SOURCE,
+    examples=("dims=8x8", "dims=2x3", "dims=4x2,planes=18,row=450GB/s", "dims=3x5"),
+    full=("dims=64x64,planes=18",),
+    invariants=_invariants,
+)
+def rail_only(
+    dims: Dims,
+    radix: Count = 64,
+    planes: Count = 1,
+    row: Bandwidth = _BANDWIDTH,
+    column: Bandwidth = _BANDWIDTH,
+    latency: Latency = _LATENCY,
+) -> Topology:
+    """A grid of chips with a switch for each row and each column: off both, a chip relays where they cross.
+
+    Args:
+        dims: Rows and columns of the grid.
+        radix: Ports of a switch.
+        planes: Switches of each row and column, over which a chip spreads each message evenly (RailX takes 18).
+        row: Of a port to the switches of the row, in RailX the scale-up network.
+        column: Of a port to the switches of the column, a rail.
+        latency: Of a hop.
+    """
+    _check(dims, radix)
+    (rows, columns), kind = dims, f"link x{planes}" if planes > 1 else "cable"
+    n = rows * columns
+    npu = np.arange(n)
+    kinds = [
+        Cables(kind, npu, n + npu // columns, planes * row, latency, 0),
+        Cables(kind, npu, n + rows + npu % columns, planes * column, latency, 1),
+    ]
+    links, cables = wire("rail-only", kinds)
+    nodes = n + rows + columns
+    bill = {"NPU": n, "switch": planes * (rows + columns), "optical transceiver": 4 * planes * n, **cables}
+    return Topology(
+        "rail-only",
+        n,
+        nodes,
+        links,
+        or_shortest(partial(_route, columns, n), links, nodes, n),
+        dims,
+        bill,
+        _assumptions(planes, row, column, latency),
+        ("NPU to row switch", "NPU to column switch"),
+        draw=partial(_draw, rows, columns),
+    )
+
+
+def _assumptions(planes: int, row: float, column: float, latency: int) -> tuple[str, ...]:
+    bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
+    return (
+        f"a port carries {format_bandwidth(row)} one way in a row and {format_bandwidth(column)} in a column",
+        f"a hop takes {format_time(seconds(latency))}",
+        "off row and column a message goes either first, by a hash, and is relayed by the chip where they cross",
+        *([bundled] if planes > 1 else []),
+    )
+
+
+def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Through the row's switch (cable c is that of NPU c) and the column's (cable n + c), either first."""
+    down_first = mix(src, dst, key) % 2 == 1
+    here, there = src // columns, dst // columns
+    corner = np.where(down_first, there * columns + src % columns, here * columns + dst % columns)
+    stages = []
+    for a, b, first in ((src, corner, ~down_first), (corner, dst, down_first)):
+        cable = np.where(first, 0, n)
+        moves = a != b
+        stages += [np.where(moves, 2 * (cable + a), -1), np.where(moves, 2 * (cable + b) + 1, -1)]
+    return join(stages)
+
+
+def _draw(rows: int, columns: int) -> Drawing:
+    """The grid, a row's switch to its right and a column's above it."""
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    at = [
+        np.stack((column, -row), axis=-1),
+        np.stack((np.full(rows, columns + 0.6), -np.arange(rows) - 0.35), axis=-1),
+        np.stack((np.arange(columns) + 0.35, np.full(columns, 1.6)), axis=-1),
+    ]
+    boxes = (
+        Box("row switches", (rows * columns, rows * columns + rows)),
+        Box("column switches", (rows * columns + rows, rows * columns + rows + columns)),
+    )
+    return Drawing(np.concatenate(at), boxes)
