@@ -9,17 +9,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
+
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, schedule
 from emu.collective.operation import operation
 from emu.collective.shape import Grid, Part
 from emu.errors import InputError
 from emu.registry import unknown
-from emu.study.timing import time_collective
+from emu.study.timing import least_fs, time_collective
 from emu.topology.placement import hubs, place
 from emu.topology.topology import Topology
 from emu.trace.device import FLOAT_BYTES, timed_as
 
 AUTO = "auto"
+_ROUNDING = 1e-6  # far above what the rounding to ticks takes off a bound
 
 
 def candidates(operation: str, n: int, topology: Topology, grid: Grid = ()) -> list[Algorithm]:
@@ -54,23 +57,32 @@ class Fastest:
     def __call__(self, request: Request) -> Served:
         """What serves it: the first by name of those that take as little."""
         item_bytes = _item_bytes(timed_as(request.dtype, self.dtype))
-        return _fastest(self.topology, request._replace(dtype=""), item_bytes)
+        return fastest(self.topology, request._replace(dtype=""), item_bytes)
 
 
 @lru_cache(maxsize=2**14)
-def _fastest(topology: Topology, request: Request, item_bytes: int) -> Served:
-    """By a request of any dtype, its elements of so many bytes."""
+def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead_fs: int = 0) -> Served:
+    """The fastest algorithm for a request of elements of so many bytes, whatever their dtype.
+
+    Timed are, from the least bound on, those whose busiest link alone does not take longer than the best so far: the
+    others cannot be faster.
+
+    Raises:
+        InputError: none fits.
+    """
     n = len(request.ranks)
     grid = _grid(topology, request.ranks)
     op, placement = operation(request.operation, n, request.root), place(topology, n, request.ranks)
-
-    def end_fs(found: Algorithm) -> int:
-        plan = schedule(found.operation, found.name, n, request.root, grid)
-        return int(time_collective(op, plan, request.elements, item_bytes, topology, placement).end_fs.max(initial=0))
-
-    best = min(candidates(request.operation, n, topology, grid), key=lambda a: (end_fs(a), a.name))
-    shape = best.fit(n, grid)
-    return Served(best.name, () if isinstance(shape, int) else shape)
+    found = candidates(request.operation, n, topology, grid)
+    plans = [schedule(a.operation, a.name, n, request.root, grid) for a in found]
+    job = (request.elements, item_bytes, topology, placement)
+    bounds = [least_fs(op, plan, *job) * (1 - _ROUNDING) for plan in plans]
+    best, end = "", np.inf
+    for bound, _, name, plan in sorted(zip(bounds, range(len(found)), (a.name for a in found), plans, strict=True)):
+        taken = time_collective(op, plan, *job, send_overhead_fs).end_fs.max(initial=0) if bound <= end else np.inf
+        best, end = min((best, end), (name, taken), key=lambda timed: (timed[1], timed[0]))
+    shape = next(a for a in found if a.name == best).fit(n, grid)
+    return Served(best, () if isinstance(shape, int) else shape)
 
 
 def _grid(topology: Topology, npus: tuple[int, ...]) -> Grid:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
-from emu.study.bench import BenchRequest, BenchRow, bench
-from emu.study.choice import candidates
+from emu.collective.algorithm import Request, Served
+from emu.study.bench import BenchRequest, BenchRow, bench, check
+from emu.study.choice import candidates, fastest
 from emu.study.move import Run
+from emu.study.payload import dtype_of
 from emu.topology.topology import Topology
 
 
@@ -20,7 +21,7 @@ def compare(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
         yield from bench(topology, replace(request, algorithm=each.name, timing_only=True))
 
 
-def fastest(rows: list[BenchRow]) -> dict[int, BenchRow]:
+def best_rows(rows: list[BenchRow]) -> dict[int, BenchRow]:
     """By size, the row that takes the least time; the first by name of those that take as little."""
     best: dict[int, BenchRow] = {}
     for row in sorted(rows, key=lambda row: row.algorithm):
@@ -29,21 +30,25 @@ def fastest(rows: list[BenchRow]) -> dict[int, BenchRow]:
     return best
 
 
-@lru_cache(maxsize=1024)
-def choose(topology: Topology, request: BenchRequest) -> dict[int, str]:
-    """By size, the name of the fastest algorithm.
+def choose(topology: Topology, request: BenchRequest) -> dict[int, Served]:
+    """By size, the fastest algorithm.
 
     Raises:
-        InputError: as `compare`.
+        InputError: as `bench`; or no algorithm fits.
     """
-    return {size: row.algorithm for size, row in fastest(list(compare(topology, request))).items()}
+    op, _ = check(topology, replace(request, timing_only=True))
+    item_bytes = dtype_of(request.dtype).itemsize
+    ranks = tuple(range(op.n_ranks))
+    asked = {size: Request(op.name, ranks, op.root, size // item_bytes, "") for size in request.sizes}
+    return {size: fastest(topology, each, item_bytes, request.send_overhead_fs) for size, each in asked.items()}
 
 
 def bench_fastest(topology: Topology, request: BenchRequest, run_ranks: Run | None = None) -> Iterator[BenchRow]:
     """Bench each size by the algorithm that is the fastest at it; arguments as of `bench`.
 
     Raises:
-        InputError: as `compare`.
+        InputError: as `choose`.
     """
-    for size, name in choose(topology, request).items():
-        yield from bench(topology, replace(request, algorithm=name, sizes=(size,)), run_ranks)
+    for size, served in choose(topology, request).items():
+        chosen = replace(request, algorithm=served.algorithm, dims=served.dims, sizes=(size,))
+        yield from bench(topology, chosen, run_ranks)

@@ -12,7 +12,7 @@ from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
 from emu.study.bench import BenchRequest, BenchRow, bench, check, sizes_between
 from emu.study.choice import candidates
-from emu.study.choose import bench_fastest, compare, fastest
+from emu.study.choose import bench_fastest, best_rows, compare
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time
@@ -122,7 +122,7 @@ def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, 
         draw = importlib.import_module("launch.show.draw_compared")  # not above: it loads matplotlib
         draw.draw_compared(tables[0], png)
     if as_json:
-        print_json([asdict(row) | {"fastest": fastest(rows)[row.size_bytes] is row} for rows in tables for row in rows])
+        print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
     else:
         click.echo("\n\n".join(map(compare_table, tables)))
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from emu.study.bench import BenchRow
-from emu.study.choose import fastest
+from emu.study.choose import best_rows
 from emu.units import format_size, format_time
 from launch.show.table import table
 
 
 def compare_table(rows: Sequence[BenchRow]) -> str:
     """A line an algorithm, a column a size; a star marks the fastest at that size."""
-    best = fastest(list(rows))
+    best = best_rows(list(rows))
     sizes = sorted(best)
     by_name: dict[str, dict[int, BenchRow]] = {}
     for row in rows:

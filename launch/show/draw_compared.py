@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from emu.study.bench import BenchRow
-from emu.study.choose import fastest
+from emu.study.choose import best_rows
 from launch.show.write import writing
 
 
@@ -21,7 +21,7 @@ def draw_compared(rows: Sequence[BenchRow], path: Path) -> None:
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(xscale="log", yscale="log")
-    best = fastest(list(rows))
+    best = best_rows(list(rows))
     for number, name in enumerate(dict.fromkeys(row.built for row in rows)):
         of = sorted((row for row in rows if row.built == name), key=lambda row: row.size_bytes)
         style = "-" if any(best[row.size_bytes] is row for row in of) else ":"

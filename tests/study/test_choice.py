@@ -16,7 +16,7 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.choice import Fastest, candidates, choice_on
 from emu.study.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
-from emu.study.timing import time_collective
+from emu.study.timing import least_fs, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.device import Device
@@ -47,6 +47,17 @@ def test_nothing_that_fits_is_faster_than_what_is_chosen(asked: str, elements: i
     fits = [a.name for a in candidates(asked, len(ranks), build_topology(TORUS))]
     assert {a.name for _, a in ALGORITHMS if a.operation == asked and a.default} <= set(fits)
     assert all(best <= taken_s(TORUS, request, name, dims) for name in fits)
+
+
+@pytest.mark.parametrize("fabric", [TORUS, SWITCH, "fat-tree:radix=4,tiers=3,bandwidth=50GB/s,latency=1us", "servers:nodes=2"])
+@pytest.mark.parametrize("asked", ["all_reduce", "all_to_all", "reduce"])
+def test_no_algorithm_ends_before_its_busiest_link_has_carried_all(asked: str, fabric: str) -> None:
+    on = build_topology(fabric)
+    op, placement = operation(asked, on.n_npus), place(on, on.n_npus)
+    for found in candidates(asked, on.n_npus, on):
+        plan = found.schedule(found.fit(on.n_npus))
+        taken = time_collective(op, plan, 2**16, 4, on, placement).end_fs.max()
+        assert 0 < least_fs(op, plan, 2**16, 4, on, placement) <= taken + len(plan.src)
 
 
 def test_what_is_chosen_depends_on_bytes_and_on_where_the_group_is() -> None:
