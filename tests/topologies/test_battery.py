@@ -37,7 +37,8 @@ def test_links_degree_diameter_and_bisection_are_those_promised(line):
     blueprint, arguments = read_topology(line)
     promised, found = blueprint.invariants(**arguments), summary(build_topology(line))
     degree = promised.degree if isinstance(promised.degree, tuple) else (promised.degree,) * 2
-    assert (found.links, found.degree, found.diameter) == (promised.links, degree, promised.diameter)
+    assert (found.links, found.degree) == (promised.links, degree)
+    assert promised.diameter in (None, found.diameter)
     assert found.diameter_exact
     for name in ("npus", "switches"):
         assert getattr(promised, name) in (None, getattr(found, name))
