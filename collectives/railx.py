@@ -1,11 +1,12 @@
 """RailX's hierarchical collectives: first among the G chips of a node, then between p x p nodes in two halves, and back.
 
 Source: Feng et al., RailX: a flexible, scalable, and low-cost network architecture for hyper-scale LLM training systems (2025),
-eq. 8 (rings along the rails) and appendix A.2, eq. 12-13 (all nodes of a row or column at once). N = G p p ranks, the chip's
-number the slowest digit; N blocks, each in four parts. Part c reduces inside the node, then among chips of the same number
-along X and Y (c < 2) or Y and X, and gathers backwards: on channel c, upwards where c is even and downwards where it is odd.
+eq. 8 (rings along the rails) and appendix A.2, eq. 12-13 (all nodes of a row or column at once). N = p p G ranks: a node's
+place in Y and X, then the chip's number, the fastest digit. N blocks, each in four parts. Part c reduces inside the node, then
+among chips of the same number along X and Y (c < 2) or Y and X, and gathers backwards: on channel c, upwards where c is even
+and downwards where it is odd.
 
-On G x p x p the chips of a node are a ring, which a mesh of m x m chips has for even m only. On m x m x p x p they are a mesh,
+On p x p x G the chips of a node are a ring, which a mesh of m x m chips has for even m only. On p x p x m x m they are a mesh,
 of any m, and part c reduces along rows and then columns (c < 2) or columns and then rows: lines, without a link that wraps.
 
 Links are of two classes: inside a node, k n B in the paper, and between nodes, n B / m. Of the exact time eq. 8 leaves out the
@@ -25,20 +26,20 @@ from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import grids
 from emu.collective.transform import dual, then
 
-Dims = tuple[int, ...]  # G, p, p or m, m, p, p
+Dims = tuple[int, ...]  # p, p, G or p, p, m, m
 Line = Callable[[I64, int, int], Iterator[Sends]]  # of [d, held] what a line of ranks holds, rank 0 first; channel, up
 _MESH = 4  # the channel of all parts in a mesh: in one queue of a chip no link serves two steps at once
 
 
 def _squares(n: int) -> Iterator[tuple[int, ...]]:
-    """Grids G x p x p and m x m x p x p of 2 or more, rings first, the most even first."""
-    square = (dims for dims in grids(n) if len(dims) > 2 and dims[-2] == dims[-1])
-    yield from sorted((dims for dims in square if len(dims) == 3 or dims[0] == dims[1]), key=len)
+    """Grids p x p x G and p x p x m x m of 2 or more, rings first, the most even first."""
+    square = (dims for dims in grids(n) if len(dims) > 2 and dims[0] == dims[1])
+    yield from sorted((dims for dims in square if len(dims) == 3 or dims[2] == dims[3]), key=len)
 
 
 def _chips(dims: Dims) -> int:
     """G."""
-    return prod(dims[:-2])
+    return prod(dims[2:])
 
 
 def _local(dims: Dims) -> Fraction:
@@ -52,24 +53,24 @@ def _local(dims: Dims) -> Fraction:
 
 def _rails(dims: Dims) -> Fraction:
     """Of the whole, what a rail carries in one half: one part each way at a time, two where left is right."""
-    p = dims[-1]
+    p = dims[0]
     return Fraction(p * p - 1, p * p * 4 * _chips(dims)) * (2 if p == 2 else 1)
 
 
 def _row(dims: Dims) -> Fraction:
     """Of the whole, what the link between two nodes carries in one half where all send at once: two parts at a time."""
-    p = dims[-1]
+    p = dims[0]
     return Fraction(p + 1, p * p * 2 * _chips(dims))
 
 
 def _local_steps(dims: Dims) -> int:
-    return dims[0] - 1 if len(dims) == 3 else 2 * (dims[0] - 1)
+    return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 
 def _between(dims: Dims, src: I64, dst: I64) -> I64:
     """Class 0 inside a node, 1 between nodes."""
-    nodes = dims[-1] ** 2
-    return column(src % nodes != dst % nodes, np.int64)
+    g = _chips(dims)
+    return column(src // g != dst // g, np.int64)
 
 
 def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
@@ -86,7 +87,7 @@ def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> 
     return of(1), of(2)
 
 
-_RING, _BOTH_RING = _claims(lambda dims: 2 * (dims[-1] - 1), _rails)
+_RING, _BOTH_RING = _claims(lambda dims: 2 * (dims[0] - 1), _rails)
 _DIRECT, _BOTH_DIRECT = _claims(lambda _: 2, _row)
 
 
@@ -104,7 +105,7 @@ def _direct(held: I64, channel: int, up: int) -> Iterator[Sends]:
 def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
     """Between nodes, then inside them; of a ring of chips rank 0's rows, whose translations give the others'."""
     n, g = prod(dims), _chips(dims)
-    grid = (g, *dims[-2:])
+    grid = (*dims[:2], g)
     place, ring = np.arange(n).reshape(grid), len(dims) == 3
     parts = (_part(place, between, c, 1 if (c % 2 == 0) != turned else -1, ring=ring) for c in range(4))
     built = Schedule.build(n, 4 * n, zip(*parts, strict=True), translate=grid)
@@ -113,8 +114,8 @@ def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
 
 def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator[Sends]:
     """The steps of one part: along the first axis, along the second with all of the first's, then around a ring of chips."""
-    p = place.shape[-1]
-    node = place.transpose((2, 1, 0) if c < 2 else (1, 2, 0))
+    p = len(place)
+    node = place.swapaxes(0, 1) if c < 2 else place
     yield from between(node[:, 0, 0, None], c, up)
     yield from between(node[:, :, 0].T, c, up)
     if ring:
@@ -123,8 +124,8 @@ def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator
 
 def _mesh(dims: Dims) -> Schedule:
     """Every chip's rows: parts 0 and 1 along columns and then rows, 2 and 3 along rows and then columns."""
-    n, m = prod(dims), dims[0]
-    place = np.arange(n).reshape(m, m, -1)
+    n, m = prod(dims), dims[2]
+    place = np.arange(n).reshape(-1, m, m).transpose(1, 2, 0)
     steps = zip(_lines(place, 0), _lines(place.transpose(1, 0, 2), 2), strict=True)
     return Schedule.build(n, 4 * n, ((*a, *b) for a, b in steps))
 

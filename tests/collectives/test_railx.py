@@ -51,18 +51,18 @@ def timed(name: str, shape: Shape, built: Schedule, size: int, rates: list[float
 
 
 def test_four_nodes_of_four_chips_take_three_local_four_inter_node_and_three_local_steps():
-    built = railx.ring_all_reduce((4, 2, 2)).expand()
-    inside = [np.unique(built.src[r] % 4 == built.dst[r] % 4).tolist() for r in built.rounds()]
+    built = railx.ring_all_reduce((2, 2, 4)).expand()
+    inside = [np.unique(built.src[r] // 4 == built.dst[r] // 4).tolist() for r in built.rounds()]
     assert inside == [[True]] * 3 + [[False]] * 4 + [[True]] * 3
-    between = built.src % 4 != built.dst % 4
+    between = built.src // 4 != built.dst // 4
     quarter = Fraction(int(np.count_nonzero(between & (built.src == 0))), built.n_slots)
     assert quarter == Fraction(1, 4) * 2 * Fraction(3, 4)  # an all_reduce among four, of a quarter
 
 
-@pytest.mark.parametrize("dims", [(3, 3, 3), (4, 3, 3), (5, 4, 4)])
+@pytest.mark.parametrize("dims", [(3, 3, 3), (3, 3, 4), (4, 4, 5)])
 def test_rings_keep_railx_equation_8_with_its_local_latency(dims):
     """B = n B / m on a rail, k n B on a local link: with V/(k n B) + V/(2 m n B) as the dims grow."""
-    g, p, _ = dims
+    p, _, g = dims
     size, rail, local = 4 * g * p * p * 10**4, 100e9, 800e9
     expected = 2 * (g - 1) * A_LOCAL + 4 * (p - 1) * A
     expected += (1 - 1 / g) * size / local + (1 - 1 / p**2) * size / (2 * g * rail)
@@ -70,10 +70,10 @@ def test_rings_keep_railx_equation_8_with_its_local_latency(dims):
     assert timed("railx-ring", dims, built, size, [local, rail], [A_LOCAL, A]) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("dims", [(3, 3, 3), (4, 3, 3), (5, 4, 4)])
+@pytest.mark.parametrize("dims", [(3, 3, 3), (3, 3, 4), (4, 4, 5)])
 def test_all_nodes_at_once_keep_railx_equation_13_in_four_steps_between_nodes(dims):
     """A node's 2 n B / m along a dimension is shared by its p - 1 links, one to each node, both halves at a time."""
-    g, p, _ = dims
+    p, _, g = dims
     size, rails, local = 4 * g * p * p * 10**4, 100e9, 800e9
     expected = 2 * (g - 1) * A_LOCAL + 4 * A
     expected += (1 - 1 / g) * size / local + (1 - 1 / p**2) * size / (g * (p - 1) * rails)
@@ -82,14 +82,14 @@ def test_all_nodes_at_once_keep_railx_equation_13_in_four_steps_between_nodes(di
 
 
 @EVERY
-@pytest.mark.parametrize("dims", ["3x3x3", "2x3x3", "3x2x2", "2x2x3x3", "3x3x2x2", "3x3x3x3", "5x5x2x2"])
+@pytest.mark.parametrize("dims", ["3x3x3", "3x3x2", "2x2x3", "3x3x2x2", "2x2x3x3", "3x3x3x3", "2x2x5x5"])
 def test_claims_hold_also_where_sides_are_odd_or_two(operation, name, dims):
     (verified,) = verify([(algorithm(operation, name), parse_dims(dims))])
     assert (verified.proof, verified.claim) == ("ok", "equal")
 
 
 def test_directions_are_told_by_the_parity_of_the_channel_on_every_ring():
-    dims = (5, 3, 3)
+    dims = (3, 3, 5)
     built = railx.ring_all_reduce(dims).expand()
     src, dst = (np.stack(np.unravel_index(c, dims), axis=-1) for c in (built.src, built.dst))
     up = ((dst - src) % dims == 1).any(axis=1)
@@ -97,22 +97,22 @@ def test_directions_are_told_by_the_parity_of_the_channel_on_every_ring():
 
 
 @EVERY
-@pytest.mark.parametrize("dims", [(3, 3, 2, 2), (5, 5, 2, 2), (2, 2, 3, 3)])
+@pytest.mark.parametrize("dims", [(2, 2, 3, 3), (2, 2, 5, 5), (3, 3, 2, 2)])
 def test_a_mesh_uses_links_between_neighbours_only_and_none_that_wraps(operation, name, dims):
     built = algorithm(operation, name).schedule(dims)
     src, dst = (np.stack(np.unravel_index(c, dims), axis=-1) for c in (built.src, built.dst))
-    chips, nodes = np.abs(dst - src)[:, :2].sum(axis=1), (dst != src)[:, 2:].sum(axis=1)
+    chips, nodes = np.abs(dst - src)[:, 2:].sum(axis=1), (dst != src)[:, :2].sum(axis=1)
     assert set(zip(chips.tolist(), nodes.tolist(), strict=True)) == {(1, 0), (0, 1)}
     halves = 2 if operation == "all_reduce" else 1
     inside = [np.unique(chips[rows]).tolist() for rows in built.rounds()]
-    assert inside.count([1]) == halves * 2 * (dims[0] - 1)
+    assert inside.count([1]) == halves * 2 * (dims[2] - 1)
 
 
 @pytest.mark.parametrize(
     ("local", "rails"), [((1, 7), (4, 1)), ((8, 1), (1, 9)), ((1, 0), (1, 0)), ((1, 1), (8, 50)), ((1, 0.001), (1, 1))]
 )
 @pytest.mark.parametrize("name", ["railx-ring", "railx-hyperx"])
-@pytest.mark.parametrize("dims", [(3, 3, 2, 2), (5, 5, 2, 2)])
+@pytest.mark.parametrize("dims", [(2, 2, 3, 3), (2, 2, 5, 5)])
 def test_a_mesh_keeps_its_claim_at_any_rates_and_latencies(dims, name, local, rails):
     """Buffers a ms and ms of latency: chips inside a mesh are ready before those at its corners, and must not hold them up."""
     found, size = algorithm("all_reduce", name), 4 * prod(dims) * 1000
@@ -126,7 +126,7 @@ def test_a_mesh_moves_what_its_ring_does_in_fewer_steps(m):
     """Twice as many links carry it, those at the ends of lines as much as each of the ring's."""
     for name in ("railx-ring", "railx-hyperx"):
         claim = algorithm("all_reduce", name).claim
-        (mesh_steps, mesh), (ring_steps, ring) = claim.terms((m, m, 3, 3))[0], claim.terms((m * m, 3, 3))[0]
+        (mesh_steps, mesh), (ring_steps, ring) = claim.terms((3, 3, m, m))[0], claim.terms((3, 3, m * m))[0]
         assert (mesh, mesh_steps, ring_steps) == (ring, 4 * (m - 1), 2 * (m * m - 1))
 
 
@@ -158,7 +158,7 @@ def test_the_instance_of_section_3_1_by_the_papers_formulas(formula, of_a_megaby
 INSTANCES = {
     "bidirectional-ring": (CHIPS, ring_equation_6, [2 * N * B], [A]),
     "torus-buckets": ((SIDE, SIDE), torus_equation_7, [N * B], [A]),
-    "railx-ring": ((M * M, P, P), hierarchical_equation_8, [K * N * B, N * B / M], [A_LOCAL, A]),
+    "railx-ring": ((P, P, M * M), hierarchical_equation_8, [K * N * B, N * B / M], [A_LOCAL, A]),
 }
 
 
@@ -189,6 +189,6 @@ def test_other_numbers_of_ranks_and_other_meshes_are_refused_with_what_works():
     found = algorithm("all_reduce", "railx-ring")
     with pytest.raises(InputError, match="all_reduce railx-ring: takes no 10 ranks; nearest that work: 8, 12"):
         found.fit(10)
-    with pytest.raises(InputError, match="all_reduce railx-ring: does not take shape 2x3x2x2; 6x2x2 works"):
-        found.check((2, 3, 2, 2))
-    assert (found.fit(36), found.fit(36, (3, 3, 2, 2))) == ((4, 3, 3), (3, 3, 2, 2))
+    with pytest.raises(InputError, match="all_reduce railx-ring: does not take shape 2x2x2x3; 2x2x6 works"):
+        found.check((2, 2, 2, 3))
+    assert (found.fit(36), found.fit(36, (2, 2, 3, 3))) == ((3, 3, 4), (2, 2, 3, 3))
