@@ -1,0 +1,121 @@
+"""InfiniteHBD's Algorithms 1-5: the worked example, what constraints hold, and the cross-ToR traffic of 6.4."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from topologies.infinitehbd.fibres import fibres
+from topologies.infinitehbd.orchestration import cross_tor, deploy, groups, orchestrate
+from topologies.infinitehbd.plan import Plan
+
+
+def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
+    return Plan("infinitehbd", dims, k, tp, 800e9, 50e9, 300_000_000, closed, powers)
+
+
+def sound(p, faulty):
+    return ~np.isin(np.arange(p.nodes), faulty)
+
+
+def test_the_worked_example():
+    p = plan((1, 4, 2, 4), 2, 8, closed=False)
+    assert deploy(p).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert groups(p, sound(p, [3]), 0).tolist() == [[0, 2], [4, 6], [1, 5]]
+    assert groups(p, sound(p, [3]), 3).tolist() == [[0, 4], [1, 5]]  # its ToR, {2, 3}, is out as a whole
+
+
+def _random(rng):
+    tor, domains, k = (int(x) for x in rng.integers((1, 1, 2), (4, 4, 4)))
+    tors = int(rng.integers(3, 13))
+    p = plan((domains, max(tors, 8), tor, 4), k, 4 * int(rng.integers(1, 5)))
+    return p, np.flatnonzero(rng.random(p.nodes) < rng.choice([0.02, 0.1, 0.3]))
+
+
+def test_more_constraints_never_leave_room_for_more_groups():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        p, faulty = _random(rng)
+        sizes = [len(groups(p, sound(p, faulty), c)) for c in range(p.sublines + p.dims[0] + 1)]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_groups_without_constraints_are_as_many_as_networkx_components_hold():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        p, faulty = _random(rng)
+        p = plan(p.dims, 2, p.tp, p.closed)
+        order = deploy(p)
+        graph = nx.MultiGraph(order[fibres(p)].tolist())
+        graph.remove_nodes_from(faulty.tolist())
+        parts = nx.connected_components(graph)
+        assert len(groups(p, sound(p, faulty), 0)) == sum(len(c) // p.m for c in parts)
+
+
+def test_groups_are_of_sound_nodes_each_once_and_hold_the_constraints():
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        p, faulty = _random(rng)
+        most = p.sublines + p.dims[0]
+        found = groups(p, sound(p, faulty), most)
+        assert np.unique(found).size == found.size
+        assert not np.isin(found, faulty).any()
+        assert not np.isin(found // p.tor, faulty // p.tor).any()  # a ToR with a fault is out as a whole
+        domain = found // (p.tor * p.subline)
+        assert (domain == domain[:, :1]).all()
+        assert (found % p.tor == found[:, :1] % p.tor).all()
+
+
+def test_groups_that_share_all_their_tors_come_first_p_in_a_row():
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        p, faulty = _random(rng)
+        if not len(groups(p, sound(p, faulty), 0)):
+            continue
+        tors = (orchestrate(p, faulty, 0) // p.tor).tolist()
+        shared = [tors.count(group) == p.tor for group in tors]
+        assert shared == sorted(shared, reverse=True)
+        blocks = [tors[i : i + p.tor] for i in range(0, sum(shared), p.tor)]
+        assert all(block == block[:1] * p.tor for block in blocks)
+
+
+def test_a_job_gets_what_it_asks_and_the_largest_what_there_is():
+    p = plan((4, 8, 2, 8), 3, 32)
+    faulty = np.array([3, 17, 18, 40])
+    most = len(groups(p, sound(p, faulty), 0))
+    assert len(orchestrate(p, faulty, 0)) == most
+    assert len(orchestrate(p, faulty, 32 * (most - 3))) == most - 3
+    assert cross_tor(p, orchestrate(p, faulty, 32 * 6)) == 0.0 < cross_tor(p, orchestrate(p, faulty, 0))
+
+
+@pytest.fixture(scope="module")
+def crossing():
+    """Mean shares of CP edges that leave a ToR: 1024 nodes of 8, two a ToR, 256 a domain, K = 3, TP32."""
+
+    def share(job, faults, draws=40):
+        p = plan((4, 128, 2, 8), 3, 32)
+        rng = np.random.default_rng(0)
+        drawn = [rng.choice(1024, round(faults * 1024), replace=False) for _ in range(draws)]
+        return np.mean([cross_tor(p, orchestrate(p, faulty, int(job * 8192) // 32 * 32)) for faulty in drawn])
+
+    return share
+
+
+def test_a_job_of_90_percent_at_5_percent_faults_crosses_tors_as_in_the_paper(crossing):
+    dcn_share = 0.1  # of all traffic, which the paper's baseline sends across ToRs
+    assert 100 * dcn_share * crossing(0.9, 0.05) == pytest.approx(1.72, abs=0.5)  # hbd-o-172
+
+
+def test_a_job_of_85_percent_crosses_next_to_no_tor_below_7_percent_faults(crossing):
+    shares = [crossing(0.85, f, 20) for f in (0.05, 0.06, 0.08, 0.09)]
+    assert max(shares[:2]) < 0.05  # (1 - f)^2 of nodes are in whole ToRs: 0.85 at 7.8 %
+    assert 0.1 < shares[2] < shares[3]
+
+
+def test_placing_nodes_at_random_crosses_at_nearly_every_edge():
+    p = plan((4, 128, 2, 8), 3, 32)
+    rng = np.random.default_rng(0)
+    assert cross_tor(p, rng.permutation(1024).reshape(-1, 4)) > 0.98
+
+
+def test_one_node_a_tor_has_no_edges_of_cp_within_it():
+    assert cross_tor(plan((1, 8, 1, 4)), np.arange(8).reshape(-1, 1)) == 0.0

@@ -1,0 +1,213 @@
+"""Fibres to the nodes 1, 2, 4 ... away, so that every partner of Binary Exchange is a neighbour (InfiniteHBD, 7, appendix G).
+
+n nodes of R GPUs in groups of 2^K, bits b < K; P asked pairs. Bundles turn between rounds (Fast Switch, G.1), so all their
+paths are links here, and what a message needs of them is asked of `circuits`. Cables: those of nodes, bundle by bundle; the
+two of each fibre, bit by bit, upper lanes and lower; those to the DCN.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64, Bool, column
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.routing import join
+from emu.topology.topology import Circuits, Routes, Topology, check_link_count
+from emu.topology.wiring import Cables, wire
+from emu.units import format_time, seconds
+from topologies.infinitehbd.drawing import draw
+from topologies.infinitehbd.fibres import LOOPBACK, bundle, bundles, states
+from topologies.infinitehbd.plan import BANDWIDTH, DCN, LATENCY, TURN, Plan
+from topologies.infinitehbd.system import SOURCE
+from topologies.infinitehbd.wiring import TIERS, assumptions, bill, dims
+
+
+def _known(
+    nodes: int,
+    gpus: int = 4,
+    k: int = 4,
+    reconfiguration: int = TURN,
+    bandwidth: float = BANDWIDTH,
+    dcn: float = DCN,
+    latency: int = LATENCY,
+) -> Invariants:
+    """A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that it is at."""
+    plan = _plan(nodes, gpus, k, (bandwidth, dcn, latency))
+    bits = np.arange(2**k)[:, None] >> np.arange(k) & 1  # [nodes of a group, K] 1: the partner is down the line
+    at = np.zeros((2**k, gpus), np.int64)
+    for b in range(k):
+        which = bundle(plan, np.where(bits[:, b], -(2**b), 2**b))[0]
+        for lane in (0, 1):
+            at[np.arange(2**k), (which + lane) % gpus] += 1
+    links = 2 * (2 * nodes * gpus + nodes * k)
+    return Invariants(links, (int(at.min()) + 3, int(at.max()) + 3), 2, shortest=False, npus=nodes * gpus, switches=1)
+
+
+def _plan(nodes: int, gpus: int, k: int, rates: tuple[float, float, int]) -> Plan:
+    return Plan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, *rates, powers=True)
+
+
+@topology(
+    "infinitehbd:binary",
+    source=f"{SOURCE}7 and appendix G",
+    examples=("nodes=16", "nodes=8,k=2", "nodes=8,k=3", "nodes=4,gpus=8,k=2", "nodes=8,gpus=3,k=3"),
+    full=("nodes=1024,gpus=8,k=8", "nodes=32768"),
+    invariants=_known,
+)
+def binary(
+    nodes: Count,
+    gpus: Count = 4,
+    k: Count = 4,
+    reconfiguration: Latency = TURN,
+    bandwidth: Bandwidth = BANDWIDTH,
+    dcn: Bandwidth = DCN,
+    latency: Latency = LATENCY,
+) -> Topology:
+    """Fibres to nodes 1, 2, 4 ... 2^(K-1) away: Binary Exchange in groups of 2^K nodes, bundles turned between rounds.
+
+    Args:
+        nodes: In all, a multiple of 2^K.
+        gpus: R, of a node.
+        k: K, bundles of OCSTrx of a node.
+        reconfiguration: How long a bundle takes to turn.
+        bandwidth: Of a GPU in the HBD, all its OCSTrx together.
+        dcn: Bandwidth of a GPU in the DCN.
+        latency: Of a link.
+    """
+    plan = _plan(nodes, gpus, k, (bandwidth, dcn, latency))
+    check_link_count(plan.name, 2 * (2 * plan.npus + nodes * k))
+    links, _ = wire(plan.name, _cables(plan))
+    looped = np.isin(np.arange(gpus), bundles(plan))
+    kinds = np.concatenate((np.tile(looped, nodes), np.full(nodes * k, 2), np.full(plan.npus, 3)))
+    return Topology(
+        plan.name,
+        plan.npus,
+        plan.npus + 1,
+        replace(links, dimension=column(np.repeat(kinds, 2), np.int16)),
+        partial(_route, plan),
+        dims(plan),
+        bill(plan, kinds),
+        (*assumptions(plan), *_rules(plan, reconfiguration)),
+        TIERS,
+        draw=partial(draw, plan),
+        circuits=Circuits(partial(_needs, plan), reconfiguration),
+    )
+
+
+def _rules(plan: Plan, turn_fs: int) -> tuple[str, ...]:
+    return (
+        f"all paths of a bundle are links here, but it lights one at a time and takes {format_time(seconds(turn_fs))} to turn "
+        "(60-80 us, 5.1)",
+        f"nodes of a group of {2**plan.k} whose numbers differ in one bit are joined, all others by the DCN; nothing is placed "
+        "around faults",
+        "within a node a message is relayed by the GPUs between, and so from and to the two GPUs of the bundle that is lit",
+    )
+
+
+def _cables(plan: Plan) -> list[Cables]:
+    node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
+    rates = plan.edge, plan.latency
+    kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, *rates)]
+    for b in range(plan.k):
+        low = node[(node >> b & 1 == 0)][:, None]
+        up, down = (bundle(plan, away)[0] + np.arange(2) for away in (2**b, -(2**b)))
+        ends = low * plan.gpus + up % plan.gpus, (low + 2**b) * plan.gpus + down % plan.gpus
+        kinds.append(Cables("link", *ends, *rates))
+    npu = np.arange(plan.npus)
+    return [*kinds, Cables("link", npu, np.full(plan.npus, plan.npus), plan.dcn, plan.latency)]
+
+
+class _Walk(NamedTuple):
+    """[P] hops from GPU to GPU of a node."""
+
+    node: I64
+    gpu: I64  # that it begins at
+    up: Bool
+    hops: I64
+
+    def by(self, nth: ArrayLike, gpus: int) -> I64:
+        """The bundle that the nth hop crosses."""
+        ahead = self.gpu[:, None] + np.where(self.up[:, None], nth, -1 - np.asarray(nth))
+        return column(ahead.ravel() % gpus, np.int64).reshape(ahead.shape)
+
+    def links(self, gpus: int) -> I64:
+        """[P, R] the links; -1 for none."""
+        nth = np.arange(gpus)
+        link = 2 * (self.node[:, None] * gpus + self.by(nth, gpus)) + ~self.up[:, None]
+        return np.where(nth < self.hops[:, None], link, -1)
+
+    def crosses(self, which: I64, gpus: int) -> Bool:
+        """[P, K] whether it crosses each of these bundles."""
+        begin = self.gpu[:, None]
+        nth = np.where(self.up[:, None], which - begin, begin - 1 - which) % gpus
+        return nth < self.hops[:, None]
+
+
+class _Way(NamedTuple):
+    """[P] a message's way through the HBD."""
+
+    joined: Bool  # whether the nodes are two, and a fibre joins them
+    within: Bool  # whether they are one; where neither, the message takes the DCN
+    out: _Walk
+    into: _Walk
+    lower: Bool  # which lanes of the bundle that is lit
+    ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # that bundle and its state, on either node
+
+
+def _way(plan: Plan, src: I64, dst: I64, key: I64) -> _Way:
+    """Of the two lanes of the bundle that is lit the one with fewer GPUs between, and within a node the shorter way."""
+    r = plan.gpus
+    (node, g), (there, h) = np.divmod(src, r), np.divmod(dst, r)
+    differ = node ^ there
+    joined = (differ > 0) & (differ & (differ - 1) == 0) & (differ < 2**plan.k)
+    ends = states(plan, node, np.where(joined, there, node + 1))
+    (x, _), (y, _) = ends
+    ahead, beyond, straight = (g - x - 1) % r, (h - y - 1) % r, (h - g) % r
+    lower = ahead + beyond < r
+    within = differ == 0
+    up = (2 * straight < r) | ((2 * straight == r) & (key % 2 == 0))
+    out = np.where(joined, np.where(lower, ahead, r - 1 - ahead), np.where(within, np.where(up, straight, r - straight), 0))
+    into = np.where(joined, np.where(lower, beyond, r - 1 - beyond), 0)
+    return _Way(
+        joined,
+        within,
+        _Walk(node, g, np.where(joined, ~lower, up), out),
+        _Walk(there, (y + lower) % r, lower, into),
+        lower,
+        ends,
+    )
+
+
+def _route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
+    """To the lanes, over the fibre and on; by the DCN where there is no fibre, and to and from its switch."""
+    way = _way(plan, src, dst, key)
+    differ, low = way.out.node ^ way.into.node, np.minimum(way.out.node, way.into.node)
+    bit = np.frexp(np.where(way.joined, differ, 1))[1].astype(np.int64) - 1
+    nth = bit * (plan.nodes // 2) + (low >> bit + 1 << bit | low & (1 << bit) - 1)
+    fibre = 2 * (plan.npus + 2 * nth + way.lower) + (way.out.node != low)
+    first = plan.npus + plan.nodes * plan.k
+    far = ~way.joined & ~way.within
+    return join(
+        [
+            way.out.links(plan.gpus),
+            np.where(way.joined, fibre, -1),
+            way.into.links(plan.gpus),
+            np.where(far & (src < plan.npus), 2 * (first + src), -1),
+            np.where(far & (dst < plan.npus), 2 * (first + dst) + 1, -1),
+        ]
+    )
+
+
+def _needs(plan: Plan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
+    """[P, 2K] the bundles of both nodes, -1 for those that a message does not meet, and the states that it needs."""
+    way, which = _way(plan, src, dst, key), bundles(plan)
+    switches, wanted = [], []
+    for walk, (lit, state) in zip((way.out, way.into), way.ends, strict=True):
+        on = way.joined[:, None] & (which == lit[:, None])
+        met = on | walk.crosses(which, plan.gpus)
+        switches.append(np.where(met, walk.node[:, None] * plan.gpus + which, -1))
+        wanted.append(np.where(on, state[:, None], LOOPBACK))
+    return np.concatenate(switches, axis=1), np.concatenate(wanted, axis=1)

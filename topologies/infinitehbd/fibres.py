@@ -1,0 +1,67 @@
+"""The bundles of OCSTrx of a node, where their two external paths lead, and what state takes which (4.1, 4.2).
+
+Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones; in state 0 it loops them to each other, in state 1 or
+2 it sends both out by one path, so two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64
+from topologies.infinitehbd.plan import Plan
+
+LOOPBACK = 0
+
+
+def bundle(plan: Plan, away: ArrayLike) -> tuple[I64, I64]:
+    """The bundle of a node, and its state, that takes the fibre to the node so far up the line (down below 0); -1: none.
+
+    The fibres of a side are paired, nearest first, so a node can use any of one side with any of the other; where K is odd
+    the two farthest share the last bundle.
+
+    Args:
+        plan: Its fibres.
+        away: How far each is.
+    """
+    signed = np.asarray(away, np.int64)
+    nth, up = np.searchsorted(plan.reach, np.abs(signed)), signed > 0
+    joined = np.isin(np.abs(signed), plan.reach)
+    shared = (nth == plan.k - 1) & (plan.k % 2 == 1)
+    own = nth // 2 + np.where(up, plan.gpus // 2, 0)
+    state = 1 + np.where(shared, up, nth % 2)
+    return np.where(joined, np.where(shared, plan.gpus - 1, own), -1), np.where(joined, state, -1)
+
+
+def bundles(plan: Plan) -> I64:
+    """[K] the bundles that are OCSTrx; the others are copper."""
+    away = np.array(plan.reach)
+    return np.unique(bundle(plan, np.concatenate((away, -away)))[0])
+
+
+def blocked(plan: Plan) -> int:
+    """How far the fibres lead, one up and one down, that share a bundle, so that no node uses both; 0: none do."""
+    return plan.reach[-1] if plan.k % 2 else 0
+
+
+def fibres(plan: Plan) -> I64:
+    """[F, 2] the places on the line that a fibre of each OCSTrx of a bundle joins, lit or not: the K-hop ring or line."""
+    at, away = (grid.ravel() for grid in np.meshgrid(np.arange(plan.nodes), plan.reach, indexing="ij"))
+    there = at + away
+    kept = there < plan.nodes
+    return np.stack((at, there % plan.nodes), axis=-1)[kept | plan.closed]
+
+
+def states(plan: Plan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+    """The bundle and its state, at the places `src` and at the places `dst` of the line, that join each two; -1: no fibre does.
+
+    A place needs a reconfiguration between two rounds that take one bundle in two states.
+
+    Args:
+        plan: Its fibres.
+        src: [P] places; numbers of nodes where a ToR has one.
+        dst: [P] others.
+    """
+    away = np.asarray(dst, np.int64) - np.asarray(src, np.int64)
+    if plan.closed:
+        away = np.where(np.abs(away) > plan.reach[-1], away - np.sign(away) * plan.nodes, away)
+    return bundle(plan, away), bundle(plan, -away)

@@ -1,0 +1,109 @@
+"""Which nodes make the TP groups of a job where some are faulty: InfiniteHBD's Algorithms 1-5 (4.3, appendix D), vectorised.
+
+Corrected where the print cannot run: Algorithm 3's innermost loop and Algorithm 4's last call stand a level too deep, the
+number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the faults as given. G groups.
+"""
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.errors import InputError, must_be
+from topologies.infinitehbd.fibres import blocked
+from topologies.infinitehbd.plan import Plan
+
+
+def deploy(plan: Plan) -> I64:
+    """[n] the node at each place of the line: first nodes of all ToRs, then second ones (Algorithm 3)."""
+    return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
+
+
+def components(plan: Plan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
+    """The places of sound nodes in the order of the line, and which component each is in: a run of K faults ends one.
+
+    Args:
+        plan: Its fibres.
+        sound: [n] of each place.
+        apart: How many sub-lines, the first ones, are components of their own, and all after them one part.
+    """
+    at = np.flatnonzero(sound)
+    if plan.closed and not apart:  # begin after a gap, so that a component over the end of the numbering is whole
+        broken = np.diff(at, append=at[:1] + plan.nodes) > plan.k
+        at = np.roll(at, -1 - np.argmax(broken)) if broken.any() else at
+    gap = np.diff(at) % plan.nodes
+    cut = (gap > plan.k) | (np.diff(np.minimum(at // plan.subline, apart)) != 0)
+    if plan.m > 2:
+        far = ~cut & (gap == blocked(plan))
+        cut[:-1] |= far[:-1] & far[1:]
+    return at, np.concatenate((np.zeros(min(1, len(at)), np.int64), np.cumsum(cut)))
+
+
+def groups(plan: Plan, sound: Bool, constraints: int) -> I64:
+    """[G, m] the nodes of each group, in the order of the line, under so many constraints (Algorithms 2 and 4).
+
+    The first constraints keep groups within a sub-line, one sub-line each; those beyond take all nodes of a ToR with a
+    fault for faulty, one domain each, so that groups of the sub-lines are aligned.
+
+    Args:
+        plan: Its line, ToRs and domains.
+        sound: [n] of each node.
+        constraints: Up to the sub-lines and the domains.
+    """
+    apart = min(plan.sublines, constraints)
+    aligned = (constraints - apart) * plan.subline
+    tors = sound.reshape(-1, plan.tor).copy()
+    tors[:aligned] &= tors[:aligned].all(axis=1, keepdims=True)
+    order = deploy(plan)
+    at, part = components(plan, tors.ravel()[order], apart)
+    first = np.searchsorted(part, part)
+    whole = np.bincount(part)[part] // plan.m * plan.m
+    return order[at[np.arange(len(at)) - first < whole]].reshape(-1, plan.m)
+
+
+def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
+    """[G, m] the nodes of each TP group of a job, under as many constraints as leave room for it (Algorithm 5).
+
+    Every p groups in a row are to make a CP group: those that share all their ToRs come first, then the others, by ToR.
+
+    Args:
+        plan: Its line, ToRs and domains.
+        faulty: Nodes.
+        job: GPUs; 0: as many as there is room for.
+
+    Raises:
+        InputError: a node that is not there, no room for the job, or one that is no multiple of t.
+    """
+    sound = _sound(plan, faulty)
+    most = plan.tp * len(groups(plan, sound, 0))
+    if not most:
+        what = f"such that {plan.m} nodes in a row are left for a ring of tp={plan.tp}"
+        raise must_be(plan.name, "faulty", what, f"{len(faulty)} of {plan.nodes} nodes")
+    if job % plan.tp or job > most:
+        what = f"a multiple of tp={plan.tp} up to {most}, for which {plan.nodes - len(faulty)} working nodes have room"
+        raise must_be(plan.name, "job", what, job)
+    wanted = job or most
+    low, high = 0, plan.sublines + plan.dims[0]
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = plan.tp * len(groups(plan, sound, middle)) >= wanted
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return _in_order(plan, groups(plan, sound, low))[: wanted // plan.tp]
+
+
+def _in_order(plan: Plan, found: I64) -> I64:
+    _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
+    return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
+
+
+def _sound(plan: Plan, faulty: I64) -> Bool:
+    if len(faulty) and max(faulty) >= plan.nodes:
+        raise InputError(f"{plan.name}: faulty must be nodes of 0..{plan.nodes - 1}, got {max(faulty)}")
+    sound = np.ones(plan.nodes, np.bool_)
+    sound[faulty] = False
+    return sound
+
+
+def cross_tor(plan: Plan, found: I64) -> float:
+    """The share of the edges of CP rings, between nodes of equal place in groups of a CP group, that leave a ToR (6.4)."""
+    rings = found[: len(found) // plan.tor * plan.tor].reshape(-1, plan.tor, plan.m) // plan.tor
+    leaves = rings != np.roll(rings, 1, axis=1)
+    return float(leaves.mean()) if leaves.size else 0.0

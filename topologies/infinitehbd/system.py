@@ -1,0 +1,98 @@
+"""InfiniteHBD's K-hop ring and K-hop line, as one configuration of their OCSTrx: the rings of a job (4.2, 4.3)."""
+
+from math import prod
+
+from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.topology import Topology
+from topologies.infinitehbd.plan import BANDWIDTH, DCN, LATENCY, All, Nodes, Plan
+from topologies.infinitehbd.wiring import build
+
+SOURCE = "Shou et al., InfiniteHBD (SIGCOMM 2025), "
+_DIMS = (1, 360, 2, 4)  # 2,880 GPUs (6.1); with 2 nodes of 8 GPUs a ToR, 256 a domain, 6.4's traffic comes out
+_K, _TP = 3, 32  # K = 2 or 3 (6.1); TP-32 (6.4)
+
+
+def _known(
+    dims: tuple[int, ...] = _DIMS,
+    k: int = _K,
+    tp: int = _TP,
+    faulty: tuple[int, ...] = (),
+    job: int = 0,
+    bandwidth: float = BANDWIDTH,
+    dcn: float = DCN,
+    latency: int = LATENCY,
+) -> Invariants:
+    """Every GPU has a link to each side, whatever the rings are, and one to the DCN."""
+    npus = prod(dims)
+    return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=bandwidth + dcn, paths=1)
+
+
+@topology(
+    "infinitehbd",
+    source=f"{SOURCE}4.2 and 6.1",
+    examples=(
+        "dims=1x8x2x4,tp=16",
+        "dims=1x4x2x4,k=2,tp=8,faulty=3",
+        "dims=1x3x3x8,tp=24,faulty=4",
+        "dims=2x3x4x4,k=4,tp=16,faulty=2+5-6,job=32",
+        "dims=1x7x1x2,k=2,tp=2",
+        "dims=1x6x2x5,k=5,tp=60",
+    ),
+    full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
+    invariants=_known,
+)
+def ring(
+    dims: Dims = _DIMS,
+    k: Count = _K,
+    tp: Count = _TP,
+    faulty: Nodes = (),
+    job: All = 0,
+    bandwidth: Bandwidth = BANDWIDTH,
+    dcn: Bandwidth = DCN,
+    latency: Latency = LATENCY,
+) -> Topology:
+    """The K-hop ring: nodes with fibres to those up to K away on either side, lit as rings of TP GPUs around faults.
+
+    Args:
+        dims: Domains of aggregation switches x ToRs of a domain x nodes of a ToR x GPUs of a node.
+        k: Bundles of OCSTrx of a node; a run of fewer faulty nodes is passed.
+        tp: GPUs of a ring, a multiple of those of a node.
+        faulty: Nodes, such as 3+17-19.
+        job: GPUs that rings are wanted for: fewer leave more choice, so less traffic leaves the ToRs.
+        bandwidth: Of a GPU in the HBD, all its OCSTrx together.
+        dcn: Bandwidth of a GPU in the DCN.
+        latency: Of a link.
+    """
+    return build(Plan("infinitehbd", dims, k, tp, bandwidth, dcn, latency), faulty, job)
+
+
+@topology(
+    "infinitehbd:line",
+    source=f"{SOURCE}4.2",
+    examples=("dims=1x8x2x4,k=2,tp=16", "dims=1x4x2x4,tp=8,faulty=0+7", "dims=1x5x1x8,k=4,tp=40"),
+    full=("", "dims=4x128x2x8"),
+    invariants=_known,
+)
+def line(
+    dims: Dims = _DIMS,
+    k: Count = _K,
+    tp: Count = _TP,
+    faulty: Nodes = (),
+    job: All = 0,
+    bandwidth: Bandwidth = BANDWIDTH,
+    dcn: Bandwidth = DCN,
+    latency: Latency = LATENCY,
+) -> Topology:
+    """The K-hop line: the ring without the fibres from its last nodes to its first.
+
+    Args:
+        dims: Domains of aggregation switches x ToRs of a domain x nodes of a ToR x GPUs of a node.
+        k: Bundles of OCSTrx of a node; a run of fewer faulty nodes is passed.
+        tp: GPUs of a ring, a multiple of those of a node.
+        faulty: Nodes, such as 3+17-19.
+        job: GPUs that rings are wanted for.
+        bandwidth: Of a GPU in the HBD, all its OCSTrx together.
+        dcn: Bandwidth of a GPU in the DCN.
+        latency: Of a link.
+    """
+    return build(Plan("infinitehbd:line", dims, k, tp, bandwidth, dcn, latency, closed=False), faulty, job)

@@ -1,0 +1,146 @@
+"""A configuration as a topology: rings of GPUs, a link to each side, and the DCN that joins all.
+
+P asked pairs, q places in the order of the rings. Cable q goes from the GPU at place q to the next on its ring, cable
+n R + i from GPU i to the DCN.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import I16, I64, column
+from emu.topology.routing import join
+from emu.topology.topology import Routes, Topology, check_link_count
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+from topologies.infinitehbd.drawing import draw
+from topologies.infinitehbd.fibres import blocked, bundles, fibres
+from topologies.infinitehbd.orchestration import orchestrate
+from topologies.infinitehbd.plan import OCSTRX, Plan
+from topologies.infinitehbd.rings import rings
+
+TIERS = ("copper", "loopback", "fibre", "DCN")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Rings:
+    """Where each GPU is on its ring."""
+
+    order: I64  # [N] the GPU at each place
+    place: I64  # [N] the place of each GPU
+    joined: int  # GPUs on rings of t; the others on those of their node
+    sizes: tuple[int, int]  # t, R
+
+    def of(self, gpu: I64) -> tuple[I64, I64, I64]:
+        """[P] the place, the first place of the ring, and the size of the ring of each GPU."""
+        place = self.place[gpu]
+        size = np.where(place < self.joined, *self.sizes)
+        first = np.where(place < self.joined, 0, self.joined)
+        return place, first + (place - first) // size * size, size
+
+
+def build(plan: Plan, faulty: tuple[int, ...], job: int) -> Topology:
+    """The topology of the rings of a job, built around the nodes that are faulty.
+
+    Raises:
+        InputError: more than 2**24 links; as `orchestrate`.
+    """
+    check_link_count(plan.name, 4 * plan.npus)
+    groups = orchestrate(plan, column(faulty, np.int64), job)
+    order, by = rings(plan, groups)
+    at = _Rings(order, np.argsort(order), groups.size * plan.gpus, (plan.tp, plan.gpus))
+    _, first, size = at.of(order)
+    following = order[first + (np.arange(plan.npus) - first + 1) % size]
+    hub = np.full(plan.npus, plan.npus)
+    links, _ = wire(
+        plan.name,
+        [
+            Cables("link", order, following, plan.edge, plan.latency),
+            Cables("link", np.arange(plan.npus), hub, plan.dcn, plan.latency),
+        ],
+    )
+    kinds = np.concatenate((_kinds(plan, by), hub * 0 + 3))
+    return Topology(
+        plan.name,
+        plan.npus,
+        plan.npus + 1,
+        replace(links, dimension=column(np.repeat(kinds, 2), np.int16)),
+        partial(_route, plan, at),
+        dims(plan),
+        bill(plan, kinds),
+        (*assumptions(plan), *_rules(plan, len(faulty), len(groups))),
+        TIERS,
+        partial(_place, order[: at.joined].reshape(-1, plan.tp)),
+        partial(draw, plan),
+    )
+
+
+def dims(plan: Plan) -> tuple[int, ...]:
+    """Domains, ToRs, nodes and GPUs, without what is one."""
+    return tuple(size for size in plan.dims if size > 1)
+
+
+def bill(plan: Plan, kinds: I64) -> dict[str, int]:
+    """What one buys: fibres lit or not, two cables of copper of 200 GB/s for each bundle that is none of OCSTrx (Table 8)."""
+    lit = np.bincount(kinds, minlength=len(TIERS)).tolist()
+    parts = {
+        "NPU": plan.npus,
+        "node": plan.nodes,
+        "OCSTrx": plan.nodes * plan.k * OCSTRX,
+        "fibre": len(fibres(plan)) * OCSTRX,
+        "DAC cable": plan.nodes * (plan.gpus - plan.k) * 2,
+        "DCN switch": 1,
+        **{f"link of {tier}": count for tier, count in zip(TIERS[:3], lit[:3], strict=True)},
+        "cable to the DCN": lit[3],
+    }
+    return {part: count for part, count in parts.items() if count}
+
+
+def _kinds(plan: Plan, by: I64) -> I16:
+    """[N] copper, loopback or fibre, from the bundle that a ring leaves each GPU by."""
+    return np.where(by < 0, 2, np.isin(by, bundles(plan))).astype(np.int16)
+
+
+def assumptions(plan: Plan) -> tuple[str, ...]:
+    """What the paper does not say of the parts."""
+    return (
+        f"a GPU's {format_bandwidth(plan.bandwidth)} one way are halved between its two bundles: "
+        f"{format_bandwidth(plan.edge)} to each side",
+        f"a link takes {format_time(seconds(plan.latency))}, of which the DCN has two (no latency is published)",
+        f"the DCN, a fat-tree, is one switch that never blocks, {format_bandwidth(plan.dcn)} a GPU",
+        f"bundles {'+'.join(map(str, bundles(plan)))} of a node's 0..{plan.gpus - 1} are OCSTrx, and equal lanes of two meet",
+    )
+
+
+def _rules(plan: Plan, faulty: int, found: int) -> tuple[str, ...]:
+    apart = f"the fibres {plan.reach[-1]} up and {plan.reach[-1]} down the line share a bundle, so a ring uses one of them"
+    return (
+        f"{found} rings of {plan.tp} GPUs are lit; all other nodes, {faulty} of them faulty, are looped, and take no job",
+        f"a ToR has {plan.tor} nodes, a set of aggregation switches {plan.subline * plan.tor} (neither is published)",
+        "a message to a GPU that is no neighbour on the ring takes the DCN, as GPUs do not forward (4.3)",
+        *([apart] if blocked(plan) else []),
+    )
+
+
+def _place(whole: I64, n_ranks: int, faulty: I64) -> I64:
+    """The GPUs of the rings that have no faulty one, in the order of the ring; another configuration is another topology."""
+    return whole[~np.isin(whole, faulty).any(axis=1)].ravel()
+
+
+def _route(plan: Plan, at: _Rings, src: I64, dst: I64, key: I64) -> Routes:
+    """By the ring to a neighbour; to others by the DCN, node n R, where helpers are too."""
+    (place, first, size), (goal, other, _) = (at.of(np.where(end < plan.npus, end, 0)) for end in (src, dst))
+    ringed = (np.maximum(src, dst) < plan.npus) & (first == other)
+    ahead = (goal - place) % size
+    back = ahead == size - 1
+    back &= (ahead != 1) | (key % 2 == 1)  # a ring of two has two cables
+    lit = ringed & (back | (ahead == 1))
+    far = ~lit & (src != dst)
+    return join(
+        [
+            np.where(lit, np.where(back, 2 * goal + 1, 2 * place), -1),
+            np.where(far & (src < plan.npus), 2 * (plan.npus + src), -1),
+            np.where(far & (dst < plan.npus), 2 * (plan.npus + dst) + 1, -1),
+        ]
+    )
