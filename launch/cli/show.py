@@ -1,7 +1,9 @@
 """`emu show`: what a topology is, what a timeline looks like."""
 
+import importlib
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -17,10 +19,7 @@ from emu.trace.read import load
 from emu.units import format_time, seconds
 from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option
 from launch.data.devices import find_device
-from launch.show.describe import table_topology
-from launch.show.draw import draw_topology
-from launch.show.draw_rounds import draw_rounds
-from launch.show.draw_timeline import draw_timeline
+from launch.show.describe import link_classes, table_topology
 from launch.show.perfetto import write_perfetto
 from launch.show.rounds import MOST_RANKS, round_lines
 from launch.show.spans import Lane, lanes
@@ -47,7 +46,7 @@ def show_command() -> None:
 @import_option
 @json_option
 def _topology(name: str, png: Path | None, as_json: bool) -> None:
-    """Counts, degree, diameter, bisection and assumptions of a topology; `--png` draws it.
+    """Counts, degree, diameter, bisection and assumptions of a topology; `--png` draws it, above 400 nodes its structure.
 
     \b
     emu show topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns
@@ -55,12 +54,15 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
     emu show topology own.toml
     """
     built = build_topology(name)
+    facts = summary(built)
     if png is not None:
-        draw_topology(built, png)
+        _drawing("draw").draw_topology(built, facts, png)
     if as_json:
-        print_json({"name": name, **asdict(summary(built)), "bill": built.bill, "assumptions": built.assumptions})
+        shown = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
+        tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
+        print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
         return
-    for label, value in table_topology(built):
+    for label, value in table_topology(built, facts):
         click.echo(f"{label:<14}{value}")
 
 
@@ -97,7 +99,7 @@ def _collective(
     built = found.schedule(shape, root)
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
     if png is not None:
-        draw_rounds(built, png, title)
+        _drawing("draw_rounds").draw_rounds(built, png, title)
     if xml is not None:
         text = to_xml(built, find_operation(operation, n, root), algorithm)
         with writing("collective", xml):
@@ -141,7 +143,8 @@ def _timeline(
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     if png is not None:
         end = int(timed.timeline.end_fs.max())
-        draw_timeline(found, png, f"the last step of {trace.name} on {built.name}", end - timed.report.step_times_fs[-1], end)
+        title = f"the last step of {trace.name} on {built.name}"
+        _drawing("draw_timeline").draw_timeline(found, png, title, end - timed.report.step_times_fs[-1], end)
     if timeline is not None:
         write_perfetto(found, timeline)
     if as_json:
@@ -149,6 +152,11 @@ def _timeline(
         return
     rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
     click.echo(table(("who", "what", "spans", "busy", "from", "to"), rows))
+
+
+def _drawing(module: str) -> ModuleType:
+    """A file of `launch.show` that draws; not imported above, because it loads matplotlib."""
+    return importlib.import_module(f"launch.show.{module}")
 
 
 def _spans(lane: Lane) -> tuple[float, float, float]:

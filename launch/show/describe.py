@@ -1,10 +1,11 @@
 """A topology in words: the rows that `emu show topology` prints, and the classes of its links."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from emu.topology.facts import Summary, summary
+from emu.topology.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -17,8 +18,14 @@ class LinkClass:
     wiring: str  # "ring", "full mesh", "to switches", or "" where it is none of them
     size: int  # of the dimension
     links: int  # directed
-    rate: str  # bandwidth one way and latency, with their ranges
+    bandwidth_Bps: tuple[float, float]  # one way; least and most
+    latency_s: tuple[float, float]  # least and most
     name: str = ""  # the tier's, where the topology names its tiers
+
+    @property
+    def rate(self) -> str:
+        """`50 GB/s, 500 ns`, or the ranges."""
+        return f"{_range(map(format_bandwidth, self.bandwidth_Bps))}, {_range(map(format_time, self.latency_s))}"
 
     @property
     def label(self) -> str:
@@ -40,12 +47,12 @@ def _link_class(topology: Topology, dimension: int) -> LinkClass:
     links, n = topology.links, topology.n_npus
     rows = np.flatnonzero(links.dimension == dimension)
     size = topology.dims[dimension] if dimension < len(topology.dims) else n
-    rates = _range([format_bandwidth(b) for b in _ends(links.bandwidth_Bps[rows])])
-    times = _range([format_time(seconds(int(t))) for t in _ends(links.latency_fs[rows])])
+    rates, times = links.bandwidth_Bps[rows], links.latency_fs[rows]
+    rate_Bps, latency_s = (float(rates.min()), float(rates.max())), (seconds(int(times.min())), seconds(int(times.max())))
     to_switch = bool((links.src[rows] >= n).any() or (links.dst[rows] >= n).any())
     wiring = "to switches" if to_switch else _wiring(size, len(rows) / n)
     name = topology.tiers[dimension] if dimension < len(topology.tiers) else ""
-    return LinkClass(dimension, wiring, size, len(rows), f"{rates}, {times}", name)
+    return LinkClass(dimension, wiring, size, len(rows), rate_Bps, latency_s, name)
 
 
 def _wiring(size: int, ports: float) -> str:
@@ -54,17 +61,13 @@ def _wiring(size: int, ports: float) -> str:
     return "full mesh" if ports == size - 1 else ""
 
 
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    return values.min(), values.max()
+def _range(words: Iterable[str]) -> str:
+    least, most = words
+    return least if least == most else f"{least} to {most}"
 
 
-def _range(words: list[str]) -> str:
-    return words[0] if words[0] == words[-1] else f"{words[0]} to {words[-1]}"
-
-
-def table_topology(topology: Topology) -> list[tuple[str, str]]:
+def table_topology(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
     """Labels and values, in the order in which one asks."""
-    facts = summary(topology)
     shape = f" ({' x '.join(map(str, topology.dims))})" if len(topology.dims) > 1 else ""
     return [
         ("topology", topology.name),
@@ -72,10 +75,10 @@ def table_topology(topology: Topology) -> list[tuple[str, str]]:
         ("switches", str(facts.switches)),
         ("links", f"{facts.links}, one way each"),
         *(("", c.label) for c in link_classes(topology)),
-        ("degree", f"{_range([str(d) for d in facts.degree])} links out of an NPU"),
+        ("degree", f"{_range(map(str, facts.degree))} links out of an NPU"),
         ("diameter", _diameter(facts)),
         ("paths", f"{facts.paths[0]} shortest between the NPUs farthest apart, {facts.paths[1]} at most"),
-        ("injection", f"{_range([format_bandwidth(b) for b in facts.injection_Bps])} out of an NPU"),
+        ("injection", f"{_range(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
         *(("assumed", sentence) for sentence in topology.assumptions),

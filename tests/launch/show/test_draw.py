@@ -1,44 +1,67 @@
-import numpy as np
+"""The picture of a topology: all of it where a few hundred nodes find room, else its structure."""
+
+import subprocess
+import sys
+
 import pytest
-from scipy.spatial.distance import pdist
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from launch.show.draw import cables, curves, draw_topology, positions
+from emu.topology.facts import summary
+from launch.show.draw import draw_topology, picture
 
 LINK = "bandwidth=50GB/s,latency=500ns"
-LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
 
 
-@pytest.mark.parametrize("line", [*LINES, f"torus:dims=8x8x4,{LINK}", f"torus:dims=2x2x2x2x2,{LINK}"])
-def test_no_two_nodes_are_drawn_in_one_place(line):
-    at = positions(build_topology(line))
-    assert np.isfinite(at).all()
-    assert pdist(at).min(initial=1.0) > 0.4
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_every_cable_is_drawn_once_from_end_to_end_and_parallel_ones_apart(line):
+def _words(line):
     topology = build_topology(line)
-    (rows, _), at = cables(topology), positions(topology)
-    course = curves(topology, at)
-    assert len(rows) == len(course) == len(topology.links) // 2
-    assert np.allclose(course[:, 0], at[topology.links.src[rows]])
-    assert np.allclose(course[:, -1], at[topology.links.dst[rows]])
-    assert len(np.unique(course.round(9).reshape(len(rows), 66), axis=0)) == len(rows)
-
-
-def test_positions_of_a_full_mesh_lie_on_a_circle():
-    at = positions(build_topology(f"full-mesh:n=9,{LINK}"))
-    radius = np.hypot(*at.T)
-    assert np.allclose(radius, radius[0])
+    figure = picture(topology, summary(topology))
+    (axes,) = figure.axes
+    legend = figure.legends[0].get_texts() if figure.legends else ()
+    return figure, [text.get_text() for text in axes.texts], [text.get_text() for text in legend]
 
 
 @pytest.mark.parametrize("name", [name for name, _ in TOPOLOGIES])
-def test_the_picture_is_the_same_png_each_time(name, tmp_path):
+def test_each_topology_is_drawn_whole_with_a_legend_of_all_its_links(name):
     topology = build_topology(TOPOLOGIES.find(name).example)
+    figure, _, legend = _words(topology.name)
+    assert figure.get_suptitle() == topology.name
+    assert f"{topology.n_npus:,} NPUs · degree " in figure.axes[0].get_title()
+    assert "merged" not in figure.axes[0].get_title()
+    assert len([words for words in legend if " links, " in words]) == len(set(topology.links.dimension.tolist()))
+
+
+@pytest.mark.parametrize("line", ["fat-tree:radix=8", "ub-mesh:rack", f"switch:n=5,{LINK}"])
+def test_every_npu_is_numbered_where_there_is_room(line):
+    _, words, _ = _words(line)
+    assert {str(npu) for npu in range(build_topology(line).n_npus)} <= set(words)
+
+
+def test_switches_are_told_apart_by_what_their_tiers_call_them():
+    _, _, legend = _words("hpn:pod:dims=2x4x8,aggs=4")
+    assert legend[-4:] == ["NPU: 64", "NVSwitch: 8", "ToR: 32", "Agg: 8"]
+
+
+def test_one_node_more_than_can_be_seen_is_drawn_as_structure():
+    whole, _, _ = _words(f"torus:dims=20x20,{LINK}")
+    merged, words, _ = _words(f"torus:dims=3x134,{LINK}")
+    assert "merged" not in whole.axes[0].get_title()
+    assert "merged: \N{MULTIPLICATION SIGN} tells how many nodes or cables" in merged.axes[0].get_title()
+    assert "NPU 0..133\nNPU \N{MULTIPLICATION SIGN} 134" in words
+
+
+def test_few_nodes_in_so_long_a_row_that_none_would_be_seen_are_drawn_as_structure():
+    assert build_topology("dgx-h100:superpod").n_nodes < 400
+    _, words, legend = _words("dgx-h100:superpod")
+    assert "… 28 more\nNPU \N{MULTIPLICATION SIGN} 224\nNVSwitch \N{MULTIPLICATION SIGN} 28" in words
+    assert "GPU to NVSwitch: 512 links, 450 GB/s, 300 ns, within groups" in legend
+
+
+@pytest.mark.parametrize("line", ["ub-mesh:board", "fat-tree:radix=4,tiers=3", "ub-mesh:pod", "hpn:pod"])
+def test_the_picture_is_the_same_png_each_time(line, tmp_path):
+    topology = build_topology(line)
     for file in ("a.png", "b.png"):
-        draw_topology(topology, tmp_path / file)
+        draw_topology(topology, summary(topology), tmp_path / file)
     first, second = ((tmp_path / file).read_bytes() for file in ("a.png", "b.png"))
     assert first.startswith(b"\x89PNG")
     assert len(first) > 10_000
@@ -47,19 +70,40 @@ def test_the_picture_is_the_same_png_each_time(name, tmp_path):
 
 @pytest.mark.parametrize("line", [f"switch:n=1,{LINK}", f"ring:n=1,{LINK}", f"torus:dims=2x3,{LINK}"])
 def test_the_smallest_are_drawn_too(line, tmp_path):
-    draw_topology(build_topology(line), tmp_path / "a.png")
+    topology = build_topology(line)
+    draw_topology(topology, summary(topology), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
-def test_what_is_too_large_to_see_is_refused():
-    line = f"ring:n=257,{LINK}"
-    with pytest.raises(InputError) as refused:
-        draw_topology(build_topology(line), "never.png")
-    assert str(refused.value) == (f"{line}: NPUs in a picture must be at most 256, got 257; draw a smaller one of its kind")
-
-
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
-    path = tmp_path / "nowhere" / "a.png"
+    path, topology = tmp_path / "nowhere" / "a.png", build_topology("ub-mesh:board")
     with pytest.raises(InputError) as refused:
-        draw_topology(build_topology("ub-mesh:board"), path)
-    assert str(refused.value) == f"--png: cannot write {path}: No such file or directory"
+        draw_topology(topology, summary(topology), path)
+    assert str(refused.value) == f"--png: cannot write {str(path)!r}: No such file or directory"
+
+
+def test_show_topology_draws_counts_and_measures(emu, tmp_path):
+    done = emu("show", "topology", "fat-tree:radix=4,tiers=3", "--json", "--png", str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    found = done.json
+    assert found["bill"]["NPU"] == found["npus"] == 16
+    assert sum(tier["links"] for tier in found["tiers"]) == found["links"] == 96
+    assert found["tiers"][0] == {
+        "dimension": 0,
+        "links": 32,
+        "bandwidth_Bps": [50e9, 50e9],
+        "latency_s": [3e-07, 3e-07],
+        "name": "NPU to tier 1",
+    }
+    assert {"degree", "diameter", "bisection_Bps", "injection_Bps", "paths"} <= found.keys()
+
+
+def test_a_topology_in_words_loads_no_matplotlib():
+    code = (
+        "import sys\nfrom launch.main import main\n"
+        "try:\n    main(['show', 'topology', 'ub-mesh:board'])\nexcept SystemExit as leave:\n    assert leave.code == 0\n"
+        "assert 'matplotlib' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "diameter" in done.stdout

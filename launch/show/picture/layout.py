@@ -1,0 +1,167 @@
+"""Where the nodes of a picture are: as the topology's source draws it, else by dims, by tiers or by distances."""
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+
+from emu.arrays import F64, I64, Bool
+from emu.topology.topology import Drawing, Links, Topology
+from launch.show.describe import link_classes
+from launch.show.picture.kinds import layers, switch_names
+
+_LAYER = np.array((0.68, 0.5))  # from one layer to the next behind it
+_APART = 1.6  # between switches, in gaps between NPUs
+_SWEEPS = 4  # of ordering; further ones change little
+_STEPS = 100  # of majorisation; further ones change little
+
+
+def layout(topology: Topology) -> Drawing:
+    """The topology's own drawing; one from its links where it has none."""
+    if topology.draw is not None:
+        return topology.draw()
+    if topology.n_nodes == topology.n_npus:
+        return Drawing(on_grid(topology) if _is_grid(topology) else by_distance(topology.links, topology.n_nodes))
+    if topology.n_nodes == topology.n_npus + 1:
+        npus = on_grid(topology)
+        centre = (npus.min(axis=0) + npus.max(axis=0)) / 2 if len(npus) > 1 else npus[0] - (0, 1)
+        return Drawing(np.concatenate((npus, centre[None])))
+    layer = layers(topology)
+    switches = (topology.links.src >= topology.n_npus) & (topology.links.dst >= topology.n_npus)
+    level = layer[topology.links.src] == layer[topology.links.dst]
+    if (switches & level).sum() > (switches & ~level).sum():
+        return Drawing(by_distance(topology.links, topology.n_nodes))
+    return Drawing(in_tiers(topology, layer))
+
+
+def _is_grid(topology: Topology) -> bool:
+    n, links = topology.n_npus, topology.links
+    if sum(size > 1 for size in topology.dims) > 1 or not len(links):
+        return True
+    reach = (links.dst.astype(np.int64) - links.src) % n
+    return bool(np.isin(reach, (1, n - 1)).all()) or link_classes(topology)[0].wiring == "full mesh"
+
+
+def on_grid(topology: Topology) -> F64:
+    """[NPUs, 2] by dims: one wired fully, or the only one, is a circle, any other a line; they nest, the last innermost."""
+    dims = topology.dims or (topology.n_npus,)
+    wirings = {c.dimension: c.wiring for c in link_classes(topology)}
+    digits = np.unravel_index(np.arange(topology.n_npus), dims)
+    at = np.zeros((topology.n_npus, 2))
+    long = [axis for axis in reversed(range(len(dims))) if dims[axis] > 1]
+    lines = [axis for axis in long if len(long) > 1 and (dims[axis] == 2 or wirings.get(axis) != "full mesh")]
+    for axis in long:
+        extent = np.ptp(at, axis=0)
+        if axis in lines:
+            sizes = [dims[a] for a in lines] if lines == long else []
+            at = at + digits[axis][:, None] * _line_step(lines.index(axis), sizes, extent)
+        else:
+            at = at + _circle(dims[axis], float(np.hypot(*extent)))[digits[axis]]
+    return at
+
+
+def _circle(size: int, extent: float = 0.0) -> F64:
+    """[size, 2] clockwise from the top, far enough apart for what is `extent` wide."""
+    turn = 2 * np.pi * np.arange(size) / max(size, 1)
+    radius = (1 + 1.15 * extent) / (2 * np.sin(np.pi / size)) if size > 1 else 0.0
+    return radius * np.stack((np.sin(turn), np.cos(turn)), axis=-1)
+
+
+def _line_step(place: int, sizes: list[int], extent: F64) -> F64:
+    """From one to the next along the place-th line: right and down in turn, outside what is `extent` wide and high.
+
+    Args:
+        place: 0 is innermost.
+        sizes: Of all lines, where nothing else is drawn: then the third is layers behind one another.
+        extent: [2] of what is repeated.
+    """
+    behind = 0.2 + _LAYER * (sizes[2] - 1) if len(sizes) > 2 and place < 2 else np.zeros(2)
+    if len(sizes) > 2 and place == 2:
+        return _LAYER
+    step = 1.0 + 1.25 * extent + behind
+    right = place % 2 == (1 if len(sizes) > 2 and place > 2 else 0)
+    return np.array((step[0], 0.0) if right else (0.0, -step[1]))
+
+
+def in_tiers(topology: Topology, layer: I64) -> F64:
+    """[nodes, 2] NPUs in a row, over them a row for each kind of switch, each switch near the middle of what it joins.
+
+    Source: Sugiyama et al., Methods for visual understanding of hierarchical system structures (1981): barycentres.
+    """
+    row = _rows(topology, layer)
+    across = np.zeros(topology.n_nodes)
+    across[: topology.n_npus] = _npu_row(topology)
+    across[topology.n_npus :] = across[: topology.n_npus].mean()
+    for sweep in range(_SWEEPS):
+        below_only = sweep == 0
+        for height in range(1, int(row.max()) + 1):
+            of = np.flatnonzero(row == height)
+            middle = _middle(topology.links, row, across, below_only=below_only)[of]
+            order = np.lexsort((of, middle))
+            across[of[order]] = _spaced(middle[order])
+    rise = max(1.8, float(np.ptp(across)) / (2 + 2 * row.max()))
+    return np.stack((across, row * rise), axis=-1)
+
+
+def _rows(topology: Topology, layer: I64) -> I64:
+    """[nodes] NPUs 0; then by distance from them, those that lead no farther below the others, and by kind."""
+    links, n = topology.links, topology.n_npus
+    leads = np.zeros(topology.n_nodes, np.int64)
+    leads[links.src[layer[links.dst] > layer[links.src]]] = 1
+    kind = np.unique(switch_names(topology), return_inverse=True)[1]
+    row = np.unique(np.stack((layer[n:], leads[n:], kind), axis=-1), axis=0, return_inverse=True)[1]
+    return np.concatenate((np.zeros(n, np.int64), row + 1))
+
+
+def _npu_row(topology: Topology) -> F64:
+    """[NPUs] a gap of one; half a gap more where a digit before the last one changes, for each that does."""
+    dims = topology.dims or (topology.n_npus,)
+    digits = np.stack(np.unravel_index(np.arange(topology.n_npus), dims))[:-1]
+    changes = (np.diff(digits, axis=1) != 0).sum(axis=0)
+    return np.concatenate(([0.0], np.cumsum(1 + 0.5 * changes)))
+
+
+def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
+    """[nodes] the mean place of what each is linked to in other rows; its own place where there is nothing."""
+    counted: Bool = row[links.dst] < row[links.src] if below_only else row[links.dst] != row[links.src]
+    count = np.bincount(links.src[counted], minlength=len(row))
+    total = np.bincount(links.src[counted], across[links.dst[counted]], len(row))
+    return np.where(count > 0, total / np.maximum(count, 1), across)
+
+
+def _spaced(places: F64) -> F64:
+    """Sorted places moved as little as can be, by least squares, so that none are nearer than switches may be."""
+    steps = _APART * np.arange(len(places))
+    spaced: F64 = isotonic_regression(places - steps).x + steps
+    return spaced
+
+
+def by_distance(links: Links, n_nodes: int) -> F64:
+    """[nodes, 2] as far apart as links lie between them, as nearly as a plane allows.
+
+    Source: Gansner, Koren and North, Graph drawing by stress majorization (2004), from classical scaling (Torgerson).
+    """
+    graph = csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(n_nodes, n_nodes))
+    far = np.asarray(shortest_path(graph, directed=False, unweighted=True))
+    far = np.where(np.isfinite(far), far, far[np.isfinite(far)].max() + 2)
+    at = _scaled(far) + 1e-3 * _circle(n_nodes)
+    weight = np.divide(1.0, far**2, out=np.zeros_like(far), where=far > 0)
+    inverse = np.linalg.pinv(np.diag(weight.sum(axis=1)) - weight)
+    for _ in range(_STEPS):
+        now = np.hypot(*(at[:, None] - at).T)
+        pull = np.divide(weight * far, now, out=np.zeros_like(far), where=now > 1e-9)
+        at = inverse @ (np.diag(pull.sum(axis=1)) - pull) @ at
+    gap = np.where(far > 0, np.hypot(*(at[:, None] - at).T), np.inf).min(initial=np.inf)
+    return at * np.clip(0.8 / gap, 1.5, 6.0) if n_nodes > 1 else at
+
+
+def _scaled(far: F64) -> F64:
+    """[nodes, 2] the plane that keeps distances best in squares."""
+    n = len(far)
+    centring = np.eye(n) - 1 / n
+    values, vectors = np.linalg.eigh(-0.5 * centring @ far**2 @ centring)
+    axes = vectors[:, ::-1][:, :2] * np.sqrt(np.maximum(values[::-1][:2], 0))
+    if axes.shape[1] < 2:
+        return np.zeros((n, 2))
+    largest = axes[np.argmax(np.abs(axes), axis=0), [0, 1]]
+    return np.asarray(axes * np.where(largest < 0, -1.0, 1.0))

@@ -1,0 +1,95 @@
+"""A topology too large to draw: a symbol a group of nodes, a line a bundle of cables, each with how many it stands for."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.patches import FancyBboxPatch
+
+from emu.arrays import F64, I64
+from emu.topology.topology import Drawing
+from emu.units import format_bandwidth
+from launch.show.picture.cables import cables, curves
+from launch.show.picture.kinds import layers
+from launch.show.picture.layout import in_tiers, on_grid
+from launch.show.picture.merge import Merged
+from launch.show.picture.style import NPU, TIMES, Palette
+
+_WIDE, _LINE = 1.7, 0.3  # of a symbol, and of a line of its words
+_ROOM = 3.0  # that cables bend in, to get round a symbol
+_MOST_WORDS = 16  # bundles that are all written at; of more, one of each kind
+
+
+def arrange(merged: Merged) -> Drawing:
+    """Where the groups are drawn: on a grid as their dims are, in tiers where there are switches over them."""
+    graph = merged.graph
+    spread = np.array((2.9, _high(merged, range(len(merged.names))) + 1.1))
+    if graph.n_nodes > graph.n_npus:
+        return Drawing(in_tiers(graph, layers(graph)) * spread)
+    if len(graph.dims) == 2:
+        row, column = np.unravel_index(np.arange(graph.n_npus), graph.dims)
+        return Drawing(np.stack((column, -row), axis=-1) * spread)
+    return Drawing(on_grid(graph) * spread)
+
+
+def _high(merged: Merged, groups: range) -> float:
+    """Of the symbols of these groups: as the one with most to say needs."""
+    return _LINE * (1.5 + max(len(_words(merged, group)) for group in groups))
+
+
+def paint_structure(axes: Axes, merged: Merged, drawing: Drawing, points: float, palette: Palette) -> None:
+    """Draw groups and bundles; `points` is how many go into one unit of the drawing."""
+    rows, _ = cables(merged.graph.links)
+    course = curves(merged.graph.links, drawing.at, _ROOM)
+    _bundles(axes, merged, rows, course, palette)
+    for place in _written(merged, rows):
+        _write_bundle(axes, merged, int(rows[place]), course[place], points)
+    n, groups = merged.graph.n_npus, len(merged.names)
+    high = [_high(merged, some) if len(some) else 0.0 for some in (range(n), range(n, groups))]
+    for group, at in enumerate(drawing.at):
+        colour = NPU if group < n else palette.switches[merged.names[group]]
+        _symbol(axes, at, high[group >= n], colour)
+        _write(axes, at, _words(merged, group), points)
+
+
+def _bundles(axes: Axes, merged: Merged, rows: I64, course: F64, palette: Palette) -> None:
+    links, wide = merged.graph.links, merged.bundled[rows]
+    widths = np.clip(5.0 * (wide / wide.max(initial=1)) ** 0.4, 0.9, 5.0)
+    colours = [palette.tiers[int(d)] for d in links.dimension[rows]]
+    lines = LineCollection(list(course), colors=colours, linewidths=widths, alpha=0.75, zorder=1, clip_on=False)
+    axes.add_collection(lines)
+
+
+def _written(merged: Merged, rows: I64) -> I64:
+    """Which bundles are written at: all of a few; of many, the first of those alike in tier, kinds and number."""
+    if len(rows) <= _MOST_WORDS:
+        return np.arange(len(rows))
+    links = merged.graph.links
+    kinds = np.where(np.arange(len(merged.names)) < merged.graph.n_npus, "NPU", merged.names)
+    ends = [np.unique(kinds[end[rows]], return_inverse=True)[1] for end in (links.src, links.dst)]
+    return np.unique(np.stack((*ends, links.dimension[rows], merged.bundled[rows])), axis=1, return_index=True)[1]
+
+
+def _write_bundle(axes: Axes, merged: Merged, row: int, line: F64, points: float) -> None:
+    x, y = line[len(line) // 2]
+    words = f"{TIMES} {merged.bundled[row]:,}\n{format_bandwidth(float(merged.graph.links.bandwidth_Bps[row]))}"
+    room = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    axes.text(x, y, words, fontsize=min(8.0, 0.17 * points), ha="center", va="center", zorder=3, bbox=room)
+
+
+def _words(merged: Merged, group: int) -> list[str]:
+    """A line for the name, one for each kind of node."""
+    name = [merged.names[group]] if group < merged.graph.n_npus else []
+    parts = merged.parts[group].items()
+    return name + [f"{kind} {TIMES} {number:,}" if number > 1 else kind for kind, number in parts]
+
+
+def _symbol(axes: Axes, at: F64, high: float, colour: str) -> None:
+    corner = (float(at[0]) - _WIDE / 2, float(at[1]) - high / 2)
+    style = "round,pad=0,rounding_size=0.12"
+    axes.add_patch(FancyBboxPatch(corner, _WIDE, high, boxstyle=style, facecolor=colour, edgecolor="white", zorder=4))
+
+
+def _write(axes: Axes, at: F64, words: list[str], points: float) -> None:
+    size_pt = min(11.0, 0.62 * _LINE * points, 1.6 * _WIDE * points / max(map(len, words)))
+    x, y = map(float, at)
+    axes.text(x, y, "\n".join(words), fontsize=size_pt, ha="center", va="center", color="white", zorder=5, linespacing=1.3)
