@@ -4,15 +4,15 @@ L links, N NPUs, W words of 64 targets.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from emu.arrays import F64, I64, Bool
-from emu.topology.routing import UNREACHED, distances
 from emu.topology.topology import Topology
 
 _EXACT_WORK = 2**24  # link-words a breadth-first step may touch before the diameter is sampled
@@ -59,16 +59,38 @@ def summary(topology: Topology) -> Summary:
 def diameter(topology: Topology) -> tuple[int | None, bool]:
     """Links between the two NPUs farthest apart, and whether every NPU was asked (else 64 of them)."""
     n, n_links = topology.n_npus, max(1, len(topology.links))
-    exact = n_links * (n // 64 + 1) <= _EXACT_WORK
-    targets = np.arange(n) if exact else np.unique(np.linspace(0, n - 1, 64).astype(np.int64))
-    size = 64 * max(1, _CHUNK_WORK // n_links)
-    farthest = 0
-    for chunk in (targets[i : i + size] for i in range(0, len(targets), size)):
-        steps = _steps_to(topology, chunk)
+    if n_links * (n // 64 + 1) > _EXACT_WORK:
+        farthest = [_hops_to(topology, target)[:n] for target in _sample(n, 64)]
+        return (None, True) if min(hops.min() for hops in farthest) < 0 else (int(max(hops.max() for hops in farthest)), False)
+    size, farthest_yet = 64 * max(1, _CHUNK_WORK // n_links), 0
+    for first in range(0, n, size):
+        steps = _steps_to(topology, np.arange(first, min(first + size, n)))
         if steps is None:
             return None, True
-        farthest = max(farthest, steps)
-    return farthest, exact
+        farthest_yet = max(farthest_yet, steps)
+    return farthest_yet, True
+
+
+def _sample(n: int, most: int) -> I64:
+    """So many of n, spread evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def _hops_to(topology: Topology, target: int) -> I64:
+    """[nodes] links on the shortest way from each node to `target`; -1: there is none."""
+    links, n = topology.links, topology.n_nodes
+    backwards = csr_array((np.ones(len(links), np.int8), (links.dst, links.src)), shape=(n, n))
+    found, parent = breadth_first_order(backwards, int(target), directed=True, return_predecessors=True)
+    place = np.empty(n, np.int64)
+    place[found] = np.arange(len(found))
+    behind = place[parent[found[1:]]]  # ascending: who is found through the first is found first
+    hops, first, end = np.full(n, -1), 0, 1
+    for steps in range(n):
+        hops[found[first:end]] = steps
+        first, end = end, 1 + int(np.searchsorted(behind, end))
+        if first == len(found):
+            break
+    return hops
 
 
 def _steps_to(topology: Topology, targets: I64) -> int | None:
@@ -96,17 +118,28 @@ def paths(topology: Topology) -> tuple[int, int]:
 
     Asked are all NPUs to as many as 16 of them, fewer where there are many links; parallel links make different paths.
     """
-    n, links = topology.n_npus, topology.links
-    targets = np.unique(np.linspace(0, n - 1, max(1, min(16, _CHUNK_WORK // max(1, len(links))))).astype(np.int64))
-    away = distances(links, topology.n_nodes, targets, np.ones(topology.n_nodes, np.bool_))
-    count = np.zeros(away.shape)
-    count[np.arange(len(targets)), targets] = 1
-    farthest = np.where(away[:, :n] < UNREACHED, away[:, :n], 0).max(initial=0)
-    for steps in range(1, int(farthest) + 1):
-        at, link = np.nonzero((away[:, links.src] == steps) & (away[:, links.dst] == steps - 1))
-        np.add.at(count, (at, links.src[link]), count[at, links.dst[link]])
-    far = count[:, :n][(away[:, :n] == farthest) & (farthest > 0)]
-    return int(far.min(initial=count.max())) if len(far) else 0, int(count[:, :n].max()) if len(far) else 0
+    n, most, fewest, farthest = topology.n_npus, 0.0, 0.0, 0
+    for target in _sample(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
+        hops = _hops_to(topology, target)
+        count, reach = _paths_to(topology, hops)[:n], int(hops[:n].max())
+        least = float(count[hops[:n] == reach].min())
+        if reach > 0:
+            fewest = least if reach > farthest else min(fewest, least) if reach == farthest else fewest
+            most, farthest = max(most, float(count[hops[:n] > 0].max())), max(farthest, reach)
+    return int(fewest), int(most)
+
+
+def _paths_to(topology: Topology, hops: I64) -> F64:
+    """[nodes] shortest paths from each node, `hops` away, to the one that is 0 away."""
+    src, dst = topology.links.src, topology.links.dst
+    nearer = np.flatnonzero((hops[src] == hops[dst] + 1) & (hops[dst] >= 0))
+    nearer = nearer[np.argsort(hops[src[nearer]], kind="stable")]
+    ends = np.searchsorted(hops[src[nearer]], np.arange(1, int(hops.max()) + 2))
+    count = np.where(hops == 0, 1.0, 0.0)
+    for first, end in pairwise(ends):
+        step = nearer[first:end]
+        np.add.at(count, src[step], count[dst[step]])
+    return count
 
 
 def bisection(topology: Topology) -> tuple[float, str]:

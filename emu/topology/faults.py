@@ -35,7 +35,7 @@ def without(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = (),
     relays = (np.arange(topology.n_nodes) >= topology.n_npus) | relaying
     detour = shortest(left, topology.n_nodes, relays)
     router = partial(_route, topology.router, detour, dead, column(np.cumsum(~dead) - 1, np.int64))
-    return replace(topology, name=f"{topology.name} with faults", links=left, router=router)
+    return replace(topology, name=f"{topology.name} with faults", links=left, router=router, symmetry=None)
 
 
 def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:

@@ -71,7 +71,14 @@ def grid(
     digits = _digits(dims, dimensions)
     links = _links(n_npus, digits)
     bought = {"NPU": n_npus, "cable": len(links) // 2} if bill is None else bill
-    return Topology(name, n_npus, n_npus, links, partial(_route, digits), dims, bought, assumptions)
+    router, symmetry = partial(_route, digits), partial(_shifts, dims)
+    return Topology(name, n_npus, n_npus, links, router, dims, bought, assumptions, symmetry=symmetry)
+
+
+def _shifts(dims: tuple[int, ...]) -> list[I64]:
+    """The translations by one along each dimension."""
+    npu = np.arange(prod(dims)).reshape(dims)
+    return [column(np.roll(npu, -1, axis), np.int64) for axis, size in enumerate(dims) if size > 1]
 
 
 def _digits(dims: tuple[int, ...], dimensions: Sequence[Dimension]) -> tuple[_Digit, ...]:

@@ -1,5 +1,7 @@
 """Which node each participant of a job is on: ranks on NPUs, helpers on switches."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -8,18 +10,27 @@ from emu.errors import InputError
 from emu.topology.topology import Topology
 
 
+@lru_cache(maxsize=64)
+def order(topology: Topology) -> I32:
+    """The NPUs in the order in which ranks take them where none is faulty: the system's own, or that of their numbers."""
+    found = topology.placer(topology.n_npus, np.zeros(0, np.int64)) if topology.placer else np.arange(topology.n_npus)
+    return column(found[: topology.n_npus], np.int32)
+
+
 def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I32:
-    """[n_ranks] the NPU of each rank; the topology's first ones unless `npus` says which.
+    """[n_ranks] the NPU of each rank; the first in the topology's own order unless `npus` says which.
 
     Raises:
         InputError: more ranks than NPUs, not one NPU a rank, an NPU that does not exist, or two ranks on one.
     """
-    if n_ranks > topology.n_npus:
+    room = order(topology)
+    if n_ranks > len(room):
+        left = "" if len(room) == topology.n_npus else f", of which ranks can have {len(room)}"
         raise InputError(
-            f"placement: {n_ranks} ranks do not fit {topology.name} with its {topology.n_npus} NPUs; "
+            f"placement: {n_ranks} ranks do not fit {topology.name} with its {topology.n_npus} NPUs{left}; "
             "take fewer ranks or a larger topology"
         )
-    chosen = column(np.arange(n_ranks) if npus is None else npus, np.int32)
+    chosen = room[:n_ranks] if npus is None else column(npus, np.int32)
     if len(chosen) != n_ranks or len(np.unique(chosen)) != n_ranks:
         raise InputError(f"placement: {n_ranks} ranks need {n_ranks} different NPUs, got {len(np.unique(chosen))}")
     if n_ranks and not 0 <= chosen.min() <= chosen.max() < topology.n_npus:

@@ -25,7 +25,12 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
         column(np.zeros(2 * len(npus)), np.int16),
     )
     bill = {"NPU": n_npus, "switch": 1, "cable": n_npus}
-    return Topology(name, n_npus, n_npus + 1, links, partial(_route, n_npus), bill=bill)
+    return Topology(name, n_npus, n_npus + 1, links, partial(_route, n_npus), bill=bill, symmetry=partial(_turn, n_npus))
+
+
+def _turn(n_npus: int) -> tuple[I64]:
+    """Each NPU to the next, which any order of them allows."""
+    return (column([*range(1, n_npus), 0, n_npus], np.int64),)
 
 
 def _route(n_npus: int, src: I64, dst: I64, key: I64) -> Routes:

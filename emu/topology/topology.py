@@ -3,7 +3,7 @@
 L links, P asked pairs, H hops. NPUs are numbered 0..n_npus-1, switches after them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -55,6 +55,7 @@ class Routes:
 
 
 Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; key tells equal pairs apart (channel, group)
+Symmetry = Callable[[], Sequence[I64]]  # permutations [n_nodes] of the nodes that bring links to links and routes to routes
 Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules find room for
 
 
@@ -102,6 +103,7 @@ class Topology:
     placer: Placer | None = None  # the system's own rules of placement; None: the first NPUs that work
     draw: Callable[[], Drawing] | None = None  # None: from dims and links alone
     circuits: Circuits | None = None  # None: nothing turns during a run
+    symmetry: Symmetry | None = None  # None: none is declared; the engine times by symmetry only what a topology declares
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:

@@ -77,7 +77,7 @@ def table_topology(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
         *(("", c.label) for c in link_classes(topology)),
         ("degree", f"{_range(map(str, facts.degree))} links out of an NPU"),
         ("diameter", _diameter(facts)),
-        ("paths", f"{facts.paths[0]} shortest between the NPUs farthest apart, {facts.paths[1]} at most"),
+        ("paths", f"{_many(facts.paths[0])} shortest between the NPUs farthest apart, {_many(facts.paths[1])} at most"),
         ("injection", f"{_range(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
@@ -90,3 +90,8 @@ def _diameter(facts: Summary) -> str:
         return "none: some NPUs cannot reach others"
     words = f"{facts.diameter} link{'' if facts.diameter == 1 else 's'}"
     return words if facts.diameter_exact else f"at least {words} (measured to 64 of the NPUs)"
+
+
+def _many(count: int) -> str:
+    """A number as it is, or rounded where it is no longer exact."""
+    return str(count) if count < 2**53 else f"{count:.3g}"

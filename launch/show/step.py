@@ -2,6 +2,7 @@
 
 from emu.study.step import Step
 from emu.units import format_size, format_time
+from launch.show.spread import spread_told
 
 
 def step_lines(step: Step) -> list[str]:
@@ -34,4 +35,5 @@ def step_report(step: Step) -> str:
     """One topology's figures."""
     times = ", ".join(format_time(t) for t in step.step_times_s)
     head = [f"{step.ranks} {step.device} on {step.topology}", "", f"steps           {times}"]
-    return "\n".join([*head, *step_lines(step), *foot_lines(step)])
+    chaotic = spread_told("the last step", step.spread)
+    return "\n".join([*head, *step_lines(step), *chaotic, *foot_lines(step)])

@@ -38,7 +38,7 @@ def test_a_blueprint_says_what_it_takes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("toros:dims=3", "registry: no topology is called 'toros'; did you mean torus?"),
+        ("toros:dims=3", "registry: no topology is called 'toros'; did you mean torus or railx:torus?"),
         ("switch:big:n=3", "registry: no topology is called 'switch:big'; did you mean switch or big-switch?"),
         (f"torus:dims=0x4,{LINK}", f"torus: dims must be {SIZES}, got '0x4'"),
         (f"torus:dims=8x,{LINK}", f"torus: dims must be {SIZES}, got '8x'"),

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from emu.errors import InputError
 from emu.topology.grid import Dimension, grid
 from emu.topology.placement import hubs, place, with_helpers
 from emu.topology.routing import shortest
+from emu.topology.star import star
 from emu.topology.topology import Topology
 from emu.topology.wiring import Cables, wire
 
@@ -59,3 +63,11 @@ def test_helpers_that_find_no_switch_are_refused(topology, helpers, switches):
         f"placement: {helpers} helpers, such as a switch that adds, do not fit {switches}; "
         "take an algorithm without helpers, or a topology with switches"
     )
+
+
+def test_ranks_take_the_npus_in_the_systems_own_order():
+    ring = star("switch", 6, 1e9, 0)
+    backwards = replace(ring, placer=lambda _, faulty: np.setdiff1d(np.arange(6), faulty)[::-1][:4])
+    assert place(backwards, 3).tolist() == [5, 4, 3]
+    with pytest.raises(InputError, match="5 ranks do not fit switch with its 6 NPUs, of which ranks can have 4"):
+        place(backwards, 5)
