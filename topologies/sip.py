@@ -1,0 +1,211 @@
+"""SiP-ML's two fabrics as others measure themselves against them: static rings, and one layer of circuit switches.
+
+Khani et al., SiP-ML (SIGCOMM 2021), as InfiniteHBD (Shou et al., SIGCOMM 2025), 6.1, takes SiP-Ring: rings of as many GPUs as
+tensor parallelism has, fixed for good; and as Flex-SiPAC (Wu et al., 2024), 6.A.2, takes SiP-OCS: N GPUs with Q ports, one on
+each of Q optical circuit switches (OCS) of N ports.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.routing import join, mix, or_shortest, shortest
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.wiring import Cables, wire
+from emu.units import format_bandwidth, format_time, seconds
+
+_RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"
+_OCS_SOURCE = "Wu et al., Flexible silicon photonic architecture (2024), 6.A.2, after Khani et al., SiP-ML (SIGCOMM 2021)"
+_HBD = 800e9  # bytes per second out of a GPU, one direction: 6.4 Tb/s (InfiniteHBD 6.1)
+_DCN = 50e9  # 400 Gb/s (InfiniteHBD 6.1)
+_CU = 240e9  # 1920 Gb/s (Flex-SiPAC 6.B.1)
+_PORTS = 16  # OCS by default (Flex-SiPAC 6.A.2)
+_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+
+
+def _ring_links(rings: int, size: int) -> int:
+    """Cables of the rings; two GPUs have two, one none."""
+    return rings * size * (size > 1)
+
+
+def _ring_invariants(
+    size: int, rings: int = 1, bandwidth: float = _HBD, dcn: float = _DCN, latency: int = _LATENCY
+) -> Invariants:
+    n, joined = rings * size, rings > 1
+    return Invariants(
+        2 * _ring_links(rings, size) + 2 * n * joined,
+        2 * (size > 1) + joined,
+        2 if joined else size // 2,
+        shortest=not joined or size < 6,  # else the network would be a nearer way to the other side of the ring
+        npus=n,
+        switches=int(joined),
+        injection_Bps=bandwidth * (size > 1) + dcn * joined,
+    )
+
+
+@topology(
+    "sip-ring",
+    source=_RING_SOURCE,
+    examples=("size=8", "size=4,rings=4", "size=2,rings=3", "size=1,rings=3", "size=5,rings=2,dcn=25GB/s", "size=16,rings=4"),
+    full=("size=32,rings=90", "size=64,rings=45"),
+    invariants=_ring_invariants,
+)
+def sip_ring(
+    size: Count, rings: Count = 1, bandwidth: Bandwidth = _HBD, dcn: Bandwidth = _DCN, latency: Latency = _LATENCY
+) -> Topology:
+    """Rings of as many GPUs as tensor parallelism has, fixed for good, so that a fault costs its whole ring.
+
+    Args:
+        size: GPUs of a ring.
+        rings: Side by side; where there are several, the datacentre network joins their GPUs.
+        bandwidth: Of a GPU in its ring, half to each side.
+        dcn: Of a GPU into the datacentre network.
+        latency: Of a hop.
+    """
+    n, joined = rings * size, rings > 1
+    check_link_count("sip-ring", 2 * (_ring_links(rings, size) + n * joined))
+    npus = np.arange(n)
+    ring = npus[: _ring_links(rings, size)]
+    ahead = ring - ring % size + (ring + 1) % size
+    laid = [Cables("link of a ring", ring, ahead, bandwidth / 2, latency, 0)]
+    laid += [Cables("link to the DCN", npus, n, dcn, latency, 1)] * joined
+    links, cables = wire("sip-ring", laid)
+    nodes = n + joined
+    return Topology(
+        "sip-ring",
+        n,
+        nodes,
+        links,
+        or_shortest(partial(_ring_route, size, rings), links, nodes, n),
+        (rings, size),
+        {"NPU": n, **cables},
+        _ring_assumptions(rings, bandwidth, dcn, latency),
+        ("ring", "DCN"),
+        partial(_ring_place, size, rings),
+        partial(_ring_draw, size, rings),
+    )
+
+
+def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) -> tuple[str, ...]:
+    joined = (
+        f"the datacentre network is one switch that never blocks, {format_bandwidth(dcn)} a GPU; "
+        "messages between rings take it, those within a ring do not"
+    )
+    return (
+        f"a GPU has {format_bandwidth(bandwidth)} one way, half of it to each side of its ring",
+        f"a hop takes {format_time(seconds(latency))} (no latency is published)",
+        "of two equally near ways round a ring an even channel goes up, an odd one down",
+        *([joined] if rings > 1 else []),
+    )
+
+
+def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
+    """The nearer way round, or up to the network and down."""
+    away, over = (dst - src) % size, src // size != dst // size
+    down = (2 * away > size) | ((2 * away == size) & (key % 2 == 1))
+    steps = np.where(over, 0, np.where(down, size - away, away))
+    hop = np.arange(steps.max(initial=1))
+    place = (src[:, None] + np.where(down[:, None], -1 - hop, hop)) % size
+    cable = (src - src % size)[:, None] + place
+    around = np.where(hop < steps[:, None], 2 * cable + down[:, None], -1)
+    up = 2 * (_ring_links(rings, size) + src)
+    return join([around, np.where(over, up, -1), np.where(over, up + 2 * (dst - src) + 1, -1)])
+
+
+def _ring_place(size: int, rings: int, n_ranks: int, faulty: I64) -> I64:
+    """The GPUs of rings without a fault: a broken ring is a line, on which no ring runs (InfiniteHBD 2.2)."""
+    whole = np.ones(rings, np.bool_)
+    whole[faulty // size] = False
+    return column(np.flatnonzero(np.repeat(whole, size)), np.int64)
+
+
+def _ring_draw(size: int, rings: int) -> Drawing:
+    """Rings side by side in rows, the network over them."""
+    ring, place = np.divmod(np.arange(rings * size), size)
+    turn, radius = 2 * np.pi * place / size, 0.5 / np.sin(np.pi / size) if size > 1 else 0.0
+    columns = int(np.ceil(np.sqrt(rings)))
+    row, at = np.divmod(ring, columns)
+    pitch = 2 * radius + 1.4
+    x, y = at * pitch + radius * np.sin(turn), -row * pitch + radius * np.cos(turn)
+    hub = np.array([[(min(columns, rings) - 1) * pitch / 2, pitch]])
+    boxes = tuple(Box(f"ring {i}", (i * size, (i + 1) * size)) for i in range(rings) if size > 1)
+    return Drawing(np.concatenate((np.stack((x, y), axis=-1), hub[: rings > 1])), boxes)
+
+
+def _ocs_invariants(n: int, ports: int = _PORTS, bandwidth: float = _CU, latency: int = _LATENCY) -> Invariants:
+    degree = min(ports, n - 1)
+    return Invariants(
+        n * degree,
+        degree,
+        1 if degree == n - 1 else None,
+        npus=n,
+        switches=0,
+        injection_Bps=bandwidth,
+    )
+
+
+@topology(
+    "sip-ocs",
+    source=_OCS_SOURCE,
+    examples=("n=16", "n=6,ports=2", "n=64", "n=20,ports=5,bandwidth=100GB/s", "n=2,ports=1", "n=8,ports=17"),
+    full=("n=64,ports=64", "n=512,ports=64"),
+    invariants=_ocs_invariants,
+)
+def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency: Latency = _LATENCY) -> Topology:
+    """N GPUs with a port on each of Q optical circuit switches, set to join each with as many others as can be.
+
+    Args:
+        n: GPUs, and ports of a switch.
+        ports: Q, of a GPU; switches.
+        bandwidth: Of a GPU, over all ports.
+        latency: Of a hop through a switch.
+    """
+    if n % 2:
+        raise must_be("sip-ocs", "n", "even, as a circuit joins two GPUs", n, f"take {n + 1}")
+    if ports == 1 and n > 2:
+        raise must_be("sip-ocs", "ports", "2 or more, as one joins GPUs in pairs only", ports)
+    check_link_count("sip-ocs", n * min(ports, n - 1))
+    matchings, circuits = _matchings(n, ports)
+    rate = bandwidth / ports
+    laid = [Cables("link through OCS", *pair, rate * k, latency) for pair, k in zip(matchings, circuits, strict=True)]
+    links, cables = wire("sip-ocs", laid)
+    return Topology(
+        "sip-ocs",
+        n,
+        n,
+        links,
+        shortest(links, n),
+        (n,),
+        {"NPU": n, "OCS": ports, "fibre": n * ports, **cables},
+        _ocs_assumptions(n, ports, rate, latency),
+        ("circuit",),
+    )
+
+
+def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:
+    """Who is joined with whom by circuits of one kind, and how many switches make such circuits.
+
+    Of the n - 1 perfect matchings i + j = c (mod n - 1) of the complete graph, the first two make one ring; the others
+    come in an order as if drawn at random, because neighbouring ones would lead to the same few GPUs.
+    """
+    chosen = min(ports, n - 1)
+    order = np.argsort(mix(np.arange(n - 1)))
+    sums = np.concatenate((np.arange(n - 1)[:2], order[order > 1]))[:chosen]
+    i = np.arange(n - 1)
+    found = []
+    for c in sums:
+        j = (c - i) % (n - 1)
+        found.append((column(i[i <= j], np.int64), column(np.where(i == j, n - 1, j)[i <= j], np.int64)))
+    return found, [ports // chosen + (k < ports % chosen) for k in range(chosen)]
+
+
+def _ocs_assumptions(n: int, ports: int, rate: float, latency: int) -> tuple[str, ...]:
+    chosen = min(ports, n - 1)
+    return (
+        f"a port carries {format_bandwidth(rate)} one way, a hop takes {format_time(seconds(latency))}",
+        f"each GPU is joined with {chosen} of {n - 1} others, drawn once (the paper spreads evenly over as many as can be)",
+        "circuits stay as they are whatever the jobs; a GPU relays, over fewest circuits, by a hash where several do",
+    )

@@ -1,0 +1,127 @@
+"""What is set up for the jobs that run, and what changes when they change: once for each job that comes or goes (3.C).
+
+Wavelengths between CUs of different jobs go to links within them. CUs in no job leave theirs as they are among themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from emu.arrays import F64, I64, Bool, column
+from emu.errors import InputError, must_be
+from topologies.sipac.assignment import heuristic, program, scaled
+from topologies.sipac.levels import Levels, Neighbours, neighbours, uniform
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Configuration:
+    """Wavelengths as they are set up."""
+
+    levels: Levels
+    near: Neighbours  # all links
+    keep: int  # wavelengths that every link keeps whatever the jobs; the rest is steered
+    job: I64  # [N] of each CU; -1: none
+    wavelengths: I64  # [E]
+
+
+def initial(levels: Levels, keep: int = 0) -> Configuration:
+    """No job; wavelengths are spread evenly.
+
+    Raises:
+        InputError: as `Levels.check`, or `keep` is more than w has for every neighbour.
+    """
+    levels.check()
+    most = levels.w // levels.degree
+    if not 0 <= keep <= most:
+        raise must_be(levels.name, "keep", f"0..{most}, as {levels.degree} neighbours share {levels.w} wavelengths", keep)
+    near = neighbours(levels)
+    return Configuration(levels, near, keep, column(np.full(near.n, -1), np.int64), uniform(levels, near))
+
+
+def sequential(sizes: Sequence[int]) -> list[I64]:
+    """Jobs of these sizes on CUs one after another, as the paper maps them (6.A.1)."""
+    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+
+def reconfigured(
+    now: Configuration, jobs: Sequence[ArrayLike], traffic: ArrayLike | None = None, by: str = "heuristic"
+) -> Configuration:
+    """What is set up once these jobs run, as near to `now` as serves them equally well.
+
+    Args:
+        now: What is set up.
+        jobs: The CUs of each.
+        traffic: [N, N] what each CU sends to each in any unit, of which what stays within a job and goes to a neighbour
+            counts; unless given, SiPCO's, which loads all links of a job equally.
+        by: heuristic or program.
+
+    Raises:
+        InputError: CUs that are not there or given twice, a job that no links within it join, or no such traffic or way.
+    """
+    near, job = now.near, _jobs(now, jobs)
+    within = (job[near.src] == job[near.dst]) & (job[near.src] >= 0)
+    volume = within * (np.ones(len(within)) if traffic is None else _volume(now, traffic))
+    idle = (job[near.src] < 0) & (job[near.dst] < 0)
+    wavelengths = np.where(idle, now.wavelengths, now.keep)
+    used = volume > 0
+    wavelengths[used] += _steered(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by)
+    return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
+
+
+def _volume(now: Configuration, traffic: ArrayLike) -> F64:
+    """[E] what each link carries."""
+    n, table = now.near.n, np.asarray(traffic, np.float64)
+    if table.shape != (n, n) or not (np.isfinite(table) & (table >= 0)).all():
+        got = table.shape if table.shape != (n, n) else table.min()
+        raise must_be(now.levels.name, "traffic", f"{n} x {n} finite numbers of 0 or more", got)
+    return column(table[now.near.src, now.near.dst], np.float64)
+
+
+def _steered(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str) -> I64:
+    w = now.levels.w - now.keep * now.levels.degree
+    if not w or not len(volume):
+        return column(np.zeros(len(volume)), np.int64)
+    t = scaled(near, volume, w)
+    if by == "program":
+        return program(now.levels.name, near, t, w, before)
+    if by != "heuristic":
+        raise must_be(now.levels.name, "by", "heuristic or program", by)
+    return heuristic(near, t, w, before)
+
+
+def moves(before: Configuration, after: Configuration) -> int:
+    """Wavelengths that a transmitter and a WSS turn to another link."""
+    return int(np.maximum(after.wavelengths - before.wavelengths, 0).sum())
+
+
+def _jobs(now: Configuration, jobs: Sequence[ArrayLike]) -> I64:
+    """[N] the job of each CU."""
+    name, n = now.levels.name, now.near.n
+    members = [column(cus, np.int64) for cus in jobs]
+    asked = np.concatenate([*members, np.zeros(0, np.int64)])
+    if len(asked) and not 0 <= asked.min() <= asked.max() < n:
+        raise must_be(name, "CUs of jobs", f"0..{n - 1}", f"{asked.min()}..{asked.max()}")
+    if len(np.unique(asked)) < len(asked):
+        raise InputError(f"{name}: CU {np.argmax(np.bincount(asked) > 1)} is given twice; give each CU to one job once")
+    job = np.full(n, -1)
+    job[asked] = np.repeat(np.arange(len(members)), [len(cus) for cus in members])
+    if not now.keep:
+        _check_joined(name, now.near, job, len(members))
+    return column(job, np.int64)
+
+
+def _check_joined(name: str, near: Neighbours, job: I64, count: int) -> None:
+    same: Bool = job[near.src] == job[near.dst]
+    graph = csr_array((np.ones(same.sum(), np.int8), (near.src[same], near.dst[same])), shape=(near.n, near.n))
+    parts = np.unique(np.stack((job, connected_components(graph, directed=False)[1])), axis=1)[0]
+    apart = np.flatnonzero(np.bincount(parts[parts >= 0], minlength=count) > 1)
+    if len(apart):
+        cus = np.flatnonzero(job == apart[0])
+        raise InputError(
+            f"{name}: job {apart[0]} of CUs {cus[0]}..{cus[-1]} falls apart, as no link within it leads from some to the "
+            "others; begin it at a multiple of its size, or let all links keep=1 wavelength"
+        )
