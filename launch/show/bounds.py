@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from emu.bound.limit import CUT, LATENCY, MESSAGES, PATHS, TRIED
 from emu.study.bench import BenchRow
+from emu.units import format_size, format_time
 
 BOUND_COLUMNS = ("of_bound", "bound")
 _MEANS = {
     CUT: "no set of nodes sends the others what they need any faster; the worst set is this slow",
-    TRIED: "the same, of single ranks, groups and halves only, so the least time may be more: all sets are too many here",
+    TRIED: "of single ranks, groups and halves no set sends any faster what others need; there may be a worse one",
     MESSAGES: "n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least",
     PATHS: "what all pairs exchange fits the links no faster, along any paths",
     LATENCY: "of the quickest path between the two ranks farthest apart",
@@ -30,20 +31,13 @@ def bounds_told(rows: Sequence[BenchRow]) -> str:
     kinds = sorted({row.bound for row in rows if row.bound})
     told = ["of_bound: the least time of any schedule / time, where"] if kinds else []
     told += [f"  {kind}: {_MEANS[kind]}" for kind in kinds]
-    told += [line for row in _one_a_topology(rows) if (line := _others(row, len(rows) > 1))]
-    return "\n".join(told)
+    largest = {row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}
+    return "\n".join([*told, *filter(None, map(_trees, largest.values()))])
 
 
-def _one_a_topology(rows: Sequence[BenchRow]) -> list[BenchRow]:
-    """The largest of each topology, where latency weighs least."""
-    return list({row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}.values())
-
-
-def _others(row: BenchRow, several: bool) -> str:
-    """What an all_reduce is beside the best trees, and the best reduce_scatter and all_gather in a row."""
+def _trees(row: BenchRow) -> str:
+    """What the best trees take, and the best reduce_scatter and all_gather in a row."""
     reached = {"the best trees": row.trees_s, "the best reduce_scatter, then all_gather": row.in_a_row_s}
-    known = {name: time_s for name, time_s in reached.items() if time_s}
-    if not known or not row.time_s:
-        return ""
-    where = f" on {row.topology}" if several else ""
-    return f"no bounds, latency apart{where}: " + "; ".join(f"{n}: {t / row.time_s:.3f} of time" for n, t in known.items())
+    known = [f"{name} {format_time(time_s)}" for name, time_s in reached.items() if time_s is not None]
+    where = f"{format_size(row.size_bytes)} on {row.topology}"
+    return f"no bound, latency apart, {where}: {'; '.join(known)}" if known else ""

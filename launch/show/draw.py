@@ -118,6 +118,10 @@ def _legend(figure: Figure, handles: list[Line2D]) -> None:
 
 def _facts(facts: Summary) -> str:
     return (
-        f"{facts.npus:,} NPUs · degree {facts.degree[1]} · diameter {facts.diameter} · "
+        f"{facts.npus:,} NPUs · degree {facts.degree[1]} · {_across(facts)} · "
         f"injection {format_bandwidth(facts.injection_Bps[1])} · bisection {format_bandwidth(facts.bisection_Bps)} one way"
     )
+
+
+def _across(facts: Summary) -> str:
+    return "not all joined" if facts.diameter is None else f"diameter {facts.diameter}"
