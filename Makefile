@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow check format bench clean
+.PHONY: demo test slow check format fidelity clean
 
 demo: .venv/ready
 	$(BIN)/emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack --steps 5
@@ -20,6 +20,11 @@ check: .venv/ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Minutes, and ns-3 besides: Emu against packet simulation, the kernel's TCP, linear programs, networkx and NCCL on a node.
+fidelity: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fidelity]'
+	$(BIN)/python -m benchmarks.fidelity
 
 format: .venv/ready
 	$(BIN)/ruff check --fix
