@@ -1,0 +1,74 @@
+"""The least time in which every rank can send a block to every other along any paths at once: concurrent flow.
+
+The linear program of Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990), with all that one rank
+sends as one flow. A arcs, V nodes, N ranks, R ranks of different kinds.
+"""
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array, hstack, kron, vstack
+
+from emu.arrays import F64, I64
+from emu.bound.network import Network
+from emu.bound.symmetry import Symmetry
+from emu.errors import RunError
+
+
+def exchange(net: Network, symmetry: Symmetry) -> float:
+    """The time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes."""
+    sources, n_arcs = symmetry.ranks, len(net.src)
+    kept = [conservation(net, int(source)) for source in sources]
+    balance = block_diagonal([rows for rows, _ in kept])
+    wanted = np.concatenate([net.has_rank[nodes] for _, nodes in kept]).astype(np.float64)
+    load, capacity = loads(net, symmetry)
+    cost = np.concatenate((np.zeros(len(sources) * n_arcs), [1.0]))
+    no_time = csr_array((balance.shape[0], 1))
+    fits = hstack([load, csr_array(-capacity[:, None])])
+    found = solve(cost, at_most=(fits, np.zeros(len(capacity))), equal=(hstack([balance, no_time]), wanted))
+    return float(found[-1])
+
+
+def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
+    """[V - 1, A] what each arc adds to the flow into each node but the source less that out of it; and those nodes."""
+    arc, ones = np.arange(len(net.src)), np.ones(len(net.src))
+    shape = (net.n_nodes, len(net.src))
+    into = coo_array((ones, (net.dst, arc)), shape).tocsr()
+    out = coo_array((ones, (net.src, arc)), shape).tocsr()
+    nodes = np.delete(np.arange(net.n_nodes), source)
+    return csr_array((into - out)[nodes]), nodes
+
+
+def loads(net: Network, symmetry: Symmetry) -> tuple[csr_array, F64]:
+    """[kinds, R A] what a flow from a rank of each kind, and those alike from its like, put on an arc; and its capacity."""
+    kind, alike = symmetry.arc_kind, np.bincount(symmetry.arc_kind)
+    of_one = coo_array((1 / alike[kind], (kind, np.arange(len(kind)))), (len(alike), len(kind))).tocsr()
+    capacity = np.zeros(len(alike))
+    capacity[kind] = net.capacity
+    return csr_array(kron(symmetry.ranks_alike[None, :].astype(np.float64), of_one)), capacity
+
+
+def block_diagonal(blocks: list[csr_array]) -> csr_array:
+    """Blocks of one shape, each in rows and columns of its own."""
+    rows, columns = blocks[0].shape
+    parts = [block.tocoo() for block in blocks]
+    row = np.concatenate([part.row + i * rows for i, part in enumerate(parts)])
+    col = np.concatenate([part.col + i * columns for i, part in enumerate(parts)])
+    values = np.concatenate([part.data for part in parts])
+    return coo_array((values, (row, col)), shape=(len(blocks) * rows, len(blocks) * columns)).tocsr()
+
+
+def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> F64:
+    """Where a linear program in variables of 0 or more costs least.
+
+    Raises:
+        RunError: it has no solution.
+    """
+    found = linprog(cost, A_ub=at_most[0], b_ub=at_most[1], A_eq=equal[0], b_eq=equal[1], method="highs")
+    if not found.success:
+        raise RunError(f"bound: the linear program was not solved: {found.message}")
+    return np.asarray(found.x)
+
+
+def stacked(rows: list[list[csr_array]]) -> csr_array:
+    """Blocks side by side in a row, rows on one another."""
+    return csr_array(vstack([hstack(row) for row in rows]))

@@ -1,0 +1,74 @@
+"""A topology as the bounds see it: arcs of whole capacities between nodes, and which nodes hold ranks.
+
+A arcs, V nodes, N ranks. Every bound here is on how much a set of nodes can send to the others, whatever the routes are.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64, Bool, column
+from emu.topology.topology import Topology
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Network:
+    """Links with those from one node to another made one arc: their bandwidths added, the least of their latencies."""
+
+    n_nodes: int
+    n_npus: int
+    src: I64  # [A]
+    dst: I64  # [A]
+    capacity: I64  # [A] in units of `unit_Bps`
+    latency_fs: I64  # [A]
+    unit_Bps: int
+    ranks: I64  # [N] the node of each rank
+
+    @property
+    def has_rank(self) -> Bool:
+        """[V] whether a node holds a rank."""
+        found = np.zeros(self.n_nodes, np.bool_)
+        found[self.ranks] = True
+        return found
+
+    @property
+    def leaving(self) -> I64:
+        """[V] capacity out of each node."""
+        return sums(self.src, self.capacity, self.n_nodes)
+
+    def out_of(self, inside: Bool) -> int:
+        """Capacity from the nodes of a set [V] to the others."""
+        return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
+
+    def seconds(self, amount_per_capacity: Fraction | float) -> float:
+        """What `amount_per_capacity` bytes per unit of capacity take."""
+        return float(amount_per_capacity / self.unit_Bps)
+
+    def back(self) -> "Network":
+        """The same with every arc turned round."""
+        return replace(self, src=self.dst, dst=self.src)
+
+
+def network(topology: Topology, placement: ArrayLike) -> Network:
+    """The arcs of a topology with ranks on the nodes [N] of `placement`.
+
+    A bandwidth that is no whole number of bytes per second counts as the next one, so that a bound stays one.
+    """
+    links, nodes = topology.links, topology.n_nodes
+    pair, arc = np.unique(links.src.astype(np.int64) * nodes + links.dst, return_inverse=True)
+    capacity = sums(arc, np.ceil(links.bandwidth_Bps).astype(np.int64), len(pair))
+    unit = max(1, int(np.gcd.reduce(capacity)))
+    latency = np.full(len(pair), np.iinfo(np.int64).max)
+    np.minimum.at(latency, arc, links.latency_fs)
+    src, dst = np.divmod(pair, nodes)
+    src, dst, capacity, latency, ranks = (column(c, np.int64) for c in (src, dst, capacity // unit, latency, placement))
+    return Network(nodes, topology.n_npus, src, dst, capacity, latency, unit, ranks)
+
+
+def sums(index: I64, values: I64, size: int) -> I64:
+    """[size] the sum of the values at each index, exact where `np.bincount` would add floats."""
+    found = np.zeros(size, np.int64)
+    np.add.at(found, index, values)
+    return found

@@ -1,0 +1,98 @@
+"""Which ranks and arcs of a network are alike, so that a bound need look at only one of each.
+
+Tried are the steps of the numbering of the NPUs along its dims; those that map every arc on one like it are kept. The mean of
+an optimal flow over all that they map on one another is optimal too, and alike for what is alike.
+R kinds of ranks, A arcs, V nodes, P pairs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from emu.arrays import I64, column
+from emu.bound.network import Network, sums
+from emu.topology.routing import mix
+
+_TIERS = 8  # of switches above one another, the more distant of which are not told apart
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Symmetry:
+    """What is alike; without maps, everything is alike to itself only."""
+
+    maps: tuple[I64, ...]  # [V] the node that each is mapped on
+    ranks: I64  # [R] the node of the first rank of each kind
+    rank_kind: I64  # [V] of the rank that a node holds; -1: it holds none
+    arc_kind: I64  # [A]
+
+    @property
+    def ranks_alike(self) -> I64:
+        """[R] how many ranks of each kind there are."""
+        return np.bincount(self.rank_kind[self.rank_kind >= 0])
+
+    def pair_kind(self, src: I64, dst: I64) -> I64:
+        """[P] the number of the kind of each pair of nodes, of which all that are alike must be there."""
+        size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
+        return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
+
+
+def symmetry(net: Network, dims: tuple[int, ...]) -> Symmetry:
+    """What is alike by steps along `dims` (() = one)."""
+    shape = dims or (net.n_npus,)
+    images = [_image(net, shape, axis) for axis, size in enumerate(shape) if size > 1]
+    maps = tuple(image for image in images if _maps_arcs(net, image))
+    nodes = np.arange(net.n_nodes)
+    of_node = _kinds(nodes, list(maps))
+    first, kind = np.unique(of_node[np.sort(net.ranks)], return_index=True)
+    rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
+    arcs = _keys(net, net.src, net.dst)
+    arc_kind = _kinds(arcs, [_keys(net, image[net.src], image[net.dst]) for image in maps])
+    return Symmetry(maps, column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
+
+
+def _keys(net: Network, src: I64, dst: I64) -> I64:
+    return src * net.n_nodes + dst
+
+
+def _kinds(keys: I64, mapped: list[I64]) -> I64:
+    """The number of the kind of each key, where each of `mapped` holds the keys that they are mapped on."""
+    order = np.argsort(keys)
+    there = [order[np.searchsorted(keys, images, sorter=order)] for images in mapped]
+    here = np.tile(np.arange(len(keys)), len(there))
+    edges = (np.ones(len(here), np.int8), (here, np.concatenate(there) if there else here))
+    alike = csr_array(edges, shape=(len(keys), len(keys)))
+    return column(connected_components(alike, directed=False)[1], np.int64)
+
+
+def _maps_arcs(net: Network, image: I64) -> bool:
+    """Whether all ranks are mapped on ranks and every arc on one of its capacity."""
+    keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
+    here, order = np.argsort(keys), np.argsort(there)
+    same_arcs = np.array_equal(keys[here], there[order]) and np.array_equal(net.capacity[here], net.capacity[order])
+    return same_arcs and bool((net.has_rank[image] == net.has_rank).all())
+
+
+def _image(net: Network, dims: tuple[int, ...], axis: int) -> I64:
+    """[V] the node that each is mapped on by a step along an axis: a switch on one that stands to the images as it stood.
+
+    Switches are known by a hash of what they are linked to; those with one hash are taken in order.
+    """
+    image = np.arange(net.n_nodes)
+    image[: net.n_npus] = np.roll(np.arange(net.n_npus).reshape(dims), -1, axis).ravel()
+    switches = np.arange(net.n_npus, net.n_nodes)
+    before, after = (np.argsort(_hashes(net, label)[switches], kind="stable") for label in (image, np.arange(net.n_nodes)))
+    image[switches[before]] = switches[after]
+    return image
+
+
+def _hashes(net: Network, label: I64) -> I64:
+    """[V] a hash of the labels of NPUs and of how a switch is linked to them, directly and over other switches."""
+    switch = np.arange(net.n_nodes) >= net.n_npus
+    found = np.where(switch, 0, label)
+    for _ in range(_TIERS if switch.any() else 0):
+        out = sums(net.src, mix(found[net.dst], net.capacity, 0), net.n_nodes)
+        into = sums(net.dst, mix(found[net.src], net.capacity, 1), net.n_nodes)
+        found = np.where(switch, mix(out, into), label)
+    return found

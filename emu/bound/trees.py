@@ -1,0 +1,103 @@
+"""The least time of an all_reduce by trees: each piece is added along a tree to its root, and copied along a tree from it.
+
+A linear program divides what every hop can carry between the two; trees of rate y rooted where they are can be packed if
+and only if a flow of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over
+links and switches, which pass on and do not add or copy. What trees reach is no bound on schedules that are none.
+Source: Zhao et al., ForestColl, 2024, arXiv 2402.06787, on packing. P hops, A arcs, N ranks, R ranks of different kinds.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+from scipy.sparse import csr_array, eye_array
+
+from emu.arrays import F64, I64, column
+from emu.bound.flows import block_diagonal, conservation, loads, solve, stacked
+from emu.bound.network import Network
+from emu.bound.symmetry import Symmetry
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Hops:
+    """The pairs of ranks that a tree may join, as a network of their own."""
+
+    net: Network
+    kind: I64  # [P]
+
+
+def size_of(net: Network, symmetry: Symmetry) -> int:
+    """How many variables the linear program has, about."""
+    n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
+    return len(symmetry.ranks) * (2 * n_hops + len(net.src))
+
+
+def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
+    """The time, in blocks per unit of capacity, that the best trees take to add up one block of each rank and spread it."""
+    hops = _hops(net, symmetry)
+    n_kinds, n_sources, n_hops = int(hops.kind.max()) + 1, len(symmetry.ranks), len(hops.kind)
+    widths = (n_sources, n_kinds, n_kinds, n_sources * n_hops, n_sources * n_hops, n_sources * len(net.src))
+    equal = _equal(net, symmetry, hops, widths)
+    at_most, most = _at_most(net, symmetry, hops, widths)
+    cost = np.zeros(sum(widths))
+    cost[:n_sources] = -symmetry.ranks_alike.astype(np.float64)
+    found = solve(cost, (at_most, most), (equal, np.zeros(equal.shape[0])))
+    return 1 / float(-cost @ found)
+
+
+def _hops(net: Network, symmetry: Symmetry) -> _Hops:
+    if net.has_rank.all():
+        src, dst = net.src, net.dst
+    else:
+        src, dst = (column(c, np.int64) for c in np.array(list(permutations(np.sort(net.ranks).tolist(), 2))).T)
+    return _Hops(replace(net, src=src, dst=dst), symmetry.pair_kind(src, dst))
+
+
+def _row(blocks: dict[int, csr_array], widths: tuple[int, ...]) -> list[csr_array]:
+    """Blocks of one row of the program, by the variables they are of: y, out-trees, in-trees, their flows, the routes."""
+    height = next(iter(blocks.values())).shape[0]
+    return [blocks.get(place, csr_array((height, width))) for place, width in enumerate(widths)]
+
+
+def _equal(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> csr_array:
+    """Flow goes on wherever it does not begin or end, in the trees to and from each rank and on the routes of the hops."""
+    kept = [conservation(hops.net, int(node)) for node in symmetry.ranks]
+    balance = block_diagonal([rows for rows, _ in kept])
+    rooted = csr_array(np.concatenate([_rooted(net, symmetry, nodes) for _, nodes in kept]))
+    routed = [conservation(net, int(node)) for node in symmetry.ranks]
+    carried = csr_array(
+        np.concatenate([_carried(hops, int(u), nodes, widths[1]) for u, (_, nodes) in zip(symmetry.ranks, routed, strict=True)])
+    )
+    return stacked(
+        [
+            _row({0: rooted, 3: balance}, widths),
+            _row({0: -rooted, 4: balance}, widths),
+            _row({1: -carried, 2: -carried, 5: block_diagonal([rows for rows, _ in routed])}, widths),
+        ]
+    )
+
+
+def _rooted(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
+    """[nodes, R] 1 where a node holds a rank of that kind, and so a root of its trees."""
+    found = np.zeros((len(nodes), len(symmetry.ranks)))
+    at = np.flatnonzero(net.has_rank[nodes])
+    found[at, symmetry.rank_kind[nodes[at]]] = 1
+    return found
+
+
+def _carried(hops: _Hops, source: int, nodes: I64, n_kinds: int) -> F64:
+    """[nodes, kinds] 1 where the hop from the source to a node is of that kind."""
+    found = np.zeros((len(nodes), n_kinds))
+    at = np.flatnonzero(hops.net.src == source)
+    found[np.searchsorted(nodes, hops.net.dst[at]), hops.kind[at]] = 1
+    return found
+
+
+def _at_most(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> tuple[csr_array, F64]:
+    """No flow is above what its trees have of a hop, and all hops together fit the links."""
+    n_flows = widths[3]
+    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hops.kind, len(symmetry.ranks)))), (n_flows, widths[1]))
+    load, capacity = loads(net, symmetry)
+    one = csr_array(eye_array(n_flows))
+    rows = [_row({1: -of_kind, 3: one}, widths), _row({2: -of_kind, 4: one}, widths), _row({5: load}, widths)]
+    return stacked(rows), np.concatenate((np.zeros(2 * n_flows), capacity))
