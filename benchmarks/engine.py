@@ -1,17 +1,24 @@
-"""How fast the engine is, on graphs made with numpy alone: `python benchmarks/engine.py [RANKS]`.
+"""How fast the engine is, on graphs made with numpy alone: `python benchmarks/engine.py [RANKS [CASE ...]]`.
 
-N ranks on one switch with a link up and a link down each. Each case is timed by the sweep where it accepts, and by the solver.
+N ranks on one switch with a link up and a link down each, under leaves of 16 ranks, or on a torus. Each case is timed by every
+way that the engine has: by the sweep and the quotient where they accept, and by the solver. A star marks what refuses: its time
+is wasted.
 """
 
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from math import isqrt
 
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
 from emu.fabric.engine.check import check, order
+from emu.fabric.engine.layout import columns
+from emu.fabric.engine.merge import Quotient, merge
+from emu.fabric.engine.quotient import quotient
+from emu.fabric.engine.refine import refine
 from emu.fabric.engine.solver import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
@@ -19,18 +26,20 @@ from emu.fabric.run import run
 
 CAPACITY_BPS, ALPHA_FS = 50e9, 10**9
 
+Fabric = Callable[[int, I64, I64], tuple[F64, I64]]  # ranks, src [V], dst [V]: capacities [L], routes [V, h] with -1 for none
+
 
 def graph(capacity: F64, size: I64, hops: I64, preds: I64, left: Bool, ready: I64 | None = None) -> Graph:
-    """Messages with `hops` [V, h] and `preds` [V, p] each; a predecessor of -1 is none."""
-    n, known = len(size), preds >= 0
+    """Messages with up to `hops` [V, h] and `preds` [V, p] each; -1 is none."""
+    n, crossed, known = len(size), hops >= 0, preds >= 0
     return Graph(
         capacity_Bps=capacity,
         size_bytes=size.astype(np.int64),
         alpha_fs=np.full(n, ALPHA_FS),
         ready_fs=np.zeros(n, np.int64) if ready is None else ready,
-        hop_start=np.arange(n + 1, dtype=np.int64) * hops.shape[1],
-        hop_link=hops.astype(np.int32).ravel(),
-        hop_weight=np.ones(hops.size, np.int32),
+        hop_start=np.append(0, np.cumsum(crossed.sum(axis=1))).astype(np.int64),
+        hop_link=hops[crossed].astype(np.int32),
+        hop_weight=np.ones(crossed.sum(), np.int32),
         pred_start=np.append(0, np.cumsum(known.sum(axis=1))).astype(np.int64),
         pred=preds[known].astype(np.int32),
         pred_left=np.broadcast_to(left, preds.shape)[known],
@@ -39,21 +48,54 @@ def graph(capacity: F64, size: I64, hops: I64, preds: I64, left: Bool, ready: I6
     )
 
 
-def ring(n: int) -> Graph:
+def switch(n: int, src: I64, dst: I64) -> tuple[F64, I64]:
+    """Capacities, and routes [V, 2] over one switch."""
+    return np.full(2 * n, CAPACITY_BPS), np.stack([src, n + dst], axis=1)
+
+
+def clos(n: int, src: I64, dst: I64) -> tuple[F64, I64]:
+    """Capacities, and routes [V, 4] over leaves of 16 ranks and one of 16 spines, which a hash takes."""
+    up, down = 2 * n + src // 16 * 16, 3 * n + dst // 16 * 16
+    spine, away = (src * 40503 + dst * 30011 >> 7) % 16, src // 16 != dst // 16
+    hops = [src, np.where(away, up + spine, -1), np.where(away, down + spine, -1), n + dst]
+    return np.full(4 * n, CAPACITY_BPS), np.stack(hops, axis=1)
+
+
+def torus(n: int, src: I64, dst: I64) -> tuple[F64, I64]:
+    """Capacities, and routes [V, side] on a square torus, the last dimension first and the shorter way round."""
+    side, hops = isqrt(n), []
+    at, to = src, src // side * side + dst % side
+    for unit, links in ((1, 0), (side, 2 * n)):
+        far = (to // unit - at // unit + side // 2) % side - side // 2
+        for step in range(side // 2):
+            place = (at // unit + np.sign(far) * step) % side * unit + at - at // unit % side * unit
+            hops.append(np.where(step < abs(far), links + (far < 0) * n + place, -1))
+        at, to = to, dst
+    return np.full(4 * n, CAPACITY_BPS), np.stack(hops, axis=1)
+
+
+def ring(n: int, fabric: Fabric = switch) -> Graph:
     """All-reduce in 2 (n - 1) rounds: each message waits for the one before it on either side."""
     t, r = (a.ravel() for a in np.mgrid[0 : 2 * (n - 1), 0:n])
-    hops = np.stack([r, n + (r + 1) % n], axis=1)
-    preds = np.stack([(t - 1) * n + (r - 1) % n, (t - 1) * n + r], axis=1)
-    size = np.full(len(t), 2**20)
-    return graph(np.full(2 * n, CAPACITY_BPS), size, hops, np.where(t[:, None] > 0, preds, -1), np.array([False, True]))
+    preds = np.where(t[:, None] > 0, np.stack([(t - 1) * n + (r - 1) % n, (t - 1) * n + r], axis=1), -1)
+    capacity, hops = fabric(n, r, (r + 1) % n)
+    return graph(capacity, np.full(len(t), 2**20), hops, preds, np.array([False, True]))
 
 
-def at_once(n: int) -> Graph:
-    """All-to-all in one round: every link is shared by n - 1 bodies."""
+def at_once(n: int, fabric: Fabric = switch) -> Graph:
+    """All-to-all in one round: every link is shared by n - 1 bodies or more."""
     src, dst = (a.ravel() for a in np.mgrid[0:n, 0:n])
     src, dst = src[src != dst], dst[src != dst]
-    hops = np.stack([src, n + dst], axis=1)
-    return graph(np.full(2 * n, CAPACITY_BPS), np.full(len(src), 2**16), hops, np.empty((len(src), 0)), np.array(False))
+    capacity, hops = fabric(n, src, dst)
+    return graph(capacity, np.full(len(src), 2**16), hops, np.empty((len(src), 0)), np.array(False))
+
+
+def by_rounds(n: int, fabric: Fabric = switch) -> Graph:
+    """All-to-all in n - 1 rounds: a rank's body leaves before the next one starts."""
+    t, r = (a.ravel() for a in np.mgrid[0 : n - 1, 0:n])
+    capacity, hops = fabric(n, r, (r + 1 + t) % n)
+    preds = np.where(t > 0, (t - 1) * n + r, -1)[:, None]
+    return graph(capacity, np.full(len(t), 2**16), hops, preds, np.array(True))
 
 
 def irregular(n: int) -> Graph:
@@ -92,6 +134,12 @@ def checked(case: Graph) -> I32:
     return order(case)
 
 
+def merged(case: Graph, in_order: I32) -> Quotient | None:
+    """The quotient of a graph."""
+    colours = refine(columns(case), case.capacity_Bps, in_order)
+    return merge(case, in_order, *colours) if colours else None
+
+
 def solve(case: Graph) -> State:
     """Time a graph by the solver alone."""
     state = State(case.capacity_Bps)
@@ -101,15 +149,36 @@ def solve(case: Graph) -> State:
     return state
 
 
+CASES: dict[str, Callable[[int], Graph]] = {
+    "ring": ring,
+    "ring, clos": partial(ring, fabric=clos),
+    "at once": at_once,
+    "at once, torus": partial(at_once, fabric=torus),
+    "at once, clos": partial(at_once, fabric=clos),
+    "rounds, torus": partial(by_rounds, fabric=torus),
+    "irregular": irregular,
+    "two-tier": two_tier,
+}
+
+
+def timed(way: Callable[[], object]) -> str:
+    """The seconds of a way, with a star where it refuses."""
+    return f"{seconds(way):9.3f}{'*' if way() is None else ' '}"
+
+
 def main() -> None:
     """Print one line a case."""
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
-    sys.stdout.write(f"{'case':12}{'messages':>10}{'check s':>10}{'sweep s':>10}{'solver s':>10}{'run s':>10}  how\n")
-    for make in (ring, at_once, irregular, two_tier):
-        case = make(n)
-        calls = (partial(checked, case), partial(sweep, case, checked(case)), partial(solve, case), partial(run, case))
-        times = "".join(f"{seconds(call):10.3f}" for call in calls)
-        sys.stdout.write(f"{make.__name__:12}{case.n_tasks:10,}{times}  {run(case).how}\n")
+    sys.stdout.write(f"{'case':16}{'messages':>10}{'classes':>10}")
+    sys.stdout.write("".join(f"{f'{way} s':>9} " for way in ("check", "sweep", "quotient", "solver", "run")) + " how\n")
+    for name in sys.argv[2:] or CASES:
+        case = CASES[name](n)
+        in_order = checked(case)
+        small = merged(case, in_order)
+        ways = (checked, partial(sweep, order=in_order), partial(quotient, order=in_order), solve, run)
+        times = "".join(timed(partial(way, case)) for way in ways)
+        classes = f"{small.graph.n_tasks:,}" if small else "-"
+        sys.stdout.write(f"{name:16}{case.n_tasks:10,}{classes:>10}{times}  {run(case).how}\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from emu.fabric.engine.check import check, order
+from emu.fabric.engine.quotient import quotient
 from emu.fabric.engine.solver import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
@@ -27,9 +28,9 @@ def run(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline
     """
     check(graph)
     in_order, events = order(graph), tuple(capacity_events)
-    swept = None if events else sweep(graph, in_order)
-    if swept is not None:
-        return swept
+    shorter = None if events else sweep(graph, in_order) or quotient(graph, in_order)
+    if shorter is not None:
+        return shorter
     state = State(graph.capacity_Bps)
     for event in events:
         state.set_capacity(*event)

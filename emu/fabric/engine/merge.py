@@ -1,0 +1,218 @@
+"""The quotient graph by a partition of tasks and links, verified value by value before anyone sees it.
+
+V tasks, L links, C classes of tasks, K classes of links, H and E hops and predecessor edges of the quotient.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, int64, void
+
+from emu.arrays import I32, I64
+from emu.fabric.engine.layout import COLUMNS, I32_IN, I32_OUT, I64_OUT, Columns, columns, compiled, types
+from emu.fabric.engine.refine import U64, U64_IN
+from emu.fabric.graph import Graph
+
+_MAX_WEIGHT = 2**31 - 1
+_MAX_STEPS = 32  # of searches, per hop and predecessor: more only where equal tasks list theirs in wild orders
+
+
+class _Partition(NamedTuple):
+    task: I32  # [V] class of each task; those of its predecessors have lower numbers
+    link: I32  # [L] class of each link
+    place: I32  # [L] among the links of its class
+    links: I64  # [K] how many each class has
+    size: I64  # [C]
+    alpha: I64  # [C]
+    ready: I64  # [C]
+
+
+class _Merged(NamedTuple):
+    """The hops and predecessors of the quotient."""
+
+    hop_start: I64  # [C + 1]
+    hop_link: I32  # [H]
+    hop_weight: I32  # [H]
+    pred_start: I64  # [C + 1]
+    pred: I32  # [E] 2 c + 1: until a task of class c has left; 2 c: until it has ended
+
+
+class _Seen(NamedTuple):
+    hop_by: I32  # [H] the last task found to have it
+    pred_by: I32  # [E] the last task
+    room: I64  # [H + 1] where the crossings of each hop stand
+    crossings: I32  # by hop, then by the link's place: the weight of the tasks that cross
+    steps: I64  # [1] that searches may still take
+
+
+_PARTITION = types.NamedTuple((I32_OUT, I32_OUT, I32_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT), _Partition)
+_MERGED = types.NamedTuple((I64_OUT, I32_OUT, I32_OUT, I64_OUT, I32_OUT), _Merged)
+_SEEN = types.NamedTuple((I32_OUT, I32_OUT, I64_OUT, I32_OUT, I64_OUT), _Seen)
+
+
+@compiled(int64(U64_IN, I32_IN, I32_OUT, I32_OUT, I32_OUT))
+def _number(colour: U64, order: I32, table: I32, of: I32, first: I32) -> int:
+    """Number the colours as they come, by open addressing; how many. The table [2^b] comes as zeros, and holds numbers + 1."""
+    n, mask = 0, np.uint64(len(table) - 1)
+    for i in range(len(colour)):
+        v = order[i] if len(order) > 0 else i
+        at = colour[v] & mask
+        while table[at] > 0 and colour[first[table[at] - 1]] != colour[v]:
+            at = (at + np.uint64(1)) & mask
+        if table[at] == 0:
+            first[n] = v
+            n += 1
+            table[at] = n
+        of[v] = table[at] - 1
+    return n
+
+
+@compiled(void(COLUMNS, I32_OUT, _PARTITION, I32_OUT, I32_OUT, _MERGED))
+def _declare(g: Columns, first: I32, p: _Partition, crossed: I32, awaited: I32, to: _Merged) -> None:
+    """Let the first task of each class [C] say which links and tasks the class needs; [K] and [2 C] hold who did so last."""
+    n_hops = n_preds = 0
+    for c in range(len(first)):
+        for h in range(g.hop_start[first[c]], g.hop_start[first[c] + 1]):
+            link = p.link[g.hop_link[h]]
+            if crossed[link] != c:
+                crossed[link], to.hop_link[n_hops] = c, link
+                n_hops += 1
+        for i in range(g.pred_start[first[c]], g.pred_start[first[c] + 1]):
+            pred = 2 * p.task[g.pred[i]] + g.pred_left[i]
+            if awaited[pred] != c:
+                awaited[pred], to.pred[n_preds] = c, pred
+                n_preds += 1
+        to.hop_start[c + 1], to.pred_start[c + 1] = n_hops, n_preds
+
+
+@compiled(int64(I32_OUT, int64, int64, int64, int64, I64_OUT))
+def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64) -> int:
+    """The place of a value in a row, searched from `at` round; -1: it is not there, or there are no steps left."""
+    for i in range(stop - start):
+        if values[at] == value:
+            steps[0] -= i
+            return at if steps[0] >= 0 else -1
+        at = at + 1 if at + 1 < stop else start
+    return -1
+
+
+@compiled(boolean(COLUMNS, _PARTITION, _SEEN, _MERGED, int64))
+def _cross(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
+    """Whether a task crosses the classes of links that its class says; counts it on each link."""
+    start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
+    at, n = start, 0
+    for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        k = g.hop_link[h]
+        at = _find(to.hop_link, start, stop, p.link[k], at, seen.steps)
+        if at < 0:
+            return False
+        n += seen.hop_by[at] != v
+        seen.hop_by[at] = v
+        i = seen.room[at] + p.place[k]
+        weight = np.int64(seen.crossings[i]) + g.hop_weight[h]
+        if weight > _MAX_WEIGHT:
+            return False
+        seen.crossings[i] = weight
+    return bool(n == stop - start)
+
+
+@compiled(boolean(COLUMNS, _PARTITION, _SEEN, _MERGED, int64))
+def _wait(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
+    """Whether a task waits for the classes of tasks that its class says."""
+    start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
+    at, n = start, 0
+    for i in range(g.pred_start[v], g.pred_start[v + 1]):
+        at = _find(to.pred, start, stop, 2 * p.task[g.pred[i]] + g.pred_left[i], at, seen.steps)
+        if at < 0:
+            return False
+        n += seen.pred_by[at] != v
+        seen.pred_by[at] = v
+    return bool(n == stop - start)
+
+
+@compiled(boolean(COLUMNS, _PARTITION, _SEEN, _MERGED))
+def _verify(g: Columns, p: _Partition, seen: _Seen, to: _Merged) -> bool:
+    """Whether every task is as its class says; counts all on their links."""
+    for v in range(len(p.task)):
+        c = p.task[v]
+        if g.size[v] != p.size[c] or g.alpha[v] != p.alpha[c] or g.ready[v] != p.ready[c]:
+            return False
+        if not _cross(g, p, seen, to, v) or not _wait(g, p, seen, to, v):
+            return False
+    return True
+
+
+@compiled(boolean(_SEEN, I32_OUT))
+def _weigh(seen: _Seen, weight: I32) -> bool:
+    """Whether each class crosses all links of a class equally often: the weight of that hop."""
+    for h in range(len(weight)):
+        weight[h] = seen.crossings[seen.room[h]]
+        for i in range(seen.room[h], seen.room[h + 1]):
+            if seen.crossings[i] != weight[h]:
+                return False
+    return True
+
+
+class Quotient(NamedTuple):
+    """A graph with one task and one link a class, and the classes of those of the whole graph."""
+
+    graph: Graph
+    task: I32  # [V]
+    link: I32  # [L]
+
+
+def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quotient | None:
+    """Merge tasks [V] of equal colour, and links [L] of equal colour; None where they are not alike.
+
+    `order` has the tasks with predecessors first; empty: as they stand.
+    """
+    g = columns(graph)
+    (task, first), (link, first_link) = _classes(task_colour, order), _classes(link_colour, order[:0])
+    capacity = graph.capacity_Bps[first_link]
+    if not np.array_equal(capacity[link], graph.capacity_Bps):
+        return None
+    links = np.bincount(link, minlength=len(first_link))
+    alone = g.size[first], g.alpha[first], g.ready[first]
+    merged = _merged(g, first, _Partition(task, link, _places(link, links), links, *alone))
+    if merged is None:
+        return None
+    hop_start, hop_link, hop_weight, pred_start, pred = merged
+    waits = pred_start, pred >> 1, (pred & 1).astype(np.bool_)
+    small = Graph(capacity, *alone, hop_start, hop_link, hop_weight, *waits, graph.owner[first], graph.origin[first])
+    return Quotient(small, task, link)
+
+
+def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
+    """The class of each [n], numbered as they come, and the first of each class."""
+    of, first = np.empty(len(colour), np.int32), np.empty(len(colour), np.int32)
+    table = np.zeros(2 ** len(colour).bit_length(), np.int32)
+    return of, first[: _number(colour, order, table, of, first)].copy()
+
+
+def _places(of: I32, counts: I64) -> I32:
+    """The place of each among those of its class."""
+    place, by_class = np.empty(len(of), np.int32), np.argsort(of, kind="stable")
+    place[by_class] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return place
+
+
+def _merged(g: Columns, first: I32, p: _Partition) -> _Merged | None:
+    """The hops and predecessors of a partition; None if its classes are not of equals."""
+    to = _declared(g, first, p)
+    room = np.append(0, np.cumsum(p.links[to.hop_link]))
+    if room[-1] > len(g.hop_link):  # a class crosses each link of a class at least once
+        return None
+    by_hop, by_pred = np.full(len(to.hop_link), -1, np.int32), np.full(len(to.pred), -1, np.int32)
+    steps = np.array([_MAX_STEPS * (len(g.hop_link) + len(g.pred))])
+    seen = _Seen(by_hop, by_pred, room, np.zeros(room[-1], np.int32), steps)
+    return to if _verify(g, p, seen, to) and _weigh(seen, to.hop_weight) else None
+
+
+def _declared(g: Columns, first: I32, p: _Partition) -> _Merged:
+    """What the first task of each class says, without weights."""
+    n, n_hops, n_preds = len(first), np.diff(g.hop_start)[first].sum(), np.diff(g.pred_start)[first].sum()
+    hop_start, pred_start, none = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.empty(0, np.int32)
+    to = _Merged(hop_start, np.empty(n_hops, np.int32), none, pred_start, np.empty(n_preds, np.int32))
+    _declare(g, first, p, np.full(len(p.links), -1, np.int32), np.full(2 * n, -1, np.int32), to)
+    hop_link = to.hop_link[: hop_start[-1]]
+    return _Merged(hop_start, hop_link, np.empty_like(hop_link), pred_start, to.pred[: pred_start[-1]])

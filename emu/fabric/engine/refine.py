@@ -1,0 +1,115 @@
+"""Colour refinement: the tasks and links of a graph that look alike, up to collisions of hashes.
+
+Colours are hashes of 64 bits. Those of tasks follow from one pass in order of predecessors, given those of links; so only
+the links' need rounds (Paige & Tarjan 1987 find the same partition by splitting). V tasks, L links.
+"""
+
+from math import isqrt
+
+import numpy as np
+from numba import int64, uint64, void
+from numpy.typing import NDArray
+
+from emu.arrays import F64, I32, I64, column
+from emu.fabric.engine.layout import COLUMNS, I32_IN, I64_OUT, Columns, compiled, types
+
+U64 = NDArray[np.uint64]
+
+MAX_ROUNDS = 12  # each takes some hundredths of the solver's time
+_ALL_COUNTED = 2**14  # tasks; of more, the number of colours is estimated
+_FEW_PAIRS = 64  # half of what a sample holds if all colours are of two tasks
+
+_U64_OUT = uint64[::1]
+U64_IN = types.Array(uint64, 1, "C", readonly=True)
+_GAMMA, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ENDED, _LEFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA3B195354A39B70D)
+
+
+@compiled(uint64(uint64))
+def _mix(x: np.uint64) -> np.uint64:
+    """A permutation of the 64-bit numbers that looks random (splitmix64; Steele, Lea, Flood 2014)."""
+    x += _GAMMA
+    x = (x ^ (x >> np.uint64(30))) * _FIRST
+    x = (x ^ (x >> np.uint64(27))) * _SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled(void(COLUMNS, _U64_OUT, _U64_OUT))
+def _colour_alone(g: Columns, own: U64, link: U64) -> None:
+    """The colours of tasks without their neighbours, and of links, which come as the bits of their capacities."""
+    for k in range(len(link)):
+        link[k] = _mix(link[k])
+    for v in range(len(own)):
+        own[v] = _mix(_mix(_mix(np.uint64(g.size[v])) + np.uint64(g.alpha[v])) + np.uint64(g.ready[v]))
+
+
+@compiled(uint64(COLUMNS, U64_IN, _U64_OUT, _U64_OUT, int64))
+def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
+    """The colour of a task by those of its links and predecessors."""
+    x = own[v]
+    for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        x += link[g.hop_link[h]]
+    for i in range(g.pred_start[v], g.pred_start[v + 1]):
+        x += task[g.pred[i]] * (_LEFT if g.pred_left[i] else _ENDED)
+    return np.uint64(_mix(x))
+
+
+@compiled(void(COLUMNS, I32_IN, U64_IN, _U64_OUT, _U64_OUT, _U64_OUT))
+def _round(g: Columns, order: I32, own: U64, task: U64, link: U64, load: U64) -> None:
+    """Colour all tasks anew, then all links by what crosses them."""
+    load[:] = np.uint64(0)
+    for i in range(len(task)):
+        v = order[i] if len(order) > 0 else i
+        x = _colour(g, own, task, link, v)
+        task[v] = x
+        for h in range(g.hop_start[v], g.hop_start[v + 1]):
+            load[g.hop_link[h]] += x * np.uint64(g.hop_weight[h])
+    for k in range(len(link)):
+        link[k] = _mix(_mix(link[k]) + load[k])
+
+
+@compiled(void(COLUMNS, U64_IN, _U64_OUT, _U64_OUT, I64_OUT, _U64_OUT))
+def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64) -> None:
+    """What the next round would colour some tasks like, were no predecessor coloured anew."""
+    for i in range(len(some)):
+        colour[i] = _colour(g, own, task, link, some[i])
+
+
+def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
+    """Colour tasks [V] and links [L], coarsely, so that equal colours see equal colours; None where that gains little.
+
+    `order` has the tasks with predecessors first; empty: as they stand.
+    """
+    link = column(capacity, np.float64).view(np.uint64).copy()
+    own, task, load = np.empty(len(g.size), np.uint64), np.empty(len(g.size), np.uint64), np.empty_like(link)
+    _colour_alone(g, own, link)
+    if _are_many(own):
+        return None
+    n = len(np.unique(link))
+    for _ in range(MAX_ROUNDS):
+        _round(g, order, own, task, link, load)
+        before, n = n, len(np.unique(link))
+        if _are_many(task):
+            return None
+        if n == before:  # links are only told apart further, never less: this is the same partition of them, so of tasks
+            return task, link
+        if _will_be_many(g, own, task, link):
+            return None
+    return None
+
+
+def _are_many(colour: U64) -> bool:
+    """Whether there are more than half as many colours as tasks; of many tasks, one in 64 of the colours is counted."""
+    share = 1 if len(colour) < _ALL_COUNTED else 64
+    return 2 * share * len(np.unique(colour[colour & np.uint64(share - 1) == 0])) > len(colour)
+
+
+def _will_be_many(g: Columns, own: U64, task: U64, link: U64) -> bool:
+    """Whether a sample foretells what a round costs to see: 16 sqrt(V) of V tasks hold 128 pairs where all go in twos."""
+    n = len(task)
+    if n < _ALL_COUNTED:
+        return False
+    some = np.random.default_rng(0).choice(n, 16 * isqrt(n), replace=False, shuffle=False)
+    colour = np.empty(len(some), np.uint64)
+    _colour_some(g, own, task, link, some, colour)
+    return len(some) - len(np.unique(colour)) < _FEW_PAIRS
