@@ -2,12 +2,11 @@
 
 Bandwidth-optimal on one port a rank. Source: Patarasu and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
 workstations, J. Parallel Distrib. Comput. 69 (2009). n ranks, n slots a block; both ways at once,
-2n: the even ones go right on channel 0, the odd ones left on channel 1.
+2n: the even ones go right on channel 0, the odd ones left on channel 1. Stored are rank 0's rows, which translations turn
+into the others'.
 """
 
 from fractions import Fraction
-
-import numpy as np
 
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
@@ -23,15 +22,13 @@ _BOTH_EACH_WAY = Claim("channel", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fr
 @collective("reduce_scatter", "ring", claim=_HALF, default=True)
 def reduce_scatter(n: int) -> Schedule:
     """In round t, rank r passes slot r-t-1 to its right, which adds it to its own; rank r ends with slot r."""
-    rank = np.arange(n)
-    return Schedule.build(n, n, (Sends(rank, (rank + 1) % n, (rank - t - 1) % n, reduce=True) for t in range(n - 1)))
+    return Schedule.build(n, n, (Sends(0, 1, (-t - 1) % n, reduce=True) for t in range(n - 1)), translate=(n,))
 
 
 @collective("all_gather", "ring", claim=_HALF, default=True)
 def all_gather(n: int) -> Schedule:
     """In round t, rank r passes slot r-t to its right: first its own, then what the round before brought."""
-    rank = np.arange(n)
-    return Schedule.build(n, n, (Sends(rank, (rank + 1) % n, (rank - t) % n) for t in range(n - 1)))
+    return Schedule.build(n, n, (Sends(0, 1, -t % n) for t in range(n - 1)), translate=(n,))
 
 
 @collective("all_reduce", "ring", claim=_BOTH, default=True)
@@ -42,14 +39,11 @@ def all_reduce(n: int) -> Schedule:
 
 def _each_way(n: int, first: int, *, reduce: bool) -> Schedule:
     """In round t, rank r passes half of slot r - t - first to its right and half of slot r + t + first to its left."""
-    rank = np.arange(n)
 
     def both(far: int) -> tuple[Sends, Sends]:
-        right = Sends(rank, (rank + 1) % n, 2 * ((rank - far) % n), reduce, channel=0)
-        left = Sends(rank, (rank - 1) % n, 2 * ((rank + far) % n) + 1, reduce, channel=1)
-        return right, left
+        return Sends(0, 1, 2 * (-far % n), reduce, channel=0), Sends(0, n - 1, 2 * far + 1, reduce, channel=1)
 
-    return Schedule.build(n, 2 * n, (both(t + first) for t in range(n - 1)))
+    return Schedule.build(n, 2 * n, (both(t + first) for t in range(n - 1)), translate=(n,))
 
 
 @collective("reduce_scatter", "bidirectional-ring", claim=_HALF_EACH_WAY)

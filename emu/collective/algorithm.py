@@ -162,9 +162,19 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
     Raises:
         InputError: as `algorithm`, `Algorithm.fit` and `Algorithm.schedule`.
     """
+    return stored(operation, name, n, root, dims).expand()
+
+
+@lru_cache(maxsize=256)
+def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
+    """The same as it is built: only the rows of rank 0 where translations give the others'.
+
+    Raises:
+        InputError: as `schedule`.
+    """
     found = algorithm(operation, name)
     check_root(operation, n, root)
-    return found.schedule(found.fit(n, dims), root)
+    return found.stored(found.fit(n, dims), root)
 
 
 class Request(NamedTuple):

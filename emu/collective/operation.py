@@ -5,7 +5,7 @@ N ranks, B blocks. A block that one rank has is copied; one that several have is
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,8 @@ from emu.arrays import I32, I64, column, digest
 from emu.collective.routing import check_routing, standard_routing
 from emu.errors import InputError, must_be
 from emu.registry import unknown
+
+Pairs = I32 | Callable[[], I32]  # [rows, 2] (rank, block), sorted; or what makes them, where they are many and seldom asked for
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,9 +29,19 @@ class Operation:
     name: str
     n_ranks: int
     n_blocks: int
-    have: I32  # [H, 2] (rank, block), sorted
-    want: I32  # [W, 2] (rank, block), sorted
+    having: Pairs  # who has which block
+    wanting: Pairs
     root: int = 0  # of a rooted operation
+
+    @property
+    def have(self) -> I32:
+        """[H, 2] (rank, block), sorted."""
+        return self.having() if callable(self.having) else self.having
+
+    @property
+    def want(self) -> I32:
+        """[W, 2] (rank, block), sorted."""
+        return self.wanting() if callable(self.wanting) else self.wanting
 
     def input_blocks(self, rank: int) -> I32:
         """The blocks that `rank` has, ascending."""
@@ -52,12 +64,16 @@ class Operation:
         largest = self.blocks_in_size
         if self.name in ROUTED:
             return np.full(self.n_blocks, count // largest)
+        if count % largest == 0:
+            return np.broadcast_to(np.int64(count // largest), self.n_blocks)  # a view of one number
         edges = np.arange(largest + 1, dtype=np.int64) * count // largest
         return np.tile(np.diff(edges), self.n_blocks // largest)
 
     @property
     def blocks_in_size(self) -> int:
         """How many blocks the largest buffer of a rank holds (1 for a job of no ranks' blocks)."""
+        if callable(self.having):  # of so many blocks every rank has and wants as many
+            return self.n_blocks // self.n_ranks
         per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]
         return max(1, *map(int, per_rank))
 
@@ -91,10 +107,18 @@ def _blocks_of(rows: I32, rank: int) -> I32:
     return rows[low:high, 1]
 
 
+def _table(ranks: ArrayLike, blocks: ArrayLike) -> I32:
+    """[rows, 2] rank and block, in the order given."""
+    ranks, blocks = np.asarray(ranks), np.asarray(blocks)
+    table = np.empty((*np.broadcast_shapes(ranks.shape, blocks.shape), 2), np.int32)
+    table[..., 0], table[..., 1] = ranks, blocks
+    table.setflags(write=False)
+    return table.reshape(-1, 2)
+
+
 def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
-    table = np.stack(np.broadcast_arrays(np.asarray(ranks), np.asarray(blocks)), axis=-1).reshape(-1, 2)
-    order = np.lexsort((table[:, 1], table[:, 0]))
-    sorted_rows = np.ascontiguousarray(table[order], dtype=np.int32)
+    table = _table(ranks, blocks)
+    sorted_rows = np.ascontiguousarray(table[np.lexsort((table[:, 1], table[:, 0]))])
     sorted_rows.setflags(write=False)
     return sorted_rows
 
@@ -115,9 +139,14 @@ def _all_gather(n: int, root: int) -> Operation:
 
 
 def _all_to_all(n: int, root: int) -> Operation:
-    source, sink = np.arange(n)[:, None], np.arange(n)
-    item = source * n + sink  # block (s, d): what s has for d
-    return Operation("all_to_all", n, n * n, _pairs(source, item), _pairs(sink, item))
+    return Operation("all_to_all", n, n * n, partial(_items, n, of_source=True), partial(_items, n, of_source=False))
+
+
+@lru_cache(maxsize=16)
+def _items(n: int, *, of_source: bool) -> I32:
+    """Block s * n + d, what s has for d, at its source or at its sink."""
+    rank, other = np.arange(n, dtype=np.int32)[:, None], np.arange(n, dtype=np.int32)
+    return _table(rank, rank * n + other if of_source else other * n + rank)
 
 
 def _broadcast(n: int, root: int) -> Operation:

@@ -3,7 +3,7 @@
 S rows, N ranks, K slots, T rounds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -17,6 +17,7 @@ from emu.errors import InputError
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31
+_TRANSLATED = 2**18  # rows that are translated at a time
 
 
 class RowsError(InputError):
@@ -167,19 +168,24 @@ class Schedule:
             return self
         if self.n_rows * self.n_ranks > MAX_ROWS:
             raise _too_many(self.n_rows * self.n_ranks)
-        everywhere = np.arange(self.n_ranks)[:, None]
-        rounds = (self._translated(rows, everywhere) for rows in self.rounds())
-        return Schedule.build(self.n_ranks, self.n_slots, rounds, shares=self.shares, helpers=self.helpers)
+        return Schedule.build(self.n_ranks, self.n_slots, self._everywhere(), shares=self.shares, helpers=self.helpers)
 
     @property
     def translations(self) -> Translations:
         """Those that are declared."""
         return Translations(self.translate, self.n_slots, self.slot_digits)
 
-    def _translated(self, rows: slice, by: I64) -> Sends:
-        moves = self.translations
-        src, dst = moves.rank(self.src[rows], by), moves.rank(self.dst[rows], by)
-        return Sends(src, dst, moves.slot(self.slot[rows], by), self.reduce[rows], self.channel[rows])
+    def _everywhere(self) -> Iterator[Sends]:
+        """The rounds of all ranks; many small ones are translated together."""
+        src, moves = np.arange(self.n_ranks)[:, None], self.translations
+        low = high = 0
+        for rows in self.rounds():
+            if rows.stop > high:
+                low, high = rows.start, max(rows.stop, rows.start + _TRANSLATED // self.n_ranks)
+                dst = moves.rank(self.dst[low:high], src)
+                slot = np.broadcast_to(moves.slot(self.slot[low:high], src), dst.shape)
+            own = np.s_[:, rows.start - low : rows.stop - low]
+            yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 
     def check(self) -> None:
         """Refuse what is no schedule at all (whether it does its operation is for the proof to say).

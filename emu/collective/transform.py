@@ -5,6 +5,8 @@ rank 0 are permuted.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -113,3 +115,36 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
         return Sends(src, dst, slot, full.reduce[rows], full.channel[rows], renamed)
 
     return _with_rounds(full, (moved(rows) for rows in full.rounds()))
+
+
+def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
+    """The same schedule by the translations of a grid, where it treats all the other ranks alike; else as it is.
+
+    If every permutation that leaves rank 0 in place maps the rows of rank 0 on themselves, then every permutation of ranks
+    maps all rows on themselves: it is a declared translation and one such permutation after the other.
+    """
+    n = schedule.n_ranks
+    if schedule.translate in {(), dims} or prod(dims) != n or not _treats_alike(schedule):
+        return schedule
+    return replace(schedule, translate=dims)
+
+
+def _treats_alike(schedule: Schedule) -> bool:
+    """Whether a swap and a cycle, which make all permutations of the ranks but 0, map the rows of rank 0 on themselves."""
+    ranks = np.arange(schedule.n_ranks)
+    swap, cycle = ranks.copy(), ranks.copy()
+    swap[1:3], cycle[1:] = ranks[1:3][::-1], np.roll(ranks[1:], 1)
+    rows = _sorted_rows(schedule, ranks)
+    return all(np.array_equal(_sorted_rows(schedule, moved), rows) for moved in (swap, cycle))
+
+
+def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
+    """[5, S] round, destination, channel, slot and reduce of the rows of rank 0 where the other ranks have moved, in order."""
+    n = schedule.n_ranks
+    rest = schedule.n_slots // n**schedule.slot_digits
+    slot = schedule.slot.astype(np.int64)
+    named = slot % rest
+    for place in (rest * n**i for i in range(schedule.slot_digits)):
+        named += moved[slot // place % n] * place
+    rows = np.stack((schedule.round_column(), moved[schedule.dst], schedule.channel, named, schedule.reduce))
+    return np.asarray(rows[:, np.lexsort(rows)], np.int64)

@@ -74,13 +74,13 @@ def lower(
             optical switch in two states.
     """
     full = schedule.expand()
-    _check(full, slot_bytes, placement)
+    check_lowered(full, slot_bytes, placement)
     sizes = np.concatenate((slot_bytes, slot_bytes[list(full.temps)])).astype(np.int64)
     rows = rows_of(full, sizes)
     messages = messages_of(rows, sizes)
     queues = queues_of(messages, full.n_participants)
     turns = _turns(messages, queues, topology, placement, key)
-    counts = len(queues.message) * (send_overhead_fs > 0), turns.count
+    counts = len(queues.message) * (send_overhead_fs > 0), turns.total
     tasks = _number(len(messages.src), *counts, full.n_participants, gated)
     accesses = accesses_of(rows, messages, len(sizes), full.n_participants)
     pred = _predecessors(messages, queues, accesses, tasks, turns)
@@ -90,7 +90,12 @@ def lower(
     return Piece(graph, tasks.entries, tasks.exits, messages.dst)
 
 
-def _check(schedule: Schedule, slot_bytes: I64, placement: I32) -> None:
+def check_lowered(schedule: Schedule, slot_bytes: I64, placement: I32) -> None:
+    """Refuse sizes and places that are not the schedule's.
+
+    Raises:
+        InputError: as it says.
+    """
     if len(slot_bytes) != schedule.n_slots:
         raise must_be("lower", "slot_bytes", f"of {schedule.n_slots} slots", len(slot_bytes))
     if slot_bytes.min(initial=0) < 0:

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from emu.arrays import I32
+from emu.arrays import I32, I64, column
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import Schedule
+from emu.fabric.graph import Graph
 from emu.fabric.lower import lower
-from emu.fabric.run import run
+from emu.fabric.symmetric import lower_alone, time_alone
 from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
@@ -32,9 +33,32 @@ def time_collective(
     Raises:
         InputError: fewer switches than helpers, or a pair that no route joins.
     """
-    slots = cut(op.block_counts(count), plan.n_slots, plan.shares)
     nodes = with_helpers(topology, placement, plan.helpers)
-    return run(lower(plan, slots.count * item_bytes, topology, nodes, send_overhead_fs=send_overhead_fs).graph)
+    return time_alone(plan, _slot_bytes(op, plan, count, item_bytes), topology, nodes, send_overhead_fs=send_overhead_fs)
+
+
+def graph_of(
+    op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32, send_overhead_fs: int = 0
+) -> Graph:
+    """What `time_collective` times, every message of it; arguments as above.
+
+    Raises:
+        InputError: as `time_collective`.
+    """
+    nodes = with_helpers(topology, placement, plan.helpers)
+    sizes = np.asarray(_slot_bytes(op, plan, count, item_bytes))
+    return lower(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
+
+
+def _slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
+    """[K] bytes of each slot; where all are alike a view of one number, for there may be billions."""
+    blocks = op.block_counts(count)
+    if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
+        return cut(blocks, plan.n_slots, plan.shares).count * item_bytes
+    parts = cut(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
+    if parts.min() == parts.max():
+        return np.broadcast_to(parts[0], plan.n_slots)
+    return np.tile(parts, len(blocks))
 
 
 def least_fs(op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32) -> float:
@@ -43,9 +67,14 @@ def least_fs(op: Operation, plan: Schedule, count: int, item_bytes: int, topolog
     Raises:
         InputError: as `time_collective`.
     """
-    full, slots = plan.expand(), cut(op.block_counts(count), plan.n_slots, plan.shares)
-    sizes = np.concatenate((slots.count, slots.count[list(plan.temps)])) * item_bytes
+    full, slot_bytes = plan, _slot_bytes(op, plan, count, item_bytes)
     nodes = with_helpers(topology, placement, plan.helpers).astype(np.int64)
+    if plan.translate:
+        found = lower_alone(plan, slot_bytes, topology, column(nodes, np.int32))
+        if found is not None:
+            return _busiest_fs(found.graph)
+        full = plan.expand()
+    sizes = np.concatenate((slot_bytes, slot_bytes[list(plan.temps)]))
     sent = np.flatnonzero((full.src != full.dst) & (sizes[full.slot] > 0))
     ends = (full.src[sent].astype(np.int64) * full.n_participants + full.dst[sent]) * _CHANNELS + full.channel[sent]
     pairs, number = np.unique(ends, return_inverse=True)
@@ -54,3 +83,9 @@ def least_fs(op: Operation, plan: Schedule, count: int, item_bytes: int, topolog
     crossing = np.bincount(number, sizes[full.slot[sent]], len(pairs))
     carried = np.bincount(routes.link, np.repeat(crossing, routes.hops), len(topology.links))
     return float((carried / topology.links.bandwidth_Bps).max(initial=0.0)) * TICKS_PER_S
+
+
+def _busiest_fs(graph: Graph) -> float:
+    crossing = np.repeat(graph.size_bytes, np.diff(graph.hop_start)) * graph.hop_weight
+    carried = np.bincount(graph.hop_link, crossing, graph.n_links)
+    return float((carried / graph.capacity_Bps).max(initial=0.0)) * TICKS_PER_S

@@ -102,6 +102,7 @@ class Topology:
     tiers: tuple[str, ...] = ()  # what the links of each dimension are called, e.g. ("board", "rack", "NPU to LRS")
     placer: Placer | None = None  # the system's own rules of placement; None: the first NPUs that work
     draw: Callable[[], Drawing] | None = None  # None: from dims and links alone
+    adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand ones can
     circuits: Circuits | None = None  # None: nothing turns during a run
     symmetry: Symmetry | None = None  # None: none is declared; the engine times by symmetry only what a topology declares
 

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, algorithm, collective, schedule
+from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, algorithm, collective, schedule, stored
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS
 from emu.collective.schedule import Schedule
@@ -121,6 +121,8 @@ def test_rows_of_rank_0_are_enough_to_store():
     found = algorithm("all_to_all", "pairwise")
     assert found.stored(5).translate == (5,)
     assert found.stored(5).expand().digest() == found.schedule(5).digest()
+    assert stored("all_to_all", "pairwise", 5) is stored("all_to_all", "pairwise", 5)
+    assert stored("all_to_all", "pairwise", 5).expand().digest() == schedule("all_to_all", "pairwise", 5).digest()
 
 
 def crash(n: int) -> Schedule:

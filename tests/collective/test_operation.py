@@ -1,3 +1,4 @@
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -154,3 +155,14 @@ def test_equal_operations_have_equal_digests_and_others_have_not():
     assert len({o.digest() for o in asked}) == len(asked)
     operation.cache_clear()
     assert operation("gather", 4, 1).digest() == asked[1].digest()
+
+
+def test_the_blocks_of_many_ranks_are_counted_without_being_made():
+    tracemalloc.start()
+    try:
+        counts = operation("all_to_all", 8192).block_counts(3 * 8192)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(counts), counts[0], counts[-1]) == (8192**2, 3, 3)
+    assert peak < 2**20

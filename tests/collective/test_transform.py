@@ -6,7 +6,7 @@ from emu.collective.integers import check_integers
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, rotate, then
+from emu.collective.transform import dual, on_grid, rotate, then
 from emu.errors import InputError
 
 
@@ -25,7 +25,8 @@ def test_the_dual_of_an_all_gather_is_a_reduce_scatter(n):
 
 @pytest.mark.parametrize("build", [ring.all_gather, direct.all_gather, binomial.broadcast, binomial.scatter])
 def test_the_dual_of_the_dual_is_the_schedule(build):
-    assert dual(copies(dual(build(6))), reduce=False).digest() == build(6).digest()
+    full = build(6).expand()
+    assert dual(copies(dual(full)), reduce=False).digest() == full.digest()
 
 
 def test_a_dual_that_adds_nothing_only_copies():
@@ -51,7 +52,7 @@ def test_what_adds_has_no_dual():
 
 
 def test_then_has_the_rounds_of_both_in_order():
-    first, second = ring.reduce_scatter(4), direct.all_gather(4)
+    first, second = ring.reduce_scatter(4).expand(), direct.all_gather(4)
     both = then(first, second)
     assert both.n_rounds == first.n_rounds + second.n_rounds
     for name in ("src", "dst", "slot", "reduce", "channel"):
@@ -137,7 +138,7 @@ def test_the_dual_of_what_moves_two_digits_is_that_of_all_rows():
 
 
 def test_what_declares_translations_before_what_declares_none_is_expanded():
-    stored, plain = hyperx.all_gather((6,)), ring.all_gather(6)
+    stored, plain = hyperx.all_gather((6,)), direct.all_gather(6)
     assert then(dual(stored), plain).translate == ()
     assert then(dual(stored), plain).digest() == then(dual(stored).expand(), plain).digest()
 
@@ -153,3 +154,35 @@ def test_a_schedule_of_a_grid_is_expanded_to_be_turned():
     stored = hyperx.all_gather((2, 3))
     assert rotate(stored, 1, slots_are_ranks=True).digest() == rotate(stored.expand(), 1, slots_are_ranks=True).digest()
     assert rotate(stored, 1, slots_are_ranks=True).translate == ()
+
+
+def _next_but_0(n):
+    """Rank 0 sends each other rank the item of the one after it, so that a cycle keeps its rows and a swap does not."""
+    others = np.arange(1, n)
+    return Schedule.build(n, n * n, [Sends(0, others, np.roll(others, -1))], translate=(n,), slot_digits=2)
+
+
+def _hyperx_line(n):
+    return hyperx.all_reduce((n,))
+
+
+@pytest.mark.parametrize(("build", "dims"), [(exchange.at_once, (2, 3)), (exchange.at_once, (2, 2, 2)), (_hyperx_line, (3, 2))])
+def test_what_treats_all_ranks_alike_is_translated_on_any_grid(build, dims):
+    stored = build(int(np.prod(dims)))
+    found = on_grid(stored, dims)
+    assert found.translate == dims
+    assert found.expand().digest() == stored.expand().digest()
+
+
+@pytest.mark.parametrize(
+    "build", [exchange.pairwise, ring.all_reduce, ring.all_gather_each_way, direct.all_reduce, _next_but_0]
+)
+def test_what_tells_ranks_apart_or_declares_nothing_stays_as_it_is(build):
+    stored = build(6)
+    assert on_grid(stored, (2, 3)) is stored
+
+
+@pytest.mark.parametrize("dims", [(5,), (2, 2), (2, 4), ()])
+def test_a_grid_of_other_ranks_or_the_same_changes_nothing(dims):
+    stored = exchange.at_once(5)
+    assert on_grid(stored, dims) is stored

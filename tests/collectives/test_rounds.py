@@ -16,15 +16,16 @@ def rounds_and_rows(schedule) -> tuple[int, int]:
 
 @pytest.mark.parametrize("n", NS)
 def test_a_ring_takes_a_round_for_each_other_rank_and_each_rank_sends_in_each(n):
-    assert rounds_and_rows(ring.reduce_scatter(n)) == (n - 1, n * (n - 1))
-    assert rounds_and_rows(ring.all_gather(n)) == (n - 1, n * (n - 1))
-    assert rounds_and_rows(ring.all_reduce(n)) == (2 * (n - 1), 2 * n * (n - 1))
-    assert np.array_equal((ring.all_reduce(n).src + 1) % n, ring.all_reduce(n).dst)
+    assert rounds_and_rows(ring.reduce_scatter(n).expand()) == (n - 1, n * (n - 1))
+    assert rounds_and_rows(ring.all_gather(n).expand()) == (n - 1, n * (n - 1))
+    both = ring.all_reduce(n).expand()
+    assert rounds_and_rows(both) == (2 * (n - 1), 2 * n * (n - 1))
+    assert np.array_equal((both.src + 1) % n, both.dst)
 
 
 @pytest.mark.parametrize("n", NS)
 def test_a_rank_of_a_ring_ends_the_first_half_with_its_own_slot(n):
-    half = ring.reduce_scatter(n)
+    half = ring.reduce_scatter(n).expand()
     if n > 1:
         last = half.rounds()[-1]
         assert half.slot[last].tolist() == half.dst[last].tolist()
@@ -32,8 +33,8 @@ def test_a_rank_of_a_ring_ends_the_first_half_with_its_own_slot(n):
 
 def test_four_ranks_in_a_ring_send_what_the_paper_draws_one_slot_later():
     """Rank r's first slot is r - 1, so that it ends with slot r and not r + 1."""
-    first = ring.reduce_scatter(4).rounds()[0]
-    assert ring.reduce_scatter(4).slot[first].tolist() == [3, 0, 1, 2]
+    half = ring.reduce_scatter(4).expand()
+    assert half.slot[half.rounds()[0]].tolist() == [3, 0, 1, 2]
 
 
 @pytest.mark.parametrize("n", NS[1:])

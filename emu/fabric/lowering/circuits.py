@@ -11,10 +11,14 @@ from emu.arrays import I32, I64, column
 from emu.errors import InputError
 
 
+class TornError(InputError):
+    """A round needs an optical switch in two states at once: this topology cannot carry that schedule."""
+
+
 class Turns(NamedTuple):
     """Who waits for which turn, and which turn waits for whom."""
 
-    count: int  # T
+    total: int  # T
     before: tuple[I32, I32]  # turn, and a message that must be delivered first
     after: tuple[I32, I32]  # message, and the turn that it waits for
 
@@ -29,7 +33,7 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
         state: [M, Q] the state of each.
 
     Raises:
-        InputError: messages of one round need one switch in two states.
+        TornError: messages of one round need one switch in two states.
     """
     needed = np.nonzero(switch >= 0)
     uses = (switch[needed], when[needed[0]].astype(np.int64), state[needed])
@@ -41,7 +45,7 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
     torn = np.flatnonzero(turned & (turn_when[1:] == turn_when[:-1]))
     if len(torn):
         at = torn[0] + 1
-        raise InputError(
+        raise TornError(
             f"schedule: round {turn_when[at]} needs switch {which[at]} in states {wanted[at - 1]} and {wanted[at]} at once; "
             "put these messages in rounds of their own"
         )

@@ -1,0 +1,46 @@
+"""What a topology declares of its symmetry: permutations of nodes that bring links to links, and every route to a route."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from emu.collective.translation import Translations
+from emu.fabric.lowering.shared import moves_of
+from emu.topology.catalogue import TOPOLOGIES, build_topology
+
+LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
+DECLARED = [line for line in LINES if build_topology(line).symmetry is not None]
+
+
+@pytest.mark.parametrize("line", DECLARED)
+def test_a_declared_symmetry_is_a_permutation_that_leaves_npus_npus(line):
+    topology = build_topology(line)
+    for node in topology.symmetry():
+        assert sorted(node.tolist()) == list(range(topology.n_nodes))
+        assert node[: topology.n_npus].max() < topology.n_npus
+
+
+@pytest.mark.parametrize("line", DECLARED)
+def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
+    topology, links = build_topology(line), build_topology(line).links
+    n = topology.n_npus
+    src, dst = np.array(list(itertools.permutations(range(n), 2)), np.int64).reshape(-1, 2).T
+    for node, _, link in moves_of(topology, np.arange(n), Translations(topology.dims or (n,), n, 1)):
+        assert np.array_equal(node[links.src], links.src[link])
+        assert np.array_equal(node[links.dst], links.dst[link])
+        assert np.array_equal(links.bandwidth_Bps, links.bandwidth_Bps[link])
+        assert np.array_equal(links.latency_fs, links.latency_fs[link])
+        for key in (0, 1):
+            keys = np.full(len(src), key)
+            here, there = topology.routes(src, dst, keys), topology.routes(node[src], node[dst], keys)
+            assert np.array_equal(link[here.link], there.link)
+
+
+@pytest.mark.parametrize(("line", "found"), [("switch:n=5", 1), ("ring:n=5", 1), ("torus:dims=3x4x1", 2), ("full-mesh:n=4", 1)])
+def test_switch_ring_torus_and_mesh_have_a_translation_along_each_dimension(line, found):
+    topology = build_topology(f"{line},bandwidth=1GB/s,latency=1ns")
+    n = topology.n_npus
+    moves = moves_of(topology, np.arange(n), Translations(topology.dims or (n,), n, 1))
+    assert len(moves) == found
+    assert all((move.rank != np.arange(n)).all() for move in moves)
