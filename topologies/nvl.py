@@ -5,6 +5,7 @@ switch chips, and each message is spread over all of them: so the chips over the
 NVLinks one link, unless `chips=apart` takes them asunder.
 """
 
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Annotated
@@ -64,6 +65,7 @@ def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tupl
         f"a GPU has {format_bandwidth(bandwidth)} one way",
         f"a hop takes {format_time(seconds(latency))} (no latency is published)",
         merged if chips == "merged" else apart,
+        "NVSwitches can add what they pass on (NVLink SHARP), so in-switch reduction competes",
         *more,
     )
 
@@ -95,7 +97,7 @@ def _rack_known(
 def _rack(name: str, gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Topology:
     bill = {"NVLink switch": n_chips, "DAC cable": _dac(gpus)}
     tiers = [_first(gpus, _nodes(chips, n_chips), bandwidth, latency)]
-    return clos(name, tiers, bill, _assumptions(chips, bandwidth, latency))
+    return replace(clos(name, tiers, bill, _assumptions(chips, bandwidth, latency)), adds=True)
 
 
 _EXAMPLES = ("", "chips=apart", "bandwidth=450GB/s,latency=1us")
@@ -152,6 +154,7 @@ def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency
         _assumptions(chips, bandwidth, latency, closing),
         ("GPU to NVSwitch", "rack to rack"),
         draw=partial(_draw_pair, ways),
+        adds=True,
     )
 
 
@@ -203,7 +206,7 @@ def nvl_576(
         " it is what makes Table 8's 432 switches of 72 NVLinks",
         f"{_MODULES} optical modules a GPU, as Table 8 counts; {_MODULES + 1} of 200 GB/s would carry all that leaves send up",
     )
-    return clos("nvl:576", tiers, bill, _assumptions(chips, bandwidth, latency, *sentences))
+    return replace(clos("nvl:576", tiers, bill, _assumptions(chips, bandwidth, latency, *sentences)), adds=True)
 
 
 def _server_known(chips: str = "merged", bandwidth: float = _SERVER_RATE, latency: int = _LATENCY) -> Invariants:
@@ -216,7 +219,7 @@ def dgx_h100(chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, laten
     tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
-    return clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences)
+    return replace(clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences), adds=True)
 
 
 def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
@@ -248,4 +251,4 @@ def superpod(servers: Count = 32, bandwidth: Bandwidth = _SERVER_RATE, latency: 
     upper = ceil(servers * _SERVER_OUT / _CHIP_PORTS)
     sentence = f"{upper} NVSwitches of {_CHIP_PORTS} NVLinks close the upper tier (their number is not published)"
     bill = {"NVSwitch": _SERVER_CHIPS * servers + upper}
-    return clos("dgx-h100:superpod", tiers, bill, _assumptions("merged", bandwidth, latency, sentence))
+    return replace(clos("dgx-h100:superpod", tiers, bill, _assumptions("merged", bandwidth, latency, sentence)), adds=True)

@@ -57,8 +57,8 @@ def message_fs(net: Network, *, helpers: bool) -> int:
     if helpers:
         return int(net.latency_fs[here].min())
     direct, up, down = (net.latency_fs[which] for which in (away & here, away & ~here, ~away & here))
-    relayed = int(up.min()) + int(down.min()) if len(up) and len(down) else None
-    return min(t for t in (int(direct.min()) if len(direct) else None, relayed) if t is not None)
+    passed_on = int(up.min()) + int(down.min()) if len(up) and len(down) else None
+    return min(t for t in (int(direct.min()) if len(direct) else None, passed_on) if t is not None)
 
 
 def _distances(net: Network, sources: I64, *, least: bool = False) -> F64:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -10,17 +11,19 @@ import psutil
 from emu.arrays import I32
 from emu.backend.execute import execute
 from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
-from emu.collective.algorithm import Choice, algorithm, schedule
+from emu.bound.limit import Limit, limit_of
+from emu.collective.algorithm import Choice, algorithm, schedule, stored
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, Part, dims_of, ranks_of, show_shape
 from emu.errors import InputError, must_be
+from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
 from emu.registry import unknown
 from emu.study.move import Move, Moved, Run, move
 from emu.study.payload import Payload, dtype_of
-from emu.study.timing import time_collective
-from emu.topology.placement import place
+from emu.study.timing import graph_of, time_collective
+from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 from emu.units import format_size, seconds
 
@@ -51,8 +54,14 @@ class BenchRow:
     time_s: float
     algbw_Bps: float
     busbw_Bps: float
+    of_bound: float | None  # the least time possible over the time, at most 1; None: nothing is known of it
+    bound_s: float  # the least time possible, of any schedule
+    bound: str  # the bound that says so
+    trees_s: float | None  # what an all_reduce by the best trees takes, latency apart; None: no all_reduce, or too large
+    in_a_row_s: float | None  # what the best reduce_scatter and then the best all_gather take, latency apart
     wrong: int | None  # elements that came out wrong; None where no data was moved
     how: str  # which way the engine took
+    spread: Spread | None  # of a chaotic time over perturbed starts; None: it is not, or was not asked for
     send_overhead_s: float
     wall_build_s: float
     wall_execute_s: float | None
@@ -78,6 +87,7 @@ class BenchRequest:
     timing_only: bool = False
     send_overhead_fs: int = 0
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
+    perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
 
 
 def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = None) -> Iterator[BenchRow]:
@@ -95,25 +105,49 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
     op, placement = check(topology, request)
     n, item = op.n_ranks, dtype_of(request.dtype).itemsize
     began = time.perf_counter()
-    plan = schedule(request.operation, request.algorithm, n, request.root, _dims(request, topology, n))
+    asked = (request.operation, request.algorithm, n, request.root, _dims(request, topology, n))
+    plan = stored(*asked)
+    whole = plan if request.timing_only or run_ranks else schedule(*asked)
     wall_build_s = time.perf_counter() - began
     for size in request.sizes:
-        moved = _move(op, plan, size // item, request, run_ranks, _dims(request, topology, n))
+        moved = _move(op, whole, size // item, request, run_ranks, _dims(request, topology, n))
         timed = _time(op, plan, size // item, topology, placement, request)
-        yield _row(topology, request, n, size, wall_build_s, moved, timed)
+        limit = limit_of(topology, op, tuple(placement.tolist()), helpers=plan.helpers > 0)
+        held = _Held(limit, int(op.block_counts(size // item).min()) * item)
+        yield _row(topology, request, n, size, wall_build_s, moved, timed, held)
         wall_build_s = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
     timeline: Timeline
+    spread: Spread | None
     wall_s: float
 
 
+class _Held(NamedTuple):
+    """What a time is held against."""
+
+    limit: Limit
+    block_bytes: int  # of the smallest block
+
+    def reached_s(self, s_per_byte: float | None) -> float | None:
+        """What that many seconds a byte come to."""
+        return None if s_per_byte is None else s_per_byte * self.block_bytes
+
+
 def _row(
-    topology: Topology, request: BenchRequest, n: int, size: int, wall_build_s: float, moved: Moved | None, timed: _Timed
+    topology: Topology,
+    request: BenchRequest,
+    n: int,
+    size: int,
+    wall_build_s: float,
+    moved: Moved | None,
+    timed: _Timed,
+    held: _Held,
 ) -> BenchRow:
     time_s = timed.timeline.end_s
+    bound_s, bound = held.limit.least_s(held.block_bytes)
     algbw = size / time_s if time_s else 0.0
     return BenchRow(
         topology=topology.name,
@@ -128,8 +162,14 @@ def _row(
         time_s=time_s,
         algbw_Bps=algbw,
         busbw_Bps=algbw * busbw_factor(request.operation, n),
+        of_bound=bound_s / time_s if bound else None,
+        bound_s=bound_s,
+        bound=bound,
+        trees_s=held.reached_s(held.limit.trees_s_per_byte),
+        in_a_row_s=held.reached_s(held.limit.in_a_row_s_per_byte),
         wrong=moved.wrong if moved else None,
         how=timed.timeline.how,
+        spread=timed.spread,
         send_overhead_s=seconds(request.send_overhead_fs),
         wall_build_s=wall_build_s,
         wall_execute_s=moved.wall_s if moved else None,
@@ -144,12 +184,14 @@ def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
         InputError: as `bench`, before anything is built.
     """
     item = dtype_of(request.dtype).itemsize
-    op = operation(request.operation, topology.n_npus if request.ranks is None else request.ranks, request.root)
+    op = operation(request.operation, len(order(topology)) if request.ranks is None else request.ranks, request.root)
     if request.dims:
         if ranks_of(request.dims) != op.n_ranks:
             raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
         algorithm(request.operation, request.algorithm).check(request.dims)
     placement = place(topology, op.n_ranks, _npus(request.dims, topology))
+    if request.perturb:
+        check_seeds(request.perturb)
     if request.reduce not in REDUCE_OPERATIONS:
         raise unknown("reduce operation", request.reduce, REDUCE_OPERATIONS)
     if op.name in REDUCING:
@@ -174,7 +216,8 @@ def _npus(dims: Grid, topology: Topology) -> tuple[int, ...] | None:
 
 
 def _dims(request: BenchRequest, topology: Topology, n: int) -> Grid:
-    return request.dims or (topology.dims if n == topology.n_npus else ())
+    as_numbered = n == topology.n_npus and np.array_equal(order(topology), np.arange(n))
+    return request.dims or (topology.dims if as_numbered else ())
 
 
 def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None, dims: Grid) -> Moved | None:
@@ -193,8 +236,10 @@ def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_
 def _time(op: Operation, plan: Schedule, count: int, topology: Topology, placement: I32, request: BenchRequest) -> _Timed:
     began = time.perf_counter()
     item = dtype_of(request.dtype).itemsize
-    timeline = time_collective(op, plan, count, item, topology, placement, request.send_overhead_fs)
-    return _Timed(timeline, time.perf_counter() - began)
+    what = op, plan, count, item, topology, placement, request.send_overhead_fs
+    timeline = time_collective(*what)
+    wall_s = time.perf_counter() - began
+    return _Timed(timeline, spread(graph_of(*what), request.perturb) if request.perturb else None, wall_s)
 
 
 def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:

@@ -11,13 +11,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, schedule
-from emu.collective.operation import operation
+from emu.arrays import I32
+from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, stored
+from emu.collective.operation import Operation, operation
+from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, Part
 from emu.errors import InputError
+from emu.fabric.lowering.circuits import TornError
 from emu.registry import unknown
 from emu.study.timing import least_fs, time_collective
-from emu.topology.placement import hubs, place
+from emu.topology.placement import hubs, order, place
 from emu.topology.topology import Topology
 from emu.trace.device import FLOAT_BYTES, timed_as
 
@@ -26,7 +29,7 @@ _ROUNDING = 1e-6  # far above what the rounding to ticks takes off a bound
 
 
 def candidates(operation: str, n: int, topology: Topology, grid: Grid = ()) -> list[Algorithm]:
-    """The algorithms of an operation that take n ranks, on the grid or not, and whose helpers find a switch that all reach.
+    """The algorithms of an operation that take n ranks, on the grid or not; such as add in a switch only where one can.
 
     Raises:
         InputError: none fits.
@@ -44,12 +47,14 @@ def _fits(found: Algorithm, n: int, topology: Topology, grid: Grid) -> bool:
     except InputError:
         return False
     helpers = found.stored(shape).helpers
+    if helpers and not topology.adds:
+        return False
     return len(hubs(topology, place(topology, n), helpers)) == helpers
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fastest:
-    """Chooses for a run with rank r on NPU r, each group as if it were alone; call it with a request."""
+    """Chooses for a run with its ranks on the NPUs in their order, each group as if it were alone; call it with a request."""
 
     topology: Topology
     dtype: str  # what float32 is timed as
@@ -57,12 +62,13 @@ class Fastest:
     def __call__(self, request: Request) -> Served:
         """What serves it: the first by name of those that take as little."""
         item_bytes = _item_bytes(timed_as(request.dtype, self.dtype))
-        return fastest(self.topology, request._replace(dtype=""), item_bytes)
+        npus = tuple(order(self.topology)[list(request.ranks)].tolist())
+        return fastest(self.topology, request._replace(ranks=npus, dtype=""), item_bytes)
 
 
 @lru_cache(maxsize=2**14)
 def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead_fs: int = 0) -> Served:
-    """The fastest algorithm for a request of elements of so many bytes, whatever their dtype.
+    """The fastest algorithm for a request of elements of so many bytes, whatever their dtype, whose ranks are NPUs.
 
     Timed are, from the least bound on, those whose busiest link alone does not take longer than the best so far: the
     others cannot be faster.
@@ -74,15 +80,26 @@ def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead
     grid = _grid(topology, request.ranks)
     op, placement = operation(request.operation, n, request.root), place(topology, n, request.ranks)
     found = candidates(request.operation, n, topology, grid)
-    plans = [schedule(a.operation, a.name, n, request.root, grid) for a in found]
+    plans = [stored(a.operation, a.name, n, request.root, grid) for a in found]
     job = (request.elements, item_bytes, topology, placement)
     bounds = [least_fs(op, plan, *job) * (1 - _ROUNDING) for plan in plans]
     best, end = "", np.inf
     for bound, _, name, plan in sorted(zip(bounds, range(len(found)), (a.name for a in found), plans, strict=True)):
-        taken = time_collective(op, plan, *job, send_overhead_fs).end_fs.max(initial=0) if bound <= end else np.inf
-        best, end = min((best, end), (name, taken), key=lambda timed: (timed[1], timed[0]))
+        taken = _end_fs(op, plan, job, send_overhead_fs) if bound <= end else np.inf
+        if (taken, name) < (end, best):
+            best, end = name, taken
+    if not best:
+        raise InputError(f"choice: no {request.operation} fits the optical switches of {topology.name}, on {n} ranks")
     shape = next(a for a in found if a.name == best).fit(n, grid)
     return Served(best, () if isinstance(shape, int) else shape)
+
+
+def _end_fs(op: Operation, plan: Schedule, job: tuple[int, int, Topology, I32], send_overhead_fs: int) -> float:
+    """When the last task ends; never where an optical switch would be torn."""
+    try:
+        return float(time_collective(op, plan, *job, send_overhead_fs).end_fs.max(initial=0))
+    except TornError:
+        return np.inf
 
 
 def _grid(topology: Topology, npus: tuple[int, ...]) -> Grid:
@@ -103,7 +120,7 @@ def choice_on(topology: Topology, words: Sequence[str], dtype: str) -> Choice:
     """What words such as `auto` and `all_reduce=direct` choose, in any order; without `auto` as `Choice.parse`.
 
     Args:
-        topology: Where `auto` times, rank r on NPU r.
+        topology: Where `auto` times, the ranks on its NPUs in their order.
         words: As they are typed.
         dtype: What float32 is timed as.
 

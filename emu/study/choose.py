@@ -1,24 +1,28 @@
 """Which algorithm of one operation is the fastest at which size? Each that fits is timed; no data is moved for it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from emu.collective.algorithm import Request, Served
+from emu.fabric.lowering.circuits import TornError
 from emu.study.bench import BenchRequest, BenchRow, bench, check
 from emu.study.choice import candidates, fastest
 from emu.study.move import Run
 from emu.study.payload import dtype_of
+from emu.topology.placement import order
 from emu.topology.topology import Topology
 
 
 def compare(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
-    """Time every candidate at every size, algorithm by algorithm.
+    """Time every candidate at every size, algorithm by algorithm; but those that would tear an optical switch.
 
     Raises:
         InputError: as `bench`; or no algorithm fits.
     """
-    for each in candidates(request.operation, request.ranks or topology.n_npus, topology):
-        yield from bench(topology, replace(request, algorithm=each.name, timing_only=True))
+    for each in candidates(request.operation, request.ranks or len(order(topology)), topology):
+        with suppress(TornError):
+            yield from bench(topology, replace(request, algorithm=each.name, timing_only=True))
 
 
 def best_rows(rows: list[BenchRow]) -> dict[int, BenchRow]:
@@ -36,9 +40,9 @@ def choose(topology: Topology, request: BenchRequest) -> dict[int, Served]:
     Raises:
         InputError: as `bench`; or no algorithm fits.
     """
-    op, _ = check(topology, replace(request, timing_only=True))
+    op, placement = check(topology, replace(request, timing_only=True))
     item_bytes = dtype_of(request.dtype).itemsize
-    ranks = tuple(range(op.n_ranks))
+    ranks = tuple(placement.tolist())
     asked = {size: Request(op.name, ranks, op.root, size // item_bytes, "") for size in request.sizes}
     return {size: fastest(topology, each, item_bytes, request.send_overhead_fs) for size, each in asked.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emu.collective.algorithm import Choice, Request, Served
+from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.study.choice import AUTO, choice_on
@@ -40,6 +41,7 @@ class Step:
     peak_memory_bytes: int
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     assumptions: tuple[str, ...]
+    spread: Spread | None  # of a chaotic last step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
 
 
@@ -55,6 +57,7 @@ class TimedTrace:
     replayed: Replayed
     timeline: Timeline
     report: StepReport
+    spread: Spread | None
     wall_fabric_s: float
 
     def step(self) -> Step:
@@ -75,13 +78,14 @@ class TimedTrace:
             peak_memory_bytes=int(self.trace.peak_bytes.max(initial=0)),
             algorithms=algorithms_of(self.replayed.services),
             assumptions=self.assumptions(),
+            spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
         )
 
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says."""
         own = [
-            f"the {self.trace.n_ranks} ranks sit on the first of the {self.topology.n_npus} NPUs",
+            f"the {self.trace.n_ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
             "peak memory is the storage that lived on a rank, in the dtypes that ran",
         ]
         ran = dict(self.trace.meta)
@@ -92,17 +96,25 @@ class TimedTrace:
         return (*self.topology.assumptions, *self.replayed.assumptions, *own)
 
 
-def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str) -> TimedTrace:
-    """Time a trace on a topology, its ranks on the first NPUs.
+def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, *, perturb: int = 0) -> TimedTrace:
+    """Time a trace on a topology, its ranks on the first NPUs; over so many perturbations too, if any are asked for.
 
     Raises:
-        InputError: more ranks than NPUs, an unknown dtype, or a trace without a step.
+        InputError: more ranks than NPUs, an unknown dtype, a trace without a step, or a single perturbation.
     """
+    if perturb:
+        check_seeds(perturb)
     began = time.perf_counter()
     replayed = replay(trace, choice, topology, place(topology, trace.n_ranks), device, dtype)
     timeline = run(replayed.graph)
     found = report(trace, replayed, timeline)
-    return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, time.perf_counter() - began)
+    wall_s = time.perf_counter() - began
+
+    def step_s(other: Timeline) -> float:
+        return report(trace, replayed, other).step_time_s
+
+    apart = spread(replayed.graph, perturb, step_s) if perturb else None
+    return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, apart, wall_s)
 
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:

@@ -16,10 +16,21 @@ from emu.study.choose import bench_fastest, best_rows, compare
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time
-from launch.cli.options import Size, Time, cluster_options, import_option, json_option, print_json, topology_option
+from launch.cli.options import (
+    Size,
+    Time,
+    cluster_options,
+    import_option,
+    json_option,
+    perturb_option,
+    print_json,
+    topology_option,
+)
 from launch.clusters import opened
+from launch.show.bounds import BOUND_COLUMNS, bound_cells, bounds_told
 from launch.show.compare import compare_table
 from launch.show.progress import tracked
+from launch.show.spread import spread_told
 from launch.show.table import table
 
 _COMPARING = ("auto", "all")
@@ -42,6 +53,7 @@ _COMPARING = ("auto", "all")
 @click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
 @click.option("--dims", metavar="4x4", help="Grid of an algorithm on one, or its part 4x4:0-7; else the topology's.")
 @click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
+@perturb_option
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
 @cluster_options
 @import_option
@@ -61,6 +73,7 @@ def bench_command(
     ranks: int | None,
     dims: str | None,
     timing_only: bool,
+    perturb: int,
     send_overhead: int,
     cluster: str,
     ray_address: str | None,
@@ -79,7 +92,7 @@ def bench_command(
     sizes = _sizes(size, begin, end, factor)
     grid = parse_grid(dims, "--dims") if dims else ()
     request = BenchRequest(
-        operation, chosen, sizes, dtype, reduce, root, ranks, timing_only or name == "all", send_overhead, grid
+        operation, chosen, sizes, dtype, reduce, root, ranks, timing_only or name == "all", send_overhead, grid, perturb
     )
     built = [build_topology(word) for word in topologies]
     _check(request, built, name, cluster, png)
@@ -137,8 +150,8 @@ def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) 
 
 
 def _table(rows: list[BenchRow]) -> str:
-    head = ("topology", "operation", "algorithm", "ranks", "size", "type", "time", "algbw", "busbw", "wrong")
-    units = ("", "", "", "", "", "", "", "(GB/s)", "(GB/s)", "")
+    head = ("topology", "operation", "algorithm", "ranks", "size", "type", "time", "algbw", "busbw", *BOUND_COLUMNS, "wrong")
+    units = ("", "", "", "", "", "", "", "(GB/s)", "(GB/s)", *("" for _ in BOUND_COLUMNS), "")
     cells = [
         (
             row.topology,
@@ -150,10 +163,17 @@ def _table(rows: list[BenchRow]) -> str:
             format_time(row.time_s),
             f"{row.algbw_Bps / 1e9:.3f}",
             f"{row.busbw_Bps / 1e9:.3f}",
+            *bound_cells(row),
             "-" if row.wrong is None else str(row.wrong),
         )
         for row in rows
     ]
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
-    return f"{table(head, cells, units=units)}\n\nvirtual time; {moved}; send overhead {overhead}"
+    told = f"virtual time; {moved}; send overhead {overhead}"
+    chaotic = [line for row in rows for line in _chaotic(row)]
+    return "\n".join([table(head, cells, units=units), "", told, *chaotic, bounds_told(rows)]).rstrip()
+
+
+def _chaotic(row: BenchRow) -> list[str]:
+    return spread_told(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)

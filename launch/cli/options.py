@@ -59,6 +59,12 @@ def topology_option(command: F) -> F:
     )(command)
 
 
+def perturb_option(command: F) -> F:
+    """`--perturb`."""
+    text = "Time it N times more, each start moved by a tick or not, and print the spread if the time is chaotic."
+    return click.option("--perturb", type=int, default=0, metavar="N", help=text)(command)
+
+
 def import_option(command: F) -> F:
     """`--import`, as often as one likes."""
 

@@ -7,7 +7,7 @@ import click
 from emu.study.step import choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.read import load
-from launch.cli.options import import_option, json_option, timing_options, topology_option
+from launch.cli.options import import_option, json_option, perturb_option, timing_options, topology_option
 from launch.cli.steps import show_steps
 from launch.data.devices import find_device
 
@@ -16,6 +16,7 @@ from launch.data.devices import find_device
 @click.argument("trace", type=click.Path(path_type=Path))
 @topology_option
 @timing_options
+@perturb_option
 @import_option
 @json_option
 def replay_command(
@@ -25,6 +26,7 @@ def replay_command(
     dtype: str,
     algorithms: tuple[str, ...],
     timeline: Path | None,
+    perturb: int,
     as_json: bool,
 ) -> None:
     """Time a recorded trace on topologies, without running it again.
@@ -35,5 +37,6 @@ def replay_command(
     recorded = load(trace)
     built = [build_topology(word) for word in topologies]
     choices, found = [choice_for(recorded, algorithms, each, dtype) for each in built], find_device(device, dtype)
-    timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
+    pairs = zip(choices, built, strict=True)
+    timed = [time_trace(recorded, choice, each, found, dtype, perturb=perturb) for choice, each in pairs]
     show_steps(timed, timeline, as_json=as_json)

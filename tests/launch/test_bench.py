@@ -69,6 +69,33 @@ def test_the_table_says_what_was_checked(emu) -> None:
     assert "send overhead 0 s" in done.out
 
 
+def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) -> None:
+    args = ("bench", "all_reduce", "--topology", SWITCH, "--size", "64MiB")
+    (row,) = emu(*args, "--json").json
+    least_s = 14 / 8 * 2**26 / 50e9 + 1e-6  # every rank sends 2(n - 1)/n of the size, and its last message takes two hops
+    assert (row["bound"], row["bound_s"]) == ("messages", pytest.approx(least_s, rel=1e-9))
+    assert row["of_bound"] == pytest.approx(least_s / row["time_s"], rel=1e-9)
+    assert [row["trees_s"], row["in_a_row_s"]] == pytest.approx([least_s - 1e-6] * 2, rel=1e-9)
+    told = emu(*args).out
+    assert "  of_bound  bound  " in told
+    assert "0.994 messages 0" in " ".join(told.split())
+    assert "messages: n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least" in told
+    assert f"no bound, latency apart, 64 MiB on {SWITCH}: the best trees 2.349 ms; the best reduce_scatter, then" in told
+
+
+def test_what_has_no_bound_shows_none_and_what_needs_none_does_not_tell_of_trees(emu) -> None:
+    args = ("bench", "all_gather", "--topology", SWITCH, "--size", "4B")
+    assert emu(*args, "--json").json[0]["of_bound"] is None
+    out = emu(*args).out
+    assert "of_bound:" not in out
+    assert "trees" not in out
+
+
+def test_where_all_sets_are_too_many_the_table_says_that_some_were_tried(emu) -> None:
+    args = ("--algorithm", "flat", "--topology", SWITCH, "--size", "1KiB", "-d", "int16")
+    assert "tried cuts: of single ranks, groups and halves no set sends any faster" in emu("bench", "dispatch", *args).out
+
+
 def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:
     half = Schedule.build(2, 2, [Sends([0, 1], [1, 0], [1, 0], reduce=True)])  # reduces, and forgets to gather
     monkeypatch.setattr("emu.study.bench.schedule", lambda *_: half)
@@ -186,3 +213,22 @@ def test_a_collective_on_part_of_a_grid_is_shown(emu) -> None:
 def test_every_dtype_and_reduction_ends_right(emu, operation: str, dtype: str, reduce: str) -> None:
     (row,) = emu("bench", operation, "--topology", SWITCH, "--size", "16KiB", "-d", dtype, "-o", reduce, "--json").json
     assert (row["wrong"], row["dtype"], row["reduce"]) == (0, dtype, reduce)
+
+
+def test_a_chaotic_time_has_a_spread_and_others_have_none(emu) -> None:
+    args = ("bench", "all_to_all", "--size", "1MiB", "--timing-only", "--perturb", "3", "--topology")
+    tree, switch = ("fat-tree:radix=8,tiers=3", "--algorithm", "pairwise"), (SWITCH, "--algorithm", "pairwise")
+    told = emu(*args, *tree).out
+    assert "chaotic: all_to_all pairwise of 1 MiB on fat-tree:radix=8,tiers=3 takes " in told
+    assert "in 3 runs whose starts moved by a tick" in told
+    assert "chaotic" not in emu(*args, *switch).out
+    spread = emu(*args, *tree, "--json").json[0]["spread"]
+    assert spread["seeds"] == 3
+    assert 0 < spread["least_s"] < spread["most_s"]
+    assert emu(*args, *switch, "--json").json[0]["spread"] is None
+
+
+def test_a_single_perturbed_run_is_refused_before_anything_moves(emu) -> None:
+    done = emu("bench", "all_reduce", "--topology", SWITCH, "--size", "1MiB", "--perturb", "1")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "emu: perturb: runs must be 2 or more, or none, got 1\n"

@@ -43,8 +43,11 @@ def test_training_on_several_topologies_gives_one_run_and_a_step_each(emu, tmp_p
     board, torus = both.json
     assert board["loss"] == torus["loss"]
     assert torus["step_time_s"] > board["step_time_s"]
-    again = emu("replay", trace, "--topology", board["topology"], "--json").json[0]
+    replay = ("replay", trace, "--topology", board["topology"], "--json", "--perturb")
+    again = emu(*replay, "2").json[0]
     assert again["step_times_s"] == board["step_times_s"]
+    assert again["spread"] is None  # a few ranks on links of their own
+    assert emu(*replay, "1").code == 2
 
 
 def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
-    | {"--ranks", "--dims", "--timing-only", "--send-overhead"}
+    | {"--ranks", "--dims", "--timing-only", "--send-overhead", "--perturb"}
     | CLUSTER,
     "train": {
         "--model",
@@ -30,7 +30,7 @@ FLAGS = {
     | {"--algorithm", "--trace"}
     | CLUSTER,
     "run": TIMED | {"--ranks", "--trace"},
-    "replay": TIMED,
+    "replay": TIMED | {"--perturb"},
     "show topology": {"--png"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | {"--png"},

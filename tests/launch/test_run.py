@@ -52,9 +52,9 @@ def test_replay_with_another_algorithm_takes_other_times(recorded, emu) -> None:
 
 def test_auto_serves_a_run_and_its_trace_remembers_how(emu, tmp_path: Path) -> None:
     trace, args = tmp_path / "t.trace", (str(SCRIPTS / "ddp.py"), str(tmp_path / "losses"))
-    options = ("--algorithm", "auto", "--topology", SWITCH, "--json")
+    options = ("--algorithm", "auto", "--topology", "dgx-h100", "--json")
     (ran,) = emu("run", "--ranks", "4", *options, "--trace", str(trace), *args).json
-    (again,), (chosen,) = (emu("replay", str(trace), "--topology", SWITCH, "--json", *w).json for w in ((), options[:2]))
+    (again,), (chosen,) = (emu("replay", str(trace), "--topology", "dgx-h100", "--json", *w).json for w in ((), options[:2]))
     assert "in-switch" in ran["algorithms"]["all_reduce"]
     for replayed in (again, chosen):
         assert {k: v for k, v in replayed.items() if k != "wall_fabric_s"} == {

@@ -26,7 +26,7 @@ from emu.trace.trace import Trace
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
-SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+SWITCH = "dgx-h100"
 WHOLE, ROW, CORNERS = tuple(range(16)), (4, 5, 6, 7), (0, 2, 8, 10)
 
 
@@ -91,7 +91,7 @@ def test_words_in_any_order_and_a_name_that_overrides() -> None:
 def test_what_cannot_be_chosen_is_refused() -> None:
     with pytest.raises(InputError, match="no dtype is called 'bfloat61'; did you mean bfloat16"):
         choice_on(build_topology(SWITCH), ("auto",), "bfloat61")
-    with pytest.raises(InputError, match=r"^choice: no all_ready fits 8 ranks of switch"):
+    with pytest.raises(InputError, match=r"^choice: no all_ready fits 8 ranks of dgx-h100"):
         candidates("all_ready", 8, build_topology(SWITCH))
 
 

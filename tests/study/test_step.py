@@ -95,3 +95,10 @@ def test_a_trace_without_a_step_and_one_too_large_for_the_topology_are_refused(t
         timed(recording.trace())
     with pytest.raises(InputError, match="4 ranks do not fit"):
         timed(trace, topology="switch:n=3,bandwidth=50GB/s,latency=500ns")
+
+
+def test_a_step_that_does_not_feed_back_has_no_spread(trace: Trace) -> None:
+    on = build_topology(SWITCH), DEVICE, "float32"
+    assert time_trace(trace, Choice(), *on, perturb=3).step().spread is None
+    with pytest.raises(InputError, match="perturb: runs must be 2 or more, or none, got 1"):
+        time_trace(trace, Choice(), *on, perturb=1)
