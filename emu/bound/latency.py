@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I32, I64, Bool
 from emu.bound.network import Network
+from emu.bound.sets import ALL_PAIRS
 from emu.collective.operation import Operation
 
 _WORK = 2**20  # arcs that all searches together may pass, about
@@ -16,14 +17,21 @@ _WORK = 2**20  # arcs that all searches together may pass, about
 
 def least_latency_fs(net: Network, op: Operation) -> int:
     """The longest of the quickest paths that data must take, in ticks: of all, or of a sample where there are many."""
+    most = max(1, _WORK // max(1, len(net.src)))
+    if op.name == ALL_PAIRS:
+        return int(_distances(net, net.ranks[_sample(op.n_ranks, most)])[:, net.ranks].max())
     have, want = op.have, op.want
     if len(np.unique(want[:, 0])) < len(np.unique(have[:, 0])):
         net, have, want = net.back(), want, have
     holders = np.unique(have[:, 0])
-    asked = holders[np.unique(np.linspace(0, len(holders) - 1, max(1, _WORK // max(1, len(net.src)))).astype(np.int64))]
+    asked = holders[_sample(len(holders), most)]
     source, sink = _pairs(have[np.isin(have[:, 0], asked)], want)
     found = _distances(net, net.ranks[asked])[np.searchsorted(asked, source), net.ranks[sink]]
     return int(found.max(initial=0))
+
+
+def _sample(n: int, most: int) -> I64:
+    return np.unique(np.linspace(0, n - 1, most).astype(np.int64))
 
 
 def _pairs(have: I32, want: I32) -> tuple[I64, I64]:

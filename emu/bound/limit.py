@@ -16,7 +16,7 @@ from emu.bound.cuts import Cut, best_of, densest, least_cut, parting
 from emu.bound.flows import exchange
 from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
 from emu.bound.network import Network, network
-from emu.bound.sets import groups, tried
+from emu.bound.sets import ALL_PAIRS, groups, tried
 from emu.bound.symmetry import Symmetry, symmetry
 from emu.bound.trees import all_reduce_by_trees, size_of
 from emu.collective.operation import Operation
@@ -79,7 +79,7 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
 
 
 def _terms(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, helpers: bool) -> Iterator[Term]:
-    if op.name == "all_to_all" and len(alike.ranks) * len(net.src) <= _MOST_PATHS:
+    if op.name == ALL_PAIRS and len(alike.ranks) * len(net.src) <= _MOST_PATHS:
         yield Term(net.seconds(exchange(net, alike)), message_fs(net, helpers=helpers), PATHS)
     else:
         cut, by = _cut(net, alike, op, dims)
@@ -91,7 +91,7 @@ def _terms(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], 
 def _cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...]) -> tuple[Cut, str]:
     """The cut that limits most, and whether it is the worst of all."""
     if not _searchable(net, alike, op):
-        return tried(net, op, dims, most_sets=_FLOW_WORK // (len(net.src) + len(op.have) + len(op.want))), TRIED
+        return tried(net, op, dims, most_sets=_FLOW_WORK // (len(net.src) + _held(op))), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
         "all_gather": lambda: densest(net, alike.ranks),
@@ -103,6 +103,11 @@ def _cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...]) ->
         "all_reduce": lambda: best_of([_least(net, root), _turned(_least(back, root))]),
     }
     return found[op.name](), CUT
+
+
+def _held(op: Operation) -> int:
+    """What one set takes to look at, but for its flow."""
+    return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
 
 def _searchable(net: Network, alike: Symmetry, op: Operation) -> bool:
