@@ -9,7 +9,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
-from emu.topology.facts import summary
+from emu.topology.facts import cut, summary
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
 every = pytest.mark.parametrize("line", LINES)
@@ -93,6 +93,21 @@ def test_routes_are_as_short_as_networkx_finds_where_that_is_promised(line, key)
     least = np.array([shortest[src][dst] for src, dst in pairs.tolist()], dtype=np.int64)
     assert (routes.hops >= least).all()
     assert not blueprint.invariants(**arguments).shortest or np.array_equal(routes.hops, least)
+
+
+@every
+def test_the_cut_between_the_halves_of_the_numbering_is_what_networkx_finds(line):
+    topology = build_topology(line)
+    if topology.n_npus >= 2 and len(topology.links) <= 1000:
+        low = np.arange(topology.n_npus) < topology.n_npus // 2
+        graph = nx.DiGraph()
+        columns = (topology.links.src.tolist(), topology.links.dst.tolist(), topology.links.bandwidth_Bps)
+        for src, dst, rate in zip(*columns, strict=True):
+            before = graph.get_edge_data(src, dst, {"capacity": 0})["capacity"]
+            graph.add_edge(src, dst, capacity=before + round(rate))
+        for npu in range(topology.n_npus):
+            graph.add_edge("low", npu) if low[npu] else graph.add_edge(npu, "high")
+        assert cut(topology, low) == pytest.approx(nx.minimum_cut_value(graph, "low", "high"), rel=1e-6)
 
 
 @every
