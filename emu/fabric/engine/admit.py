@@ -8,8 +8,7 @@ from numba import int64, njit, void
 from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64
-from emu.fabric.engine.kernel import FLOWING, LEFT
-from emu.fabric.engine.layout import COLUMNS, F64_OUT, I32_OUT, I64_OUT, LINKS, TASKS, Columns, types
+from emu.fabric.engine.layout import COLUMNS, F64_OUT, FLOWING, I32_OUT, I64_OUT, LEFT, LINKS, TASKS, Columns, types
 
 
 @njit(void(TASKS, int64, COLUMNS), cache=True)

@@ -1,9 +1,12 @@
-"""A binary heap in two arrays: the keys, and the node that each belongs to. Whoever calls keeps the count."""
+"""Binary heaps in two arrays: the keys, and the node that each belongs to.
+
+Of `push` and `replace_first`, whoever calls keeps the count; the heap of events finds a link by its place in it.
+"""
 
 from numba import float64, int32, int64, void
 
 from emu.arrays import F64, I32, I64
-from emu.fabric.engine.layout import F64_OUT, I32_OUT, I64_OUT, compiled
+from emu.fabric.engine.layout import ENGINE, EVENTS, F64_OUT, I32_OUT, I64_OUT, NEVER, Engine, compiled, inlined
 
 
 @compiled([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
@@ -29,3 +32,45 @@ def replace_first(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) ->
         keys[at], nodes[at] = keys[child], nodes[child]
         at = child
     keys[at], nodes[at] = key, node
+
+
+@inlined(void(ENGINE, int64, int64, int64))
+def _seat(e: Engine, at: int, time: int, link: int) -> None:
+    e.event_time[at], e.event_link[at] = time, link
+    e.links[link].place = at
+
+
+@inlined(void(ENGINE, int64, int64, int64))
+def _sift(e: Engine, at: int, time: int, link: int) -> None:
+    n = e.reg[EVENTS]
+    while at > 0 and e.event_time[(at - 1) >> 1] > time:
+        _seat(e, at, e.event_time[(at - 1) >> 1], e.event_link[(at - 1) >> 1])
+        at = (at - 1) >> 1
+    while 2 * at + 1 < n:
+        child = 2 * at + 1
+        if child + 1 < n and e.event_time[child + 1] < e.event_time[child]:
+            child += 1
+        if e.event_time[child] >= time:
+            break
+        _seat(e, at, e.event_time[child], e.event_link[child])
+        at = child
+    _seat(e, at, time, link)
+
+
+@inlined(void(ENGINE, int64, int64))
+def expect(e: Engine, link: int, time: int) -> None:
+    """Let the first of the flows that a link limits leave at `time`; NEVER: none."""
+    e.links[link].next_left = time
+    at = e.links[link].place
+    if time == NEVER:
+        if at < 0:
+            return
+        e.links[link].place = -1
+        e.reg[EVENTS] -= 1
+        if at == e.reg[EVENTS]:
+            return
+        time, link = e.event_time[e.reg[EVENTS]], e.event_link[e.reg[EVENTS]]
+    elif at < 0:
+        at = e.reg[EVENTS]
+        e.reg[EVENTS] += 1
+    _sift(e, at, time, link)

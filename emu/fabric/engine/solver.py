@@ -9,8 +9,9 @@ from emu.arrays import F64, Bool, column
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.admit import carried, count_waits, place_members, successors
 from emu.fabric.engine.check import check, order
-from emu.fabric.engine.kernel import FLOWING, LEFT, N_REG, NEVER, NOW, STEP, TOO_LATE, advance, begin, open_link
-from emu.fabric.engine.layout import LINK, TASK, Engine, columns
+from emu.fabric.engine.fair import open_link
+from emu.fabric.engine.kernel import advance, begin
+from emu.fabric.engine.layout import FLOWING, LEFT, LINK, N_REG, NEVER, NOW, TASK, TOO_LATE, TRIAL, Engine, columns
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S
@@ -33,7 +34,8 @@ class State:
         self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
         self._links["next_left"], self._links["place"] = NEVER, -1
         self._reg = np.zeros(N_REG, np.int64)
-        self._reg[STEP], self._reg[TOO_LATE] = 1, -1
+        self._reg[TRIAL], self._reg[TOO_LATE] = 1, -1
+        self._floor = np.array([np.inf])
         self._changes: dict[int, dict[int, float]] = {}  # capacity by time and link
         n_links = self._graph.n_links
         self._opened, self._event_link = np.zeros(n_links, np.int32), np.zeros(n_links, np.int32)
@@ -112,7 +114,7 @@ class State:
             advance(self._engine, time)
             for link, capacity in self._changes.pop(time).items():
                 self._links[link]["capacity"] = capacity / TICKS_PER_S
-                open_link(self._engine, link)
+                open_link(self._engine, link, 0.0)
         advance(self._engine, until_fs)
         self._refuse_late()
 
@@ -158,12 +160,15 @@ class State:
             column(next_start, np.int64),
             column(next_task, np.int32),
             place_members(tasks, links, graph),
+            self._floor,
             self._opened,
             np.empty(n_links, np.int32),
             np.empty(n, np.int32),
             np.empty(n, np.int32),
             np.empty(n + n_links, np.float64),
             np.empty(n + n_links, np.int32),
+            np.empty(n, np.float64),
+            np.empty(n, np.int32),
             self._event_time,
             self._event_link,
             self._start_time,
