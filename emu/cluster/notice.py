@@ -12,6 +12,7 @@ from torch import Tensor
 from emu.backend.call import Call, Known, Members
 from emu.backend.reduction import REDUCE_OPERATIONS
 from emu.collective.operation import OPERATIONS
+from emu.collective.routing import TOKENS
 
 _NAMES = (*OPERATIONS, "barrier", "send", "recv")
 _DTYPES = sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str)
@@ -19,8 +20,13 @@ _FIELDS = 9
 
 
 def notice_size(n: int) -> int:
-    """Numbers in a notice among n ranks: no rank knows more than 2n blocks, a row and a column of an all_to_all."""
-    return _FIELDS + 4 * n
+    """Numbers in a notice among n ranks."""
+    return _FIELDS + 2 * _most_known(n)
+
+
+def _most_known(n: int) -> int:
+    """No rank tells of more blocks: a row and a column of an all_to_all, or its own tokens."""
+    return max(2 * n, TOKENS)
 
 
 def notice(call: Call) -> Tensor:
@@ -38,7 +44,7 @@ def notice(call: Call) -> Tensor:
         call.tag,
         n_known,
     )
-    blocks, counts = words[_FIELDS:].reshape(2, 2 * n)
+    blocks, counts = words[_FIELDS:].reshape(2, _most_known(n))
     blocks[:n_known], counts[:n_known] = call.known
     return torch.from_numpy(words)
 

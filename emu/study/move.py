@@ -12,7 +12,7 @@ from torch import Tensor
 from emu.backend.call import Call, Known
 from emu.backend.group import Group
 from emu.collective.algorithm import Choice
-from emu.collective.operation import operation
+from emu.collective.operation import ROUTED, operation
 from emu.study.payload import Payload, dtype_of
 
 T = TypeVar("T")
@@ -64,7 +64,9 @@ class Move:
 
     def _call(self, payload: Payload, rank: int) -> Call:
         pair, wanted = payload.buffers()[rank], payload.operation
-        blocks = np.union1d(wanted.input_blocks(rank), wanted.output_blocks(rank)).astype(np.int64)
+        sides = wanted.input_blocks(rank), wanted.output_blocks(rank)
+        own = min(sides, key=len) if wanted.name in ROUTED else np.union1d(*sides)  # of tokens, those of its own batch
+        blocks = own.astype(np.int64)
         known = Known(blocks, payload.block_counts[blocks])
         name = self.operation
         return Call(name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root)
