@@ -1,8 +1,9 @@
 """SiPCO(r, L), an all_reduce on SiPAC(r, L): all levels work at once, each on another group of the block.
 
 Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw.
-16 (2024), section 4. N = r**L ranks; rank u has digits u_0 .. u_(L-1), level 0 the fastest (the last of the dims), and its
-r - 1 level-l neighbours differ from it in digit l only. A block is L groups of r chunks; slot g*r + c is chunk c of group g.
+16 (2024), section 4. N = r**L ranks, of two levels or more (of one it would be the direct all_reduce); rank u has digits
+u_0 .. u_(L-1), level 0 the fastest (the last of the dims), and its r - 1 level-l neighbours differ from it in digit l only. A
+block is L groups of r chunks; slot g*r + c is chunk c of group g.
 """
 
 from fractions import Fraction

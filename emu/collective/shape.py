@@ -121,8 +121,8 @@ def planes(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def cubes(n: int) -> Iterator[tuple[int, ...]]:
-    """Grids of equal dims r of 2 or more, the fewest dims first."""
-    return (dims for dims in sorted(grids(n), key=len) if len(set(dims)) == 1 and dims[0] > 1)
+    """Grids of two to four equal dims r of 2 or more, the fewest dims first."""
+    return (dims for dims in sorted(grids(n), key=len) if len(set(dims)) == 1 and len(dims) > 1)
 
 
 def _factorisations(n: int) -> Iterator[tuple[int, ...]]:

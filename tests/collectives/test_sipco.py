@@ -89,9 +89,9 @@ def test_a_rank_sends_more_than_the_least_and_the_more_so_the_larger_r(r, L, rat
 
 def test_ranks_that_are_no_power_are_told_which_are_near_and_a_grid_of_unequal_dims_which_works():
     found = algorithm("all_reduce", "sipco")
-    assert found.fit(16) == (16,)
+    assert found.fit(16) == (4, 4)
     assert found.fit(16, (2, 2, 2, 2)) == (2, 2, 2, 2)
-    with pytest.raises(InputError, match=r"sipco: does not take shape 2x8; 16 works"):
+    with pytest.raises(InputError, match=r"sipco: does not take shape 2x8; 4x4 works"):
         found.check((2, 8))
-    with pytest.raises(InputError, match=r"sipco: takes no 1 ranks; nearest that work: 2, 3"):
-        found.fit(1)
+    with pytest.raises(InputError, match=r"sipco: takes no 10 ranks; nearest that work: 8, 9"):
+        found.fit(10)
