@@ -67,6 +67,7 @@ def verify_command(
     rows = list(tracked(verify(cases), "verify", len(cases)))
     moved = _moved(chosen, ns, cluster, ray_address)
     failed = [(row, *case) for row, case in zip(rows, cases, strict=True) if row.failed]
+    failed.sort(key=lambda failure: failure[0].fault is None)  # what is wrong comes before what is only slow
     if as_json:
         print_json([asdict(row) | moved.get(_key(row), {}) for row in rows])
     else:
