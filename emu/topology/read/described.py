@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import connected_components
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.topology.ordered import by_dimension
-from emu.topology.read.layers import layers
 from emu.topology.read.values import Routing
 from emu.topology.routing import UNREACHED, distances, shortest
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
@@ -71,9 +70,8 @@ def assemble(described: Described) -> Topology:
     cables = {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
     bill = {"NPU": n, **described.switches, **cables}
     router = _router(described, links)
-    draw = layers(links, n, described.n_nodes) if described.n_nodes > n else None
     assumptions = (_routed(described),)
-    return Topology(where, n, described.n_nodes, links, router, dims, bill, assumptions, described.tiers, draw=draw)
+    return Topology(where, n, described.n_nodes, links, router, dims, bill, assumptions, described.tiers)
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
+from launch.show.picture.layout import layout
 
 RATE = "bandwidth = '50GB/s'\nlatency = '500ns'\n"
 GPUS = RATE + "[npus]\ngpu = 4\n"
@@ -117,7 +118,7 @@ def test_npus_relay_where_there_are_no_switches_or_where_it_is_said(built):
 
 def test_switches_are_drawn_above_what_they_join(built):
     tree = f"{GPUS}[switches]\nleaf = 2\nspine = 1\n[[links]]\nbetween = ['gpu', 'leaf']\nwiring = 'blocks'\n"
-    at = built(f"{tree}[[links]]\nbetween = ['leaf', 'spine']\n").draw().at
+    at = layout(built(f"{tree}[[links]]\nbetween = ['leaf', 'spine']\n")).at
     assert at[:4, 1].tolist() == [0] * 4
     assert at[4, 1] == at[5, 1] < at[6, 1]
     assert at[4, 0] < at[6, 0] < at[5, 0]
