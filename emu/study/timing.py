@@ -6,14 +6,12 @@ from emu.arrays import I32, I64, column
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import Schedule
 from emu.fabric.graph import Graph
-from emu.fabric.lower import lower
+from emu.fabric.lower import CHANNELS, lower
 from emu.fabric.symmetric import lower_alone, time_alone
 from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
-
-_CHANNELS = 2**15
 
 
 def time_collective(
@@ -76,9 +74,9 @@ def least_fs(op: Operation, plan: Schedule, count: int, item_bytes: int, topolog
         full = plan.expand()
     sizes = np.concatenate((slot_bytes, slot_bytes[list(plan.temps)]))
     sent = np.flatnonzero((full.src != full.dst) & (sizes[full.slot] > 0))
-    ends = (full.src[sent].astype(np.int64) * full.n_participants + full.dst[sent]) * _CHANNELS + full.channel[sent]
+    ends = (full.src[sent].astype(np.int64) * full.n_participants + full.dst[sent]) * CHANNELS + full.channel[sent]
     pairs, number = np.unique(ends, return_inverse=True)
-    (src, dst), channel = np.divmod(pairs // _CHANNELS, full.n_participants), pairs % _CHANNELS
+    (src, dst), channel = np.divmod(pairs // CHANNELS, full.n_participants), pairs % CHANNELS
     routes = topology.routes(nodes[src], nodes[dst], channel)
     crossing = np.bincount(number, sizes[full.slot[sent]], len(pairs))
     carried = np.bincount(routes.link, np.repeat(crossing, routes.hops), len(topology.links))
