@@ -1,8 +1,9 @@
 """The registry of collectives, and which of them serves which request."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,7 +11,7 @@ from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, Part, Shape, Shapes, dims_of, every, parse_grid, ranks_of, show_shape
-from emu.collective.transform import rotate
+from emu.collective.transform import on_channels, rotate
 from emu.errors import EmuError, InputError, must_be
 from emu.registry import Registry, line_of, unknown
 
@@ -89,6 +90,12 @@ class Algorithm:
             return built
         return rotate(built, root, slots_are_ranks=self.operation in SLOTS_ARE_RANKS)
 
+    def on_channels(self, k: int) -> "Algorithm":
+        """The same with each of its channels parted in k; of their ports nothing is claimed, of what shares one the same."""
+        claim = None if self.claim is None or self.claim.fabric in ("channel", "link") else self.claim
+        build = partial(_parted, self.build, k)
+        return replace(self, name=f"{self.name}@{k}", build=build, claim=claim, default=False)
+
     def _built(self, shape: Shape) -> Schedule:
         where = f"{self.operation} {self.name} on {show_shape(shape)} ranks"
         try:
@@ -100,6 +107,10 @@ class Algorithm:
         if not isinstance(built, Schedule):
             raise must_be(where, "what its builder returns", "a Schedule", type(built).__name__, "return Schedule.build(...)")
         return built
+
+
+def _parted(build: Build, k: int, shape: Shape) -> Schedule:
+    return on_channels(build(shape), k)
 
 
 ALGORITHMS: Registry[Algorithm] = Registry("collective", "collectives")
@@ -142,17 +153,22 @@ def file_missing(algorithms: Iterable[Algorithm]) -> None:
 
 
 def algorithm(operation: str, name: str) -> Algorithm:
-    """The algorithm filed under that operation and name.
+    """The algorithm filed under that operation and name; `NAME@K` is it on K channels for each of its own.
 
     Raises:
-        InputError: no such operation or algorithm; the message names the nearest.
+        InputError: no such operation or algorithm; the message names the nearest. Or no number of channels after the @.
     """
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
+    filed, at, channels = name.partition("@")
     of_operation = {a.name: a for _, a in ALGORITHMS if a.operation == operation}
-    if name not in of_operation:
-        raise unknown(f"{operation} algorithm", name, of_operation)
-    return of_operation[name]
+    if filed not in of_operation:
+        raise unknown(f"{operation} algorithm", filed, of_operation)
+    if not at:
+        return of_operation[filed]
+    if not re.fullmatch(r"[1-9]\d{0,3}", channels):
+        raise must_be("algorithm", "channels after the @", "a number of 1 to 9999", channels, f"such as {filed}@4")
+    return of_operation[filed].on_channels(int(channels))
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Schedules from schedules: the dual, another root, one after another.
+"""Schedules from schedules: the dual, another root, one after another, several side by side.
 
 Each is a permutation of columns; none looks at what the schedule is for. Where translations are declared, only the rows of
 rank 0 are permuted.
@@ -11,8 +11,8 @@ from math import prod
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.collective.schedule import Schedule, Sends
-from emu.errors import InputError
+from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.errors import InputError, must_be
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
@@ -88,6 +88,53 @@ def then(first: Schedule, second: Schedule) -> Schedule:
     )
     joined.check()
     return joined
+
+
+def on_channels(schedule: Schedule, k: int) -> Schedule:
+    """The same sends with every slot in k equal parts, each on a channel of its own: part i of channel c on c k + i.
+
+    What NCCL calls channels. They fill what the channels of one pair share, such as parallel links, where routes tell channels
+    apart; rounds and proof stay.
+
+    Raises:
+        InputError: more channels, slots or rows than a schedule has.
+    """
+    if schedule.n_rows * k > MAX_ROWS or (schedule.n_slots + len(schedule.temps)) * k > 2**31:
+        raise InputError(f"schedule: {schedule.n_rows} rows on {k} times as many channels are more than 2**24; take fewer")
+    if (int(schedule.channel.max(initial=0)) + 1) * k > 2**15:
+        raise must_be("schedule", "channels", "at most 2**15", (int(schedule.channel.max()) + 1) * k, "take fewer")
+    table, place = np.empty((6, schedule.n_rows * k), np.int32), _places(schedule, k)
+    names = (schedule.src, schedule.dst, schedule.reduce), (schedule.slot, schedule.channel, schedule.written_slot)
+    for row, values in enumerate((*names[0], *names[1])):
+        table[row, place] = np.repeat(values.astype(np.int32), k) * (k if row > 2 else 1)
+    table[3:, place] += np.tile(np.arange(k, dtype=np.int32), schedule.n_rows)
+    src, dst, reduce, slot, channel, written = table
+    found = replace(
+        schedule,
+        n_slots=schedule.n_slots * k,
+        round_end=column(schedule.round_end * k, np.int64),
+        src=column(src, np.int32),
+        dst=column(dst, np.int32),
+        slot=column(slot, np.int32),
+        reduce=column(reduce, np.bool_),
+        channel=column(channel, np.int16),
+        dst_slot=None if schedule.dst_slot is None else column(written, np.int32),
+        shares=tuple(np.repeat(schedule.shares, k).tolist()),
+        temps=tuple(t * k + i for t in schedule.temps for i in range(k)),
+    )
+    found.check()
+    return found
+
+
+def _places(schedule: Schedule, k: int) -> I64:
+    """[S k] where the k parts of each row come, in the order of rows: a message's part 0, then its part 1, and so on."""
+    columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
+    begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
+    first = np.flatnonzero(begins)
+    message = np.cumsum(begins) - 1
+    size = np.diff(np.append(first, schedule.n_rows))
+    at = first[message] * (k - 1) + np.arange(schedule.n_rows)
+    return np.asarray((at[:, None] + size[message, None] * np.arange(k)).ravel())
 
 
 def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:

@@ -8,6 +8,7 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.schedule import Schedule
 from emu.collective.shape import every
 from emu.errors import InputError
+from emu.study.verify import verify
 
 NOTHING = Claim("rank", alpha=lambda _: 0, beta=lambda _: Fraction(0))
 
@@ -157,6 +158,24 @@ def test_a_chooser_serves_what_is_not_named_and_the_default_what_it_leaves():
     assert choice.schedule(small).digest() == schedule("all_reduce", "direct", 3).digest()
 
 
-@pytest.mark.parametrize("word", ["ring", "torus-buckets:4x4", "flex-sipco:4x4:0-7,9"])
+@pytest.mark.parametrize("word", ["ring", "ring@4", "torus-buckets@2:4x4", "flex-sipco:4x4:0-7,9"])
 def test_what_serves_is_read_as_it_is_written(word):
     assert str(Served.parse("all_reduce", word)) == word
+
+
+def test_an_algorithm_on_more_channels_keeps_what_it_claims_of_ports_that_channels_share():
+    for operation, name in (("all_gather", "hyperx-direct"), ("all_reduce", "ring"), ("all_reduce", "double-tree")):
+        plain, parted = algorithm(operation, name), algorithm(operation, f"{name}@3")
+        assert (parted.name, parted.default) == (f"{name}@3", False)
+        shape = plain.fit(9)
+        assert parted.schedule(shape).n_slots == 3 * plain.schedule(shape).n_slots
+        (row,) = verify([(parted, shape)])
+        assert row.ok
+        shared = plain.claim is not None and plain.claim.fabric in ("rank", "pair")
+        assert (parted.claim is not None) == shared
+
+
+@pytest.mark.parametrize("name", ["ring@", "ring@0", "ring@x", "ring@-1", "ring@12345", "ring@2@2"])
+def test_channels_that_are_no_number_are_refused(name):
+    with pytest.raises(InputError, match=r"channels after the @ must be a number of 1 to 9999, got .*; such as ring@4"):
+        algorithm("all_reduce", name)

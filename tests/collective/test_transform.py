@@ -6,7 +6,7 @@ from emu.collective.integers import check_integers
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, on_grid, rotate, then
+from emu.collective.transform import dual, on_channels, on_grid, rotate, then
 from emu.errors import InputError
 
 
@@ -186,3 +186,47 @@ def test_what_tells_ranks_apart_or_declares_nothing_stays_as_it_is(build):
 def test_a_grid_of_other_ranks_or_the_same_changes_nothing(dims):
     stored = exchange.at_once(5)
     assert on_grid(stored, dims) is stored
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [("all_reduce", ring.all_reduce), ("all_to_all", exchange.at_once), ("broadcast", binomial.broadcast)],
+)
+def test_on_more_channels_a_schedule_does_the_same(name, build, k):
+    parted = on_channels(build(6), k)
+    prove(parted, operation(name, 6))
+    assert check_integers(parted, operation(name, 6)) is None
+    assert parted.n_rows == build(6).n_rows * k
+    assert len(set(parted.channel.tolist())) == k * len(set(build(6).channel.tolist()))
+
+
+def test_the_rows_of_rank_0_on_more_channels_are_those_of_all_rows():
+    for build in (ring.all_reduce, direct.all_gather):
+        assert on_channels(build(5), 3).expand().digest() == on_channels(build(5).expand(), 3).digest()
+
+
+def test_one_channel_for_each_is_the_schedule_itself():
+    assert on_channels(torus.all_reduce((3, 2)), 1).digest() == torus.all_reduce((3, 2)).digest()
+
+
+def test_rows_are_in_order_and_shares_spare_and_renamed_slots_are_parted_too():
+    plain = Schedule.build(
+        2,
+        2,
+        [Sends(0, 2, [0, 1], channel=[0, 1], dst_slot=[2, 1]), Sends(2, 1, 2, dst_slot=0)],
+        helpers=1,
+        temps=(0,),
+        shares=(1, 2),
+    )
+    parted = on_channels(plain, 2)
+    assert (parted.shares, parted.temps, parted.helpers) == ((1, 1, 2, 2), (0, 1), 1)
+    columns = parted.src, parted.dst, parted.channel, parted.slot, parted.written_slot
+    rows = list(zip(*(c.tolist() for c in columns), strict=True))
+    assert rows == [(0, 2, 0, 0, 4), (0, 2, 1, 1, 5), (0, 2, 2, 2, 2), (0, 2, 3, 3, 3), (2, 1, 0, 4, 0), (2, 1, 1, 5, 1)]
+
+
+@pytest.mark.parametrize("k", [2**22, 2**15 + 1])
+def test_more_rows_or_channels_than_a_schedule_has_are_refused(k):
+    with pytest.raises(InputError, match="take fewer"):
+        on_channels(binomial.broadcast(6), k)
