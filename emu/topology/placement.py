@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, Bool, column
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.topology.topology import Topology
 
 
@@ -36,6 +36,19 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
     if n_ranks and not 0 <= chosen.min() <= chosen.max() < topology.n_npus:
         raise InputError(f"placement: NPUs must be 0..{topology.n_npus - 1}, got {chosen.min()}..{chosen.max()}")
     return chosen
+
+
+def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
+    """[n_npus] the NPU of each rank where ranks count the topology's dims in another order, the last of `axes` fastest.
+
+    Raises:
+        InputError: not each of the dims once.
+    """
+    dims = topology.dims or (topology.n_npus,)
+    if sorted(axes) != list(range(len(dims))):
+        what = f"each of 0..{len(dims) - 1} once, the dims {'x'.join(map(str, dims))} of {topology.name}"
+        raise must_be("placement", "axes", what, ",".join(map(str, axes)))
+    return column(np.arange(topology.n_npus).reshape(dims).transpose(axes).ravel(), np.int32)
 
 
 def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I16, I64, Bool, column
-from emu.topology.topology import Links, Router, Routes
+from emu.topology.topology import CHANNELS, Links, Router, Routes
 
 UNREACHED = np.int16(2**15 - 1)  # a distance
 _CHUNK_WORK = 2**24  # destinations times links or nodes that are held at a time
@@ -38,6 +38,15 @@ def mix(*words: ArrayLike) -> I64:
             state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             state ^= state >> np.uint64(31)
     return column(state >> np.uint64(2), np.int64)
+
+
+def take_turns(key: I64, *words: ArrayLike) -> I64:
+    """[P] a number that, modulo the equal ways of a pair, names one: a hash of the words and the group, then by channel the next.
+
+    Of words that say only how the two ends lie to each other, so that a symmetry of the ends is one of the routes.
+    """
+    group, channel = np.divmod(key, CHANNELS)
+    return column(mix(*words, group) + channel, np.int64)
 
 
 def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None) -> Router:

@@ -15,6 +15,7 @@ from emu.errors import InputError, must_be
 from emu.units import seconds
 
 MAX_LINKS = 2**24
+CHANNELS = 2**16  # a key is group * CHANNELS + channel, so that a channel's low bits stay the key's
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,8 +128,7 @@ class Topology:
         Args:
             src: [P] NPUs (or switches, for helpers).
             dst: [P] others.
-            key: [P] a number that spreads equal pairs over equal paths: the channel, hashed with the group where there
-                are several.
+            key: [P] a number that spreads equal pairs over equal paths: group * CHANNELS + channel.
 
         Raises:
             InputError: a node that is not there, a pair that nothing joins, or a node and itself.

@@ -4,10 +4,10 @@ import pytest
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import CHANNELS, Piece, lower
+from emu.fabric.lower import Piece, lower
 from emu.fabric.run import run
 from emu.topology.star import star
-from emu.topology.topology import Links, Routes, Topology
+from emu.topology.topology import CHANNELS, Links, Routes, Topology
 
 MS = 10**12
 BLOCK = 10**6

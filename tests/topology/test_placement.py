@@ -5,7 +5,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.grid import Dimension, grid
-from emu.topology.placement import hubs, place, with_helpers
+from emu.topology.placement import by_axes, hubs, place, with_helpers
 from emu.topology.routing import shortest
 from emu.topology.star import star
 from emu.topology.topology import Topology
@@ -20,6 +20,20 @@ def test_ranks_take_the_first_npus():
 
 def test_ranks_sit_where_they_are_put():
     assert place(FOUR, 3, [3, 0, 2]).tolist() == [3, 0, 2]
+
+
+def test_ranks_count_the_dims_in_the_order_asked_for():
+    grid_3x4 = grid("3x4", [Dimension(size, "cycle", 1e9, 0) for size in (3, 4)])
+    assert by_axes(grid_3x4, (0, 1)).tolist() == list(range(12))
+    assert by_axes(grid_3x4, (1, 0)).tolist() == [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+    assert by_axes(star("star", 3, 1e9, 0), (0,)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 2), (0, 1, 2)])
+def test_axes_that_do_not_name_each_dim_once_are_refused(axes):
+    grid_3x4 = grid("3x4", [Dimension(size, "cycle", 1e9, 0) for size in (3, 4)])
+    with pytest.raises(InputError, match=r"placement: axes must be each of 0..1 once, the dims 3x4 of 3x4, got"):
+        by_axes(grid_3x4, axes)
 
 
 @pytest.mark.parametrize(

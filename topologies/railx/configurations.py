@@ -15,7 +15,7 @@ from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.railx.placement import placer
 from topologies.railx.routing import channels, minimal, minimal_dragonfly, nonminimal
-from topologies.railx.wiring import NAME, Group, System, check, links_of
+from topologies.railx.wiring import NAME, Group, System, check, links_of, shifts
 
 _SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
 _K, _RADIX = System.k, System.radix
@@ -60,6 +60,7 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
         ("mesh in a node", "X-rails", "Y-rails"),
         placer(system),
         partial(_draw, system),
+        symmetry=partial(shifts, system),
     )
 
 
@@ -70,7 +71,7 @@ def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
         f"a port carries {port} one way, a link between chips of a node k n = {system.k * system.n} of them, {mesh}",
         f"a hop takes {inside} in a node and {between} between nodes, whatever the fibre's length (6.4)",
         f"X-rail a ends on the row, Y-rail a on the column of chips a // {system.n}: - on the first chip, + on the last",
-        "of equally near rails a message takes the one that a hash of its ends and its channel names",
+        "of equally near rails a hash of how far apart its ends are gives a message one, and each channel takes the next",
         f"{vcs} virtual channels keep routes from deadlock",
         f"an OCS of {system.radix} ports serves one rail of one row or column, so {2 * max(system.sizes)} are in use at most",
     )

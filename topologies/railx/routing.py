@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.routing import mix
+from emu.topology.routing import mix, take_turns
 from emu.topology.topology import Router, Routes
 from topologies.railx.wiring import Group, System, strides
 
@@ -25,7 +25,8 @@ class _Walk:
         self.system = system
         self.node, self.chip = _split(system, src)
         self.to_node, self.to_chip = _split(system, dst)
-        self.key, self.flow = key, mix(src, dst, key)
+        self.key = key
+        self.flow = take_turns(key, *_offsets(self), *self.chip, *self.to_chip)  # which of equally near rails
         self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
 
     def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
@@ -81,6 +82,17 @@ def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
     """Node (X, Y) and chip (x, y)."""
     node, chip = np.divmod(npu, system.m**2)
     return [node % system.sizes[0], node // system.sizes[0]], [chip % system.m, chip // system.m]
+
+
+def _offsets(walk: _Walk) -> list[I64]:
+    """How far up each logical dimension the destination's node is, round it."""
+    groups = (
+        (axis, *placed)
+        for axis, of in enumerate((walk.system.x, walk.system.y))
+        for placed in zip(of, strides(of), strict=True)
+    )
+    digits = ((walk.node[axis] // stride, walk.to_node[axis] // stride, group.size) for axis, group, stride in groups)
+    return [(there - here) % size for here, there, size in digits]
 
 
 def channels(system: System, *, dragonfly: bool = False) -> int:
@@ -140,7 +152,7 @@ def _backwards(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
 
 
 def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
-    """One of the rails first..end-1 that end on the nearest row (or column) of chips, by the hash."""
+    """One of the rails first..end-1 that end on the nearest row (or column) of chips, as `flow` says."""
     n = walk.system.n
     line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
     low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
@@ -148,15 +160,16 @@ def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
 
 
 def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Of the rails of a complete group that lead from the one place to the other, one at the nearest chip, by the hash."""
+    """Of the rails of a complete group that lead from the one place to the other, one at the nearest chip, as `flow` says."""
     system, (group, first), (who, here, there) = walk.system, placed, asked
     rail = first + _rails(group, here, there, walk.node[1 - axis][who])
     minus = np.arange(2)[:, None]
     along, across = walk.chip[axis][who, None, None], walk.chip[1 - axis][who, None, None]
     away = abs(along - np.where(minus, 0, system.m - 1)) + abs(across - rail // system.n)
-    tie = mix(walk.flow[who, None, None], rail, minus).reshape(rail.shape) % 2**32 / 2**32
     each = (len(who), 2 * rail.shape[2])
-    best = np.where(rail < first + group.rails, away + tie, _FAR).reshape(each).argmin(axis=1)
+    away = np.where(rail < first + group.rails, away, _FAR).reshape(each)
+    near = np.cumsum(away == away.min(axis=1, initial=_FAR, keepdims=True), axis=1)
+    best = (near > walk.flow[who, None] % near[:, -1:]).argmax(axis=1)
     return rail.reshape(each)[np.arange(len(who)), best], best // rail.shape[2]
 
 
@@ -176,7 +189,7 @@ def minimal_dragonfly(system: System) -> Router:
 def _minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
     walk = _Walk(system, src, dst, key)
     (local,), (between,) = system.x, system.y
-    column_taken = _gateway(walk, between)
+    column_taken = _gateway(walk, between, mix(src, dst, key))
     _cross_row(walk, local, column_taken, 0)
     who = np.flatnonzero(walk.node[1] != walk.to_node[1])
     here, there = walk.node[1][who], walk.to_node[1][who]
@@ -191,13 +204,13 @@ def _cross_row(walk: _Walk, group: Group, to: I64, virtual: int) -> None:
     walk.cross(who, 0, to[who], port, (virtual, virtual + 1))
 
 
-def _gateway(walk: _Walk, group: Group) -> I64:
+def _gateway(walk: _Walk, group: Group, chance: I64) -> I64:
     """[P] the column to take: the source's or the destination's where one leads to the row, else one that does by the hash."""
     system, (here, there) = walk.system, (walk.node[1], walk.to_node[1])
     rings, rails = len(group.after), system.sizes[0] * group.rails
-    ring = np.where(walk.flow % 2, group.leads[here, there], group.leads[there, here])
+    ring = np.where(chance % 2, group.leads[here, there], group.leads[there, here])
     ways = np.maximum(1, (rails - ring + rings - 1) // rings)
-    found = (ring + walk.flow // 2 % ways * rings) // group.rails
+    found = (ring + chance // 2 % ways * rings) // group.rails
     for at in (walk.to_node[0], walk.node[0]):
         leads = (_rails(group, here, there, at) < group.rails).any(axis=(1, 2))
         found = np.where(leads, at, found)
@@ -216,7 +229,7 @@ def _nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
     walk = _Walk(system, src, dst, key)
     (row,), (of_column,) = system.x, system.y
     same = (walk.node[0] == walk.to_node[0]) & (walk.node[1] == walk.to_node[1])
-    _cross_row(walk, row, np.where(same, walk.node[0], walk.flow % system.sizes[0]), 0)
+    _cross_row(walk, row, np.where(same, walk.node[0], mix(src, dst, key) % system.sizes[0]), 0)
     who = np.flatnonzero(walk.node[1] != walk.to_node[1])
     here, there = walk.node[1][who], walk.to_node[1][who]
     walk.cross(who, 1, there, _nearest(walk, 1, (of_column, 0), (who, here, there)), (1, 1))

@@ -217,3 +217,9 @@ def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across
     """The chip at a place of a row (axis 0) or column (1) of nodes, and in its node along and across that axis."""
     (X, x), (Y, y) = ((place, along), (line, across)) if axis == 0 else ((line, across), (place, along))
     return ((Y * system.sizes[0] + X) * system.m + y) * system.m + x
+
+
+def shifts(system: System) -> list[I64]:
+    """The chips one node further round each logical dimension that is a ring."""
+    chip, groups = np.arange(system.npus).reshape(system.dims), (*system.y, *system.x)
+    return [np.roll(chip, -1, axis).ravel() for axis, group in enumerate(groups) if group.wiring == "ring"]

@@ -3,6 +3,7 @@
 R racks of Y boards of X NPUs; racks stand in alpha columns and Z rows of a pod.
 """
 
+from functools import partial
 from math import comb, prod
 
 from emu.topology.catalogue import Invariants
@@ -12,6 +13,7 @@ from topologies.ub_mesh.backup import placer
 from topologies.ub_mesh.drawing import draw
 from topologies.ub_mesh.parts import NPU_LANES, SPARE_LANES, SPARES, X4, Plan, cables, npu_lanes, rates, tiers
 from topologies.ub_mesh.routing import router
+from topologies.ub_mesh.symmetry import shifts
 
 
 def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
@@ -39,6 +41,7 @@ def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
         tiers(plan),
         placer(plan),
         draw(plan),
+        symmetry=partial(shifts, plan, racks=routing == "shortest"),
     )
 
 
@@ -61,7 +64,8 @@ def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
     width = X4 * plan.planes * plan.dims[-1]
     mesh = (
         f"the x{width} between two racks of a row or a column is an x{X4} from each LRS to its like (which LRS is not said)",
-        f"racks of a pod are joined by {_STRATEGY[routing]}; a hash of the pair and the channel takes one, each as likely",
+        f"racks of a pod are joined by {_STRATEGY[routing]}; messages take them and the LRS that lead out by turns, over the "
+        "NPUs of both racks and the channels, from where a hash of how the racks lie says (how they are chosen is not said)",
     )
     hrs = (f"each HRS has an x{X4} from every rack, {plan.uplinks} HRS on each LRS (how racks are cabled to HRS is not said)",)
     return (inside, *(mesh if plan.meshed else ()), *(hrs if plan.uplinks else ()))

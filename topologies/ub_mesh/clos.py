@@ -5,13 +5,14 @@ meets the spines of plane i only, so that 128 racks fill a spine's 512 lanes. R 
 """
 
 from functools import partial
+from math import prod
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Dims, Invariants, Latency, topology
-from emu.topology.routing import join, mix, shortest
+from emu.topology.routing import join, shortest, take_turns
 from emu.topology.topology import Routes, Topology
 from emu.topology.wiring import Cables, wire
 from topologies.ub_mesh.parts import HRS_LANES, LANE_RATE, LATENCY, LRS_LANES, SOURCE, X4, rates
@@ -70,11 +71,11 @@ def clos(dims: Dims = _DIMS, lane_rate: Bandwidth = LANE_RATE, latency: Latency 
     n, leaves, spines = dims[0] * rack, dims[0] * LEAVES, LEAVES * rack
     lrs = dims[0] * dims[1] * _CPU
     nodes = n + leaves + spines + lrs
-    router = either(n, partial(_route, n, rack), shortest(links, nodes, np.arange(nodes) >= n))
+    router = either(n, partial(_route, dims), shortest(links, nodes, np.arange(nodes) >= n))
     parts = {"NPU": n, "HRS": leaves + spines, "LRS": lrs}
     tiers = tuple(kind.kind.removeprefix("link ") for kind in laid)
     words = (*rates(lane_rate, latency), *_words(dims[0]))
-    return Topology(_NAME, n, nodes, links, router, dims, parts | bill, words, tiers)
+    return Topology(_NAME, n, nodes, links, router, dims, parts | bill, words, tiers, symmetry=partial(_shifts, dims))
 
 
 def _cables(dims: tuple[int, ...], bandwidth_Bps: float, latency: int) -> list[Cables]:
@@ -92,19 +93,40 @@ def _cables(dims: tuple[int, ...], bandwidth_Bps: float, latency: int) -> list[C
     ]
 
 
-def _words(racks: int) -> tuple[str, str]:
+def _words(racks: int) -> tuple[str, ...]:
     return (
         f"a leaf has as many lanes up as down, each x{X4} to a spine of its own plane of {LEAVES}: {X4 * racks} of a spine's "
         f"{HRS_LANES} lanes are used (how leaves meet spines is not printed)",
+        "messages take the leaves of a rack and the spines by turns (UB-Mesh's own planes are taken so too)",
         f"x{_CPU * X4} of each NPU go to {_CPU} LRS of its board, which lead to CPUs and carry no message between NPUs",
     )
 
 
-def _route(n_npus: int, rack: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Up a leaf of the rack and down, or over a spine of its plane; which, a hash of the pair and the key says."""
-    chance = mix(src, dst, key)
-    leaf, spine = chance % LEAVES, chance // LEAVES % rack
-    a, b = ((end // rack * LEAVES + leaf) * rack + spine + n_npus * LEAVES for end in (src, dst))
+def _route(dims: tuple[int, ...], src: I64, dst: I64, key: I64) -> Routes:
+    """Up a leaf of the rack and down, or over a spine of its plane, by turns as in the pod (`routing`)."""
+    racks, boards, places = dims
+    rack, n = boards * places, racks * boards * places
+    y, x = ((dst // stride - src // stride) % size for stride, size in ((places, boards), (1, places)))
+    turn = take_turns(key, (dst // rack - src // rack) % racks) + y * places + x
+    leaf, (row, place) = turn % LEAVES, np.divmod(turn // LEAVES % rack, places)
+    spine = (row + src // places) % boards * places + (place + src) % places
+    a, b = ((end // rack * LEAVES + leaf) * rack + spine + n * LEAVES for end in (src, dst))
     away = src // rack != dst // rack
     up, down = 2 * (src * LEAVES + leaf), 2 * (dst * LEAVES + leaf) + 1
     return join([up, np.where(away, 2 * a, -1), np.where(away, 2 * b + 1, -1), down])
+
+
+def _shifts(dims: tuple[int, ...]) -> list[I64]:
+    """[nodes] each: racks one further round, boards with the rows of spines, NPUs of a board with the columns of spines."""
+    racks, boards, places = dims
+    parts = dims, (racks, LEAVES), (LEAVES, boards, places), (racks, boards, _CPU)
+    sizes = [prod(shape) for shape in parts]
+    nodes = [
+        part.reshape(shape) for part, shape in zip(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), parts, strict=True)
+    ]
+    rolled = ((0, 0, None, 0), (1, None, 1, 1), (2, None, 2, None))  # of NPUs, leaves, spines and LRS, along which axis
+    return [np.concatenate([_rolled(node, axis) for node, axis in zip(nodes, axes, strict=True)]) for axes in rolled]
+
+
+def _rolled(node: I64, axis: int | None) -> I64:
+    return (node if axis is None else np.roll(node, -1, axis)).ravel()
