@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
+from math import isqrt, prod
 
 from emu.errors import must_be
 
@@ -111,7 +111,7 @@ def powers_of_two(n: int) -> Iterator[Shape]:
 
 def grids(n: int) -> Iterator[tuple[int, ...]]:
     """Grids of one to four dims of 2 or more: two dims first, the most even first."""
-    found = [dims for dims in _factorisations(n) if len(dims) <= 4] if n > 1 else [(1,)]
+    found = _factorisations(n, 4) if n > 1 else [(1,)]
     yield from sorted(found, key=lambda dims: (len(dims) != 2, max(dims), len(dims), dims))
 
 
@@ -125,9 +125,9 @@ def cubes(n: int) -> Iterator[tuple[int, ...]]:
     return (dims for dims in sorted(grids(n), key=len) if len(set(dims)) == 1 and len(dims) > 1)
 
 
-def _factorisations(n: int) -> Iterator[tuple[int, ...]]:
-    """Ordered, of factors of 2 or more."""
+def _factorisations(n: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Ordered, of at most so many factors of 2 or more."""
     yield (n,)
-    for first in range(2, n // 2 + 1):
-        if n % first == 0:
-            yield from ((first, *rest) for rest in _factorisations(n // first))
+    small = [d for d in range(2, isqrt(n) + 1) if n % d == 0] if most > 1 else []
+    for first in sorted({*small, *(n // d for d in small)}):
+        yield from ((first, *rest) for rest in _factorisations(n // first, most - 1))

@@ -178,6 +178,9 @@ def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
 
 def _treats_alike(schedule: Schedule) -> bool:
     """Whether a swap and a cycle, which make all permutations of the ranks but 0, map the rows of rank 0 on themselves."""
+    sent = np.bincount(schedule.dst, minlength=schedule.n_ranks)[1:]
+    if len(sent) and sent.min() != sent.max():
+        return False  # seen at once of most
     ranks = np.arange(schedule.n_ranks)
     swap, cycle = ranks.copy(), ranks.copy()
     swap[1:3], cycle[1:] = ranks[1:3][::-1], np.roll(ranks[1:], 1)
