@@ -11,7 +11,7 @@ from emu.units import format_bandwidth, format_time, seconds
 _BANDWIDTH = 800e9  # bytes per second, one direction: 6.4 Tb/s a GPU (InfiniteHBD, Table 8)
 
 
-def _invariants(n: int, bandwidth: float = _BANDWIDTH, latency: int = 0) -> Invariants:
+def _invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth, npus=n, switches=1, injection_Bps=bandwidth)
 
 

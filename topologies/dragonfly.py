@@ -63,15 +63,7 @@ def _shape(p: int, a: int, h: int, links: int) -> _Shape:
     return _Shape(p, a, h, links)
 
 
-def _invariants(
-    p: int,
-    a: int,
-    h: int,
-    links: int = 1,
-    bandwidth: float = _BANDWIDTH,
-    latency: int = _LATENCY,
-    global_latency: int = _LATENCY,
-) -> Invariants:
+def _invariants(p: int, a: int, h: int, links: int, bandwidth: float, **_: object) -> Invariants:
     shape = _shape(p, a, h, links)
     everywhere = h % (shape.groups - 1) == 0  # each router has a port to each group
     farthest = 3 if a == 1 else 4 if everywhere else 5

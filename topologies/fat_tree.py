@@ -5,6 +5,7 @@ sizes and tapers as Feng et al., RailX (arXiv:2507.18889), Table 6. R ports a sw
 """
 
 from math import prod
+from typing import Any
 
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
@@ -65,15 +66,8 @@ def _known(tiers: list[Tier]) -> Invariants:
     )
 
 
-def _invariants(
-    radix: int,
-    tiers: int = 2,
-    taper: tuple[int, ...] = (1,),
-    planes: int = 1,
-    bandwidth: float = _BANDWIDTH,
-    latency: int = _LATENCY,
-) -> Invariants:
-    return _known(_tiers(radix, tiers, taper, planes, bandwidth, latency))
+def _invariants(**settings: Any) -> Invariants:
+    return _known(_tiers(**settings))
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
@@ -135,14 +129,8 @@ def _pgft_tiers(
     return [Tier(m, w, bandwidth, latency, p, name=_between(i)) for i, (m, w, p) in columns]
 
 
-def _pgft_invariants(
-    down: tuple[int, ...],
-    up: tuple[int, ...],
-    parallel: tuple[int, ...] = (1,),
-    bandwidth: float = _BANDWIDTH,
-    latency: int = _LATENCY,
-) -> Invariants:
-    return _known(_pgft_tiers(down, up, parallel, bandwidth, latency))
+def _pgft_invariants(**settings: Any) -> Invariants:
+    return _known(_pgft_tiers(**settings))
 
 
 @topology(

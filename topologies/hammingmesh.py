@@ -103,15 +103,7 @@ def _reach(side: int, way: _Way) -> int:
     return max(min(abs(i - j), edge[i] + 2 + edge[j]) for i in range(side) for j in range(side))
 
 
-def _invariants(
-    boards: tuple[int, ...],
-    side: int = 4,
-    radix: int = 64,
-    planes: int = 1,
-    bandwidth: float = _BANDWIDTH,
-    latency: int = _LATENCY,
-    board_latency: int = _NEAR,
-) -> Invariants:
+def _invariants(boards: tuple[int, ...], side: int, radix: int, planes: int, bandwidth: float, **_: object) -> Invariants:
     mesh = _mesh(side, boards, radix)
     cut = mesh.npus / side * planes * bandwidth
     even = [cut] * (mesh.rows % 2 == 0 or mesh.columns % 2 == 0) + [2 * cut] * (side % 2 == 0)

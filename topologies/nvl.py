@@ -8,7 +8,7 @@ NVLinks one link, unless `chips=apart` takes them asunder.
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -88,9 +88,7 @@ def _known(tiers: list[Tier]) -> Invariants:
     )
 
 
-def _rack_known(
-    gpus: int, n_chips: int, chips: str = "merged", bandwidth: float = _RACK_RATE, latency: int = _LATENCY
-) -> Invariants:
+def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Invariants:
     return _known([_first(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
@@ -115,7 +113,7 @@ def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: 
     return _rack("nvl:72", 72, 18, chips, bandwidth, latency)
 
 
-def _pair_known(chips: str = "merged", bandwidth: float = _RACK_RATE, latency: int = _LATENCY) -> Invariants:
+def _pair_known(chips: str, bandwidth: float, **_: object) -> Invariants:
     ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
     return Invariants(
         2 * ways * (npus + 1),
@@ -179,8 +177,8 @@ def _eight_tiers(racks: int, chips: str, bandwidth: float, latency: int) -> list
     ]
 
 
-def _eight_known(racks: int = 8, chips: str = "merged", bandwidth: float = _RACK_RATE, latency: int = _LATENCY) -> Invariants:
-    return _known(_eight_tiers(racks, chips, bandwidth, latency))
+def _eight_known(**settings: Any) -> Invariants:
+    return _known(_eight_tiers(**settings))
 
 
 @topology(
@@ -209,11 +207,7 @@ def nvl_576(
     return replace(clos("nvl:576", tiers, bill, _assumptions(chips, bandwidth, latency, *sentences)), adds=True)
 
 
-def _server_known(chips: str = "merged", bandwidth: float = _SERVER_RATE, latency: int = _LATENCY) -> Invariants:
-    return _rack_known(_SERVER_GPUS, _SERVER_CHIPS, chips, bandwidth, latency)
-
-
-@topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=_server_known)
+@topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=partial(_rack_known, _SERVER_GPUS, _SERVER_CHIPS))
 def dgx_h100(chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
     """A server of 8 GPUs under 4 NVSwitches, 18 NVLinks a GPU."""
     tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
@@ -234,8 +228,8 @@ def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
     ]
 
 
-def _servers_known(servers: int = 32, bandwidth: float = _SERVER_RATE, latency: int = _LATENCY) -> Invariants:
-    return _known(_servers_tiers(servers, bandwidth, latency))
+def _servers_known(**settings: Any) -> Invariants:
+    return _known(_servers_tiers(**settings))
 
 
 @topology(

@@ -28,14 +28,7 @@ def _check(dims: tuple[int, ...], radix: int) -> None:
         raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", "x".join(map(str, dims)))
 
 
-def _invariants(
-    dims: tuple[int, ...],
-    radix: int = 64,
-    planes: int = 1,
-    row: float = _BANDWIDTH,
-    column: float = _BANDWIDTH,
-    latency: int = _LATENCY,
-) -> Invariants:
+def _invariants(dims: tuple[int, ...], planes: int, row: float, column: float, **_: object) -> Invariants:
     rows, columns = dims
     n, both = rows * columns, min(dims) > 1
     cuts = [rate for size, rate in ((rows, column), (columns, row)) if size % 2 == 0]

@@ -6,7 +6,7 @@ another rail goes over NVLink to the GPU of that rail first. A NIC is its GPU's 
 """
 
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -88,17 +88,8 @@ def _known(cluster: _Cluster) -> Invariants:
     )
 
 
-def _invariants(
-    nodes: int = 4,
-    gpus: int = 8,
-    nvlink: float = _NVLINK,
-    nic: float = _NIC,
-    network: str = "spine",
-    taper: int = 1,
-    latency: int = _LATENCY,
-    nic_latency: int = _LATENCY,
-) -> Invariants:
-    return _known(_Cluster(nodes, gpus, nvlink, nic, network, 1, taper))
+def _invariants(**settings: Any) -> Invariants:
+    return _known(_Cluster(**settings))
 
 
 def _build(name: str, cluster: _Cluster) -> Topology:
@@ -223,9 +214,7 @@ def servers(
     return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, latency, nic_latency))
 
 
-def _segment_invariants(
-    radix: int = 64, gpus: int = 8, spines: int = 4, nvlink: float = _NVLINK, nic: float = _NIC, latency: int = _LATENCY
-) -> Invariants:
+def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
     return _known(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
 
 

@@ -20,26 +20,26 @@ def _examples(*shapes: str) -> tuple[str, ...]:
     return tuple(f"{shape},{_LINK}" for shape in shapes)
 
 
-def _torus_invariants(dims: tuple[int, ...], bandwidth: float, latency: int) -> Invariants:
+def _torus_invariants(dims: tuple[int, ...], bandwidth: float, **_: object) -> Invariants:
     npus, used, longest = prod(dims), sum(s > 1 for s in dims), max(dims)
     halved = 2 * npus // longest * bandwidth if longest % 2 == 0 else None
     return Invariants(2 * used * npus, 2 * used, sum(s // 2 for s in dims), halved)
 
 
-def _ring_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
+def _ring_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     used = n > 1
     return Invariants(2 * n * used, 2 * used, n // 2, 2 * bandwidth * used)
 
 
-def _mesh_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
+def _mesh_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     return Invariants(n * (n - 1), n - 1, int(n > 1), (n // 2) * (n - n // 2) * bandwidth)
 
 
-def _switch_invariants(n: int, bandwidth: float, latency: int) -> Invariants:
+def _switch_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth)
 
 
-def _hypercube_invariants(d: int, bandwidth: float, latency: int) -> Invariants:
+def _hypercube_invariants(d: int, bandwidth: float, **_: object) -> Invariants:
     return Invariants(d * 2**d, d, d, 2 ** (d - 1) * bandwidth, npus=2**d, switches=0, paths=factorial(d))
 
 

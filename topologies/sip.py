@@ -31,9 +31,7 @@ def _ring_links(rings: int, size: int) -> int:
     return rings * size * (size > 1)
 
 
-def _ring_invariants(
-    size: int, rings: int = 1, bandwidth: float = _HBD, dcn: float = _DCN, latency: int = _LATENCY
-) -> Invariants:
+def _ring_invariants(size: int, rings: int, bandwidth: float, dcn: float, **_: object) -> Invariants:
     n, joined = rings * size, rings > 1
     return Invariants(
         2 * _ring_links(rings, size) + 2 * n * joined,
@@ -135,7 +133,7 @@ def _ring_draw(size: int, rings: int) -> Drawing:
     return Drawing(np.concatenate((np.stack((x, y), axis=-1), hub[: rings > 1])), boxes)
 
 
-def _ocs_invariants(n: int, ports: int = _PORTS, bandwidth: float = _CU, latency: int = _LATENCY) -> Invariants:
+def _ocs_invariants(n: int, ports: int, bandwidth: float, **_: object) -> Invariants:
     degree = min(ports, n - 1)
     return Invariants(
         n * degree,

@@ -35,15 +35,7 @@ def _check(cubes: tuple[int, ...], side: int, radix: int) -> None:
         raise must_be("tpuv4", "the number of cubes", what, prod(cubes))
 
 
-def _invariants(
-    cubes: tuple[int, ...],
-    side: int = _SIDE,
-    planes: int = 1,
-    radix: int = _RADIX,
-    bandwidth: float = _BANDWIDTH,
-    latency: int = _LATENCY,
-    optical: int = _LATENCY,
-) -> Invariants:
+def _invariants(cubes: tuple[int, ...], side: int, planes: int, bandwidth: float, **_: object) -> Invariants:
     sizes = [side * c for c in cubes]
     npus, rate = prod(sizes), planes * bandwidth
     halved = 2 * npus // max(sizes) * rate

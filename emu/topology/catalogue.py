@@ -1,13 +1,14 @@
 """The registry of topologies, and how a line such as `NAME:VARIANT:key=value,...` becomes one.
 
-A builder's arguments are its settings; their annotations say how each is read and shown.
+A builder's arguments are its settings; their annotations say how each is read and shown. What several builders take alike,
+they may take as one argument, a dataclass of such fields: these are settings as well.
 """
 
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from emu.errors import InputError, must_be
 from emu.registry import Registry, check_settings, parse_call
@@ -61,6 +62,7 @@ Bandwidth = Annotated[float, Kind(parse_bandwidth, _show_bandwidth)]  # bytes pe
 Latency = Annotated[int, Kind(_read_latency, _show_latency)]  # ticks of one link
 
 Build = Callable[..., Topology]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,12 @@ class Blueprint:
     """A topology of the catalogue: its builder, and what one should know of it."""
 
     name: str  # NAME or NAME:VARIANT
-    build: Build
+    build: Build  # takes the settings
     summary: str  # the first line of the builder's docstring
     source: str
     examples: tuple[str, ...]  # settings of small instances; the first is shown to people
     full: tuple[str, ...]  # settings of the sizes that its source speaks of
-    invariants: Callable[..., Invariants]  # takes the builder's arguments
+    invariants: Callable[..., Invariants]  # takes the settings
     kinds: tuple[tuple[str, Kind], ...]  # of each setting
 
     @property
@@ -131,7 +133,8 @@ def topology(
         name: As it is written on the command line.
         source: Paper, section.
         examples: Settings of small instances, on which the tests of every topology run.
-        invariants: From the builder's arguments, what is known of the instance.
+        invariants: What is known of the instance, from all arguments of the builder, those left at their defaults too. They
+            come by name, so that it names those which it needs and takes the others as `**_`.
         full: Settings of the sizes that the source speaks of; the tests build them and count.
 
     Raises:
@@ -139,22 +142,53 @@ def topology(
     """
 
     def file(build: Build) -> Build:
-        summary = (build.__doc__ or "").strip().partition("\n")[0]
-        TOPOLOGIES.file(name, Blueprint(name, build, summary, source, examples, full, invariants, _kinds(name, build)))
+        kinds = tuple(_kinds(name, build))
+        settings = inspect.Signature([parameter for parameter, _ in kinds])
+        known = Blueprint(
+            name,
+            _from_settings(settings, build, build),
+            (build.__doc__ or "").strip().partition("\n")[0],
+            source,
+            examples,
+            full,
+            _from_settings(settings, build, invariants),
+            tuple((parameter.name, kind) for parameter, kind in kinds),
+        )
+        TOPOLOGIES.file(name, known)
         return build
 
     return file
 
 
-def _kinds(name: str, build: Build) -> tuple[tuple[str, Kind], ...]:
-    hints = get_type_hints(build, include_extras=True)
-    found = []
-    for setting in inspect.signature(build).parameters:
-        kind = next((k for k in getattr(hints.get(setting), "__metadata__", ()) if isinstance(k, Kind)), None)
+def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Parameter, Kind]]:
+    """Each setting and its kind; those of a dataclass stand where the argument does."""
+    hints = get_type_hints(takes, include_extras=True)
+    for parameter in inspect.signature(takes).parameters.values():
+        hint = hints.get(parameter.name)
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from _kinds(name, hint)
+            continue
+        kind = next((k for k in getattr(hint, "__metadata__", ()) if isinstance(k, Kind)), None)
         if kind is None:
-            raise must_be(name, f"the annotation of {setting}", "Count, Dims, Bandwidth or Latency", hints.get(setting))
-        found.append((setting, kind))
-    return tuple(found)
+            raise must_be(name, f"the annotation of {parameter.name}", "Count, Dims, Bandwidth or Latency", hint)
+        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY), kind
+
+
+def _from_settings(settings: inspect.Signature, build: Build, call: Callable[..., T]) -> Callable[..., T]:
+    """A function of the settings that calls one of all arguments of the builder."""
+    hints = get_type_hints(build)
+    groups = {name: hints[name] for name in inspect.signature(build).parameters if is_dataclass(hints[name])}
+
+    def called(**given: Any) -> T:
+        bound = settings.bind(**given)
+        bound.apply_defaults()
+        whole = bound.arguments
+        for name, group in groups.items():
+            whole[name] = group(**{field.name: whole.pop(field.name) for field in fields(group)})
+        return call(**whole)
+
+    vars(called)["__signature__"] = settings  # what `inspect` reads, as `check_settings` does
+    return called
 
 
 def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:

@@ -41,7 +41,7 @@ def mix(*words: ArrayLike) -> I64:
 
 
 def take_turns(key: I64, *words: ArrayLike) -> I64:
-    """[P] a number that, modulo the equal ways of a pair, names one: a hash of the words and the group, then by channel the next.
+    """[P] a number that, modulo the equal ways of a pair, names one: a hash of words and group, and the next for each channel.
 
     Of words that say only how the two ends lie to each other, so that a symmetry of the ends is one of the routes.
     """

@@ -9,14 +9,14 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing import time_collective
 from emu.topology.catalogue import build_topology, read_topology
-from topologies.infinitehbd.fibres import bundle, bundles, states
-from topologies.infinitehbd.orchestration import deploy, orchestrate
-from topologies.infinitehbd.plan import Plan
-from topologies.infinitehbd.rings import settings
+from topologies.infinitehbd.circuits.fibres import bundle, bundles, states
+from topologies.infinitehbd.circuits.orchestration import deploy, orchestrate
+from topologies.infinitehbd.circuits.rings import settings
+from topologies.infinitehbd.plan import Plan, Rates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
-    return Plan("infinitehbd", dims, k, tp, 800e9, 50e9, 300_000_000, closed, powers)
+    return Plan("infinitehbd", dims, k, tp, Rates(), closed, powers)
 
 
 def hbd(topology):

@@ -11,13 +11,13 @@ from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.study.timing import time_collective
 from emu.topology.catalogue import build_topology, read_topology
-from topologies.infinitehbd.fibres import LOOPBACK, blocked, bundle, bundles, fibres, states
-from topologies.infinitehbd.orchestration import components
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked, bundle, bundles, fibres, states
+from topologies.infinitehbd.circuits.orchestration import components
+from topologies.infinitehbd.plan import Plan, Rates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
-    return Plan("infinitehbd", dims, k, tp, 800e9, 50e9, 300_000_000, closed, powers)
+    return Plan("infinitehbd", dims, k, tp, Rates(), closed, powers)
 
 
 @pytest.mark.parametrize(("n", "k"), [(8, 2), (9, 2), (9, 4), (15, 3), (16, 3), (20, 4), (13, 6)])

@@ -4,13 +4,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from topologies.infinitehbd.fibres import fibres
-from topologies.infinitehbd.orchestration import cross_tor, deploy, groups, orchestrate
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.circuits.fibres import fibres
+from topologies.infinitehbd.circuits.orchestration import cross_tor, deploy, groups, orchestrate
+from topologies.infinitehbd.plan import Plan, Rates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
-    return Plan("infinitehbd", dims, k, tp, 800e9, 50e9, 300_000_000, closed, powers)
+    return Plan("infinitehbd", dims, k, tp, Rates(), closed, powers)
 
 
 def sound(p, faulty):

@@ -109,7 +109,7 @@ def test_an_optical_switch_joins_each_port_to_one_other_a_plus_to_a_minus(line, 
     system = _system(line)
     ports = circuits(system, axis)
     assert ports.shape == (system.sizes[1 - axis], system.r, 2 * system.sizes[axis])
-    assert ports.shape[2] <= system.radix
+    assert ports.shape[2] <= system.hardware.radix
     assert np.array_equal(np.take_along_axis(ports, ports, axis=2), np.broadcast_to(np.arange(ports.shape[2]), ports.shape))
     assert ((ports + np.arange(ports.shape[2])) % 2 == 1).all()
 

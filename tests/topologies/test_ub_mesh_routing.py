@@ -14,10 +14,10 @@ from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.deadlock import cycle
 from emu.topology.topology import Routes
-from topologies.ub_mesh import apr
 from topologies.ub_mesh.backup import redirected
-from topologies.ub_mesh.recovery import recovery, users
-from topologies.ub_mesh.source_route import forward, pack
+from topologies.ub_mesh.routes import apr
+from topologies.ub_mesh.routes.recovery import recovery, users
+from topologies.ub_mesh.routes.source_route import forward, pack
 
 ROWS = {"ub-sr": 8, "ub-vl": 2, "ub-backup": 1}
 MESHES = [(3, 3), (4, 4), (3, 3, 3), (2, 2, 2, 2)]

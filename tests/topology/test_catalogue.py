@@ -1,6 +1,10 @@
+from dataclasses import dataclass
+
 import pytest
 
 from emu.errors import InputError
+from emu.registry import Registry
+from emu.topology import catalogue
 from emu.topology.catalogue import (
     TOPOLOGIES,
     Bandwidth,
@@ -12,6 +16,7 @@ from emu.topology.catalogue import (
     topology,
 )
 from emu.topology.star import star
+from emu.topology.topology import Topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 UNIT = "a time with its unit, such as 500ns"
@@ -71,7 +76,7 @@ def test_a_latency_that_does_not_parse_names_the_topology_and_the_units():
 
 
 def test_a_negative_latency_is_refused():
-    with pytest.raises(InputError, match=r"^switch: latency must be 0 or more"):
+    with pytest.raises(InputError, match=r"^switch: latency must be a time of 0 or more such as 500ns or 1.5us, got '-1ns'"):
         build_topology("switch:n=8,bandwidth=1GB/s,latency=-1ns")
 
 
@@ -101,5 +106,55 @@ def test_a_builder_whose_settings_have_no_kind_is_refused():
         return star("odd", n, 1e9, 0)
 
     message = r"^odd: the annotation of n must be Count, Dims, Bandwidth or Latency, got <class 'int'>$"
+    with pytest.raises(InputError, match=message):
+        topology("odd", source="none", examples=(), invariants=_invariants)(odd)
+
+
+@dataclass(frozen=True)
+class Rates:
+    bandwidth: Bandwidth
+    latency: Latency = 500_000_000
+
+
+@pytest.fixture
+def filed(monkeypatch):
+    """A topology that takes its rates as one argument, and gives back what its invariants are asked with."""
+    assert TOPOLOGIES.find("ring")  # so that the catalogue is in its own registry
+    monkeypatch.setattr(catalogue, "TOPOLOGIES", Registry("topology", "topologies"))
+
+    @topology("mine", source="none", examples=(), invariants=lambda **asked: asked)
+    def mine(n: Count = 3, *, rates: Rates, width: Count = 2) -> Topology:
+        return star("mine", n, width * rates.bandwidth, rates.latency)
+
+    return catalogue.TOPOLOGIES.find("mine")
+
+
+def test_fields_of_a_dataclass_are_settings_in_the_place_of_the_argument(filed):
+    assert filed.settings == (("n", "3"), ("bandwidth", ""), ("latency", "500ns"), ("width", "2"))
+    links = build_topology("mine:n=4,bandwidth=1GB/s,latency=1us").links
+    assert len(links) == 8
+    assert set(links.bandwidth_Bps) == {2e9}
+    assert set(links.latency_fs) == {1_000_000_000}
+
+
+def test_a_field_that_has_no_default_must_be_given(filed):
+    with pytest.raises(InputError, match=r"^mine: settings missing: bandwidth; write mine:bandwidth=\.\.\.$"):
+        build_topology("mine:width=3")
+
+
+def test_invariants_are_asked_with_all_arguments_of_the_builder_by_name(filed):
+    assert filed.invariants(bandwidth=1e9) == {"n": 3, "rates": Rates(1e9), "width": 2}
+    assert filed.invariants(n=5, bandwidth=1e9, latency=7) == {"n": 5, "rates": Rates(1e9, 7), "width": 2}
+
+
+def test_a_dataclass_whose_fields_have_no_kind_is_refused():
+    @dataclass
+    class Odd:
+        width: float
+
+    def odd(odd: Odd):
+        return star("odd", 2, odd.width, 0)
+
+    message = r"^odd: the annotation of width must be Count, Dims, Bandwidth or Latency, got <class 'float'>$"
     with pytest.raises(InputError, match=message):
         topology("odd", source="none", examples=(), invariants=_invariants)(odd)

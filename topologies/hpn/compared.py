@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from emu.topology.catalogue import Bandwidth, Count, Dims, Latency, topology
+from emu.topology.catalogue import Count, Dims, topology
 from emu.topology.topology import Topology
-from topologies.hpn.plan import AGGS, LATENCY, NVLINK, PORT, known_of, plan_of
+from topologies.hpn.plan import AGGS, Rates, known_of, plan_of
 from topologies.hpn.wiring import build
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
@@ -15,60 +15,44 @@ _DCN_AGGS, _DCN_PARALLEL, _DCN_UP = 8, 8, 64
 
 _clos = partial(plan_of, "hpn:clos", _CLOS, "all")
 _rail_only = partial(plan_of, "hpn:rail-only", _RAIL_ONLY, "rail")
-_wide = {"aggs": _DCN_AGGS, "parallel": _DCN_PARALLEL, "up": _DCN_UP}
-_dcn = partial(plan_of, "hpn:dcn-plus", _DCN, "all", by_rail=False, fixed=False, **_wide)
+_dcn = partial(plan_of, "hpn:dcn-plus", _DCN, "all", by_rail=False, fixed=False)
+_EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2", "dims=2x4x8,aggs=4")
 
 
 @topology(
     "hpn:clos",
     source=f"{_SOURCE}6.1 and Fig. 12a",
-    examples=("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2", "dims=2x4x8,aggs=4"),
+    examples=_EXAMPLES,
     invariants=partial(known_of, _clos),
     full=("",),
 )
-def clos(
-    dims: Dims = _CLOS,
-    aggs: Count = AGGS,
-    nvlink: Bandwidth = NVLINK,
-    port: Bandwidth = PORT,
-    latency: Latency = LATENCY,
-) -> Topology:
+def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, rates: Rates) -> Topology:
     """A pod of typical Clos: every Agg has all ToRs, so that a hash picks the port which a message arrives at.
 
     Args:
         dims: Segments x hosts of a segment x GPUs of a host, each of which has a rail.
         aggs: Of the pod, and so uplinks of a ToR, each of two ports.
-        nvlink: Of a GPU, all its NVLinks together.
-        port: Of one of the two ports of a NIC.
-        latency: Of a hop.
+        rates: Of its links.
     """
-    return build(_clos(dims=dims, aggs=aggs, nvlink=nvlink, port=port, latency=latency))
+    return build(_clos(dims=dims, aggs=aggs, rates=rates))
 
 
 @topology(
     "hpn:rail-only",
     source=f"{_SOURCE}10 and Table 4",
-    examples=("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2", "dims=2x4x8,aggs=4"),
+    examples=_EXAMPLES,
     invariants=partial(known_of, _rail_only),
     full=("",),
 )
-def rail_only(
-    dims: Dims = _RAIL_ONLY,
-    aggs: Count = AGGS,
-    nvlink: Bandwidth = NVLINK,
-    port: Bandwidth = PORT,
-    latency: Latency = LATENCY,
-) -> Topology:
+def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, rates: Rates) -> Topology:
     """A pod whose Aggs serve one rail and one port each, in 16 planes: 122,880 GPUs, other rails over NVLink only.
 
     Args:
         dims: Segments x hosts of a segment x GPUs of a host, each of which has a rail.
         aggs: Of a rail's plane, and so uplinks of a ToR, each of two ports.
-        nvlink: Of a GPU, all its NVLinks together.
-        port: Of one of the two ports of a NIC.
-        latency: Of a hop.
+        rates: Of its links.
     """
-    return build(_rail_only(dims=dims, aggs=aggs, nvlink=nvlink, port=port, latency=latency))
+    return build(_rail_only(dims=dims, aggs=aggs, rates=rates))
 
 
 @topology(
@@ -88,9 +72,8 @@ def dcn_plus(
     aggs: Count = _DCN_AGGS,
     parallel: Count = _DCN_PARALLEL,
     up: Count = _DCN_UP,
-    nvlink: Bandwidth = NVLINK,
-    port: Bandwidth = PORT,
-    latency: Latency = LATENCY,
+    *,
+    rates: Rates,
 ) -> Topology:
     """The three-tier Clos before HPN: all NICs of 16 hosts under one pair of ToRs, four pairs a pod, 32 pods.
 
@@ -99,11 +82,8 @@ def dcn_plus(
         aggs: Of a pod.
         parallel: Cables between a ToR and each Agg, of two ports each.
         up: Uplinks of an Agg.
-        nvlink: Of a GPU, all its NVLinks together.
-        port: Of one of the two ports of a NIC.
-        latency: Of a hop.
+        rates: Of its links.
     """
-    rates = {"nvlink": nvlink, "port": port, "latency": latency}
-    plan = _dcn(dims=dims, aggs=aggs, parallel=parallel, up=up, **rates)
+    plan = _dcn(dims=dims, aggs=aggs, parallel=parallel, up=up, rates=rates)
     wide = f"{parallel} cables between a ToR and each Agg: appendix C prints one, with which 9's full bisection does not close"
     return build(plan, wide)

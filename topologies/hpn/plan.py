@@ -15,16 +15,24 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Invariants
+from emu.topology.catalogue import Bandwidth, Invariants, Latency
 
-NVLINK = 200e9  # bytes per second, one direction: 400 GB/s both ways (9, H800; printed there as Gb/s)
-PORT = 25e9  # 200 Gb/s, one of the two ports of a NIC (3)
-LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 AGGS = 60  # of a plane: one for each of a ToR's uplinks (6.1)
 UP = 8  # uplinks of an Agg, for 120 downlinks (6.2)
 _LEVELS = ("pods", "segments", "hosts", "rails")
 _TOR_PORTS = 256  # of 200 Gb/s; an uplink takes two
 _PORTS = 128  # of 400 Gb/s, of an Agg or a Core
+
+Joins = Literal["plane", "rail", "all"]  # an Agg joins the ToRs of one plane; of one plane and rail; all of the pod
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast the links are, in bytes per second one way, and how long a hop takes."""
+
+    nvlink: Bandwidth = 200e9  # of a GPU, all its NVLinks together: 400 GB/s both ways (9, H800; printed there as Gb/s)
+    port: Bandwidth = 25e9  # of one of the two ports of a NIC: 200 Gb/s (3)
+    latency: Latency = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 @dataclass(frozen=True)
@@ -33,17 +41,15 @@ class Plan:
 
     name: str
     sizes: tuple[int, int, int, int]  # pods, segments of a pod, active hosts of a segment, GPUs of a host
-    aggs: int  # Agg switches that a ToR reaches
-    joins: Literal["plane", "rail", "all"]  # an Agg joins the ToRs of one plane; of one plane and rail; all of the pod
+    joins: Joins
+    rates: Rates
+    aggs: int = AGGS  # Agg switches that a ToR reaches
     up: int = UP  # uplinks of an Agg; they carry cables where there are two pods or more
     backup: int = 0  # hosts of a segment that stand by
     parallel: int = 1  # cables between a ToR and an Agg
     by_rail: bool = True  # each rail has ToRs of its own (5.2), else a segment has one pair
     cross_rail: str = "nvlink"  # how a message gets to another rail: over NVLink first, or through an Agg
     fixed: bool = True  # a Core port forwards to each pod by one port (7), else by the hash again
-    nvlink: float = NVLINK
-    port: float = PORT
-    latency: int = LATENCY
 
     def __post_init__(self) -> None:
         pods, segments, hosts, rails = self.sizes
@@ -159,20 +165,28 @@ class Plan:
         return pod * self.groups + number % self.groups
 
 
-def plan_of(name: str, typical: tuple[int, ...], joins: Literal["plane", "rail", "all"], **settings: Any) -> Plan:
-    """The plan of a variant; `typical` are its dims unless `settings` has others.
+def plan_of(name: str, typical: tuple[int, ...], joins: Joins, *, dims: tuple[int, ...], rates: Rates, **more: Any) -> Plan:
+    """The plan of a variant.
+
+    Args:
+        name: As it is filed.
+        typical: Dims to show to whom gives others that cannot be.
+        joins: What an Agg joins.
+        dims: As many as the typical ones.
+        rates: Of its links.
+        more: Fields of a `Plan` that are not what they are unless given.
 
     Raises:
         InputError: dims for another number of levels, for one GPU, or for one segment where the variant joins several.
     """
-    dims, needed = settings.pop("dims", typical), len(typical)
+    needed = len(typical)
     if len(dims) != needed or max(dims) < 2 or (needed > 2 and prod(dims[:-2]) < 2):
         levels = " x ".join(_LEVELS[-needed:])
         least = "2 segments or more" if needed > 2 else "2 GPUs or more"
         shown = ("x".join(map(str, d)) for d in (typical, dims))
         raise must_be(name, "dims", f"{levels}, {least}, such as {next(shown)}", next(shown))
-    pods, segments, hosts, rails = (1,) * (4 - needed) + tuple(dims)
-    return Plan(name, (pods, segments, hosts, rails), settings.pop("aggs", AGGS), joins, **settings)
+    pods, segments, hosts, rails = (1,) * (4 - needed) + dims
+    return Plan(name, (pods, segments, hosts, rails), joins, rates, **more)
 
 
 def known_of(plan: Callable[..., Plan], **settings: Any) -> Invariants:
@@ -193,7 +207,7 @@ def _known(plan: Plan) -> Invariants:
         shortest=plan.segments == 1 or not plan.relays or plan.joins == "rail",
         npus=plan.npus,
         switches=plan.nodes - plan.npus,
-        injection_Bps=plan.nvlink + 2 * plan.port,
+        injection_Bps=plan.rates.nvlink + 2 * plan.rates.port,
         paths=far * cores if plan.segments > 1 else None,
     )
 
@@ -210,11 +224,12 @@ def _diameter(plan: Plan) -> int:
 def _bisection(plan: Plan) -> float | None:
     """The least of the cuts through the middle of a dimension of even size; None where backup hosts make it uneven."""
     pods, segments, _, rails = plan.sizes
-    nics = plan.npus * plan.port  # of half of the NPUs, 2 ports each
-    upward = min(nics, plan.tors * plan.uplinks * plan.port)  # an uplink is two ports
+    rates = plan.rates
+    nics = plan.npus * rates.port  # of half of the NPUs, 2 ports each
+    upward = min(nics, plan.tors * plan.uplinks * rates.port)  # an uplink is two ports
     across = upward if plan.tier2 and plan.joins != "rail" else 0.0
     beside = across if plan.by_rail else nics
-    core = min(upward, plan.tier2 * plan.up * plan.port)
-    cuts = (core, across if plan.joins != "rail" else upward, nics, plan.npus / 2 * plan.nvlink + beside)
+    core = min(upward, plan.tier2 * plan.up * rates.port)
+    cuts = (core, across if plan.joins != "rail" else upward, nics, plan.npus / 2 * rates.nvlink + beside)
     even = [cut for cut, size in zip(cuts, plan.sizes, strict=True) if size % 2 == 0]
     return min(even) if even and not plan.backup and max(pods, segments, rails) > 1 else None

@@ -4,9 +4,9 @@ from functools import partial
 from typing import Annotated
 
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Dims, Kind, Latency, topology
+from emu.topology.catalogue import Count, Dims, Kind, topology
 from emu.topology.topology import Topology
-from topologies.hpn.plan import AGGS, LATENCY, NVLINK, PORT, UP, known_of, plan_of
+from topologies.hpn.plan import AGGS, UP, Rates, known_of, plan_of
 from topologies.hpn.wiring import build
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
@@ -42,23 +42,15 @@ _cluster = partial(plan_of, "hpn", _CLUSTER, "plane")
     invariants=partial(known_of, _segment),
     full=("", "backup=8"),
 )
-def segment(
-    dims: Dims = _SEGMENT,
-    backup: Spares = 0,
-    nvlink: Bandwidth = NVLINK,
-    port: Bandwidth = PORT,
-    latency: Latency = LATENCY,
-) -> Topology:
+def segment(dims: Dims = _SEGMENT, backup: Spares = 0, *, rates: Rates) -> Topology:
     """Hosts x rails under two ToRs a rail: 1024 GPUs one switch apart, an NVLink and a switch to another rail.
 
     Args:
         dims: Active hosts x GPUs of a host, each of which has a rail.
         backup: Hosts that stand by.
-        nvlink: Of a GPU, all its NVLinks together.
-        port: Of one of the two ports of a NIC.
-        latency: Of a hop.
+        rates: Of its links.
     """
-    return build(_segment(dims=dims, backup=backup, nvlink=nvlink, port=port, latency=latency))
+    return build(_segment(dims=dims, backup=backup, rates=rates))
 
 
 @topology(
@@ -79,9 +71,8 @@ def pod(
     aggs: Count = AGGS,
     backup: Spares = 0,
     cross_rail: Way = "nvlink",
-    nvlink: Bandwidth = NVLINK,
-    port: Bandwidth = PORT,
-    latency: Latency = LATENCY,
+    *,
+    rates: Rates,
 ) -> Topology:
     """Segments x hosts x rails in two planes that share no switch, each of 60 Aggs: 15,360 GPUs in two tiers.
 
@@ -90,11 +81,9 @@ def pod(
         aggs: Of a plane, and so uplinks of a ToR, each of two ports.
         backup: Hosts of a segment that stand by.
         cross_rail: How a message gets to another rail: `nvlink`, over the GPU of its host that is on it; `agg`.
-        nvlink: Of a GPU, all its NVLinks together.
-        port: Of one of the two ports of a NIC.
-        latency: Of a hop.
+        rates: Of its links.
     """
-    return build(_pod(dims=dims, aggs=aggs, backup=backup, cross_rail=cross_rail, nvlink=nvlink, port=port, latency=latency))
+    return build(_pod(dims=dims, aggs=aggs, backup=backup, cross_rail=cross_rail, rates=rates))
 
 
 @topology(
@@ -115,9 +104,8 @@ def cluster(
     up: Count = UP,
     backup: Spares = 0,
     cross_rail: Way = "nvlink",
-    nvlink: Bandwidth = NVLINK,
-    port: Bandwidth = PORT,
-    latency: Latency = LATENCY,
+    *,
+    rates: Rates,
 ) -> Topology:
     """Pods under a Core tier of two planes, an Agg's 120 ports down for 8 up: 15:1, for what may cross pods at leisure.
 
@@ -127,9 +115,6 @@ def cluster(
         up: Uplinks of an Agg.
         backup: Hosts of a segment that stand by.
         cross_rail: How a message gets to another rail: `nvlink`, over the GPU of its host that is on it; `agg`.
-        nvlink: Of a GPU, all its NVLinks together.
-        port: Of one of the two ports of a NIC.
-        latency: Of a hop.
+        rates: Of its links.
     """
-    rates = {"nvlink": nvlink, "port": port, "latency": latency}
-    return build(_cluster(dims=dims, aggs=aggs, up=up, backup=backup, cross_rail=cross_rail, **rates))
+    return build(_cluster(dims=dims, aggs=aggs, up=up, backup=backup, cross_rail=cross_rail, rates=rates))

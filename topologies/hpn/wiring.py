@@ -11,7 +11,7 @@ from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.drawing import draw
 from topologies.hpn.placement import place
 from topologies.hpn.plan import Plan
-from topologies.hpn.routing import route
+from topologies.hpn.routes.routing import route
 
 _CHIPS = 4  # NVSwitches of a host (RailX, arXiv:2507.18889, 2.2.1); a message is spread over all of them
 _BACKUP = 8  # hosts of a segment (5.1)
@@ -51,22 +51,22 @@ def _dims(plan: Plan) -> tuple[int, ...]:
 def _cables(plan: Plan) -> list[Cables]:
     """In the order that the router counts them in."""
     switch, tor, agg, core = plan.firsts
-    npu = np.arange(plan.npus)
+    npu, rates, latency = np.arange(plan.npus), plan.rates, plan.rates.latency
     kinds = [
-        Cables("link of NVLink", npu, switch + npu // plan.sizes[3], plan.nvlink, plan.latency, 0),
-        Cables("cable NIC to ToR", npu[:, None], tor + plan.tor_of(npu[:, None], np.arange(2)), plan.port, plan.latency, 1),
+        Cables("link of NVLink", npu, switch + npu // plan.sizes[3], rates.nvlink, latency, 0),
+        Cables("cable NIC to ToR", npu[:, None], tor + plan.tor_of(npu[:, None], np.arange(2)), rates.port, latency, 1),
     ]
-    uplink = 2 * plan.port
+    uplink = 2 * rates.port
     if plan.tier2:
         below = np.arange(plan.tors)[:, None]
         above = plan.group_of(below) * plan.aggs + np.arange(plan.uplinks) // plan.parallel
-        kinds.append(Cables("cable ToR to Agg", tor + below, agg + above, uplink, plan.latency, 2))
+        kinds.append(Cables("cable ToR to Agg", tor + below, agg + above, uplink, latency, 2))
     if plan.tier3:
         below = np.arange(plan.tier2)[:, None]
         group, which = np.divmod(below, plan.aggs)
         position = np.arange(plan.up) * plan.aggs + which
         above = (group % plan.groups * plan.aggs * plan.up + position) // plan.share
-        kinds.append(Cables("cable Agg to Core", agg + below, core + above, uplink, plan.latency, 3))
+        kinds.append(Cables("cable Agg to Core", agg + below, core + above, uplink, latency, 3))
     return kinds
 
 
@@ -78,14 +78,14 @@ def _bill(plan: Plan) -> dict[str, int]:
 
 
 def _assumptions(plan: Plan) -> tuple[str, ...]:
-    nvlink, port, uplink = map(format_bandwidth, (plan.nvlink, plan.port, 2 * plan.port))
+    nvlink, port, uplink = map(format_bandwidth, (plan.rates.nvlink, plan.rates.port, 2 * plan.rates.port))
     relayed = "a message to another rail goes over NVLink to the GPU of its host that is on it, which relays (Fig. 11)"
     risen = "a message to another rail goes through an Agg, within a segment too"
     spare = f"{plan.backup} backup hosts a segment, numbered last, take no job until a host fails"
     none = f"no backup hosts; the paper's segments have {_BACKUP}, idle until a host fails"
     return (
         f"a GPU has {nvlink} of NVLink one way and two NIC ports of {port}, an uplink carries {uplink}",
-        f"a hop takes {format_time(seconds(plan.latency))} (no latency is published)",
+        f"a hop takes {format_time(seconds(plan.rates.latency))} (no latency is published)",
         "a message takes one port of its NIC; of a pair's channels every second takes the other, so 2 of them fill a NIC",
         "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
         *([relayed] if plan.relays else [risen] if plan.cross_rail == "agg" else []),

@@ -13,29 +13,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.routing import join
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.wiring import Cables, wire
 from emu.units import format_time, seconds
+from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.drawing import draw
-from topologies.infinitehbd.fibres import LOOPBACK, bundle, bundles, states
-from topologies.infinitehbd.plan import BANDWIDTH, DCN, LATENCY, TURN, Plan
+from topologies.infinitehbd.plan import TURN, Plan, Rates
 from topologies.infinitehbd.system import SOURCE
 from topologies.infinitehbd.wiring import TIERS, assumptions, bill, dims
 
 
-def _known(
-    nodes: int,
-    gpus: int = 4,
-    k: int = 4,
-    reconfiguration: int = TURN,
-    bandwidth: float = BANDWIDTH,
-    dcn: float = DCN,
-    latency: int = LATENCY,
-) -> Invariants:
+def _known(nodes: int, gpus: int, k: int, rates: Rates, **_: object) -> Invariants:
     """A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that it is at."""
-    plan = _plan(nodes, gpus, k, (bandwidth, dcn, latency))
+    plan = _plan(nodes, gpus, k, rates)
     bits = np.arange(2**k)[:, None] >> np.arange(k) & 1  # [nodes of a group, K] 1: the partner is down the line
     at = np.zeros((2**k, gpus), np.int64)
     for b in range(k):
@@ -46,8 +38,8 @@ def _known(
     return Invariants(links, (int(at.min()) + 3, int(at.max()) + 3), 2, shortest=False, npus=nodes * gpus, switches=1)
 
 
-def _plan(nodes: int, gpus: int, k: int, rates: tuple[float, float, int]) -> Plan:
-    return Plan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, *rates, powers=True)
+def _plan(nodes: int, gpus: int, k: int, rates: Rates) -> Plan:
+    return Plan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
 
 
 @topology(
@@ -57,15 +49,7 @@ def _plan(nodes: int, gpus: int, k: int, rates: tuple[float, float, int]) -> Pla
     full=("nodes=1024,gpus=8,k=8", "nodes=32768"),
     invariants=_known,
 )
-def binary(
-    nodes: Count,
-    gpus: Count = 4,
-    k: Count = 4,
-    reconfiguration: Latency = TURN,
-    bandwidth: Bandwidth = BANDWIDTH,
-    dcn: Bandwidth = DCN,
-    latency: Latency = LATENCY,
-) -> Topology:
+def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: Rates) -> Topology:
     """Fibres to nodes 1, 2, 4 ... 2^(K-1) away: Binary Exchange in groups of 2^K nodes, bundles turned between rounds.
 
     Args:
@@ -73,11 +57,9 @@ def binary(
         gpus: R, of a node.
         k: K, bundles of OCSTrx of a node.
         reconfiguration: How long a bundle takes to turn.
-        bandwidth: Of a GPU in the HBD, all its OCSTrx together.
-        dcn: Bandwidth of a GPU in the DCN.
-        latency: Of a link.
+        rates: Of GPUs and links.
     """
-    plan = _plan(nodes, gpus, k, (bandwidth, dcn, latency))
+    plan = _plan(nodes, gpus, k, rates)
     check_link_count(plan.name, 2 * (2 * plan.npus + nodes * k))
     links, _ = wire(plan.name, _cables(plan))
     looped = np.isin(np.arange(gpus), bundles(plan))
@@ -109,15 +91,15 @@ def _rules(plan: Plan, turn_fs: int) -> tuple[str, ...]:
 
 def _cables(plan: Plan) -> list[Cables]:
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
-    rates = plan.edge, plan.latency
-    kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, *rates)]
+    latency = plan.rates.latency
+    kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, plan.edge, latency)]
     for b in range(plan.k):
         low = node[(node >> b & 1 == 0)][:, None]
         up, down = (bundle(plan, away)[0] + np.arange(2) for away in (2**b, -(2**b)))
         ends = low * plan.gpus + up % plan.gpus, (low + 2**b) * plan.gpus + down % plan.gpus
-        kinds.append(Cables("link", *ends, *rates))
+        kinds.append(Cables("link", *ends, plan.edge, latency))
     npu = np.arange(plan.npus)
-    return [*kinds, Cables("link", npu, np.full(plan.npus, plan.npus), plan.dcn, plan.latency)]
+    return [*kinds, Cables("link", npu, np.full(plan.npus, plan.npus), plan.rates.dcn, latency)]
 
 
 class _Walk(NamedTuple):

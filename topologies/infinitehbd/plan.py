@@ -11,13 +11,19 @@ from math import prod
 from typing import Annotated
 
 from emu.errors import must_be
-from emu.topology.catalogue import Kind
+from emu.topology.catalogue import Bandwidth, Kind, Latency
 
-BANDWIDTH = 800e9  # bytes per second of a GPU, one direction: 8 OCSTrx of 800 Gb/s (6.1)
-DCN = 50e9  # bytes per second of a GPU, one direction: ConnectX-7, 400 Gb/s (6.1)
-LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 TURN = 70_000_000_000  # ticks: 70 us, the middle of 60-80 us (5.1)
 OCSTRX = 8  # in a bundle (Fig. 4)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes per second of a GPU, one direction, and how long a link takes."""
+
+    bandwidth: Bandwidth = 800e9  # in the HBD, all its OCSTrx together: 8 of 800 Gb/s (6.1)
+    dcn: Bandwidth = 50e9  # in the DCN: ConnectX-7, 400 Gb/s (6.1)
+    latency: Latency = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 @dataclass(frozen=True)
@@ -28,9 +34,7 @@ class Plan:
     dims: tuple[int, ...]  # domains, ToRs of a domain, nodes of a ToR, GPUs of a node
     k: int  # K
     tp: int  # t
-    bandwidth: float
-    dcn: float
-    latency: int
+    rates: Rates
     closed: bool = True  # whether the last node is joined to the first
     powers: bool = False  # whether fibres lead 1, 2, 4 ... nodes away (appendix G.3), not 1, 2, 3 ...
 
@@ -94,7 +98,7 @@ class Plan:
     @property
     def edge(self) -> float:
         """Bytes per second of a link to the next GPU: half of a bundle's lanes are one GPU's, and each has two bundles."""
-        return self.bandwidth / 2
+        return self.rates.bandwidth / 2
 
     @cached_property
     def reach(self) -> tuple[int, ...]:

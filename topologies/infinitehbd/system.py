@@ -1,30 +1,44 @@
 """InfiniteHBD's K-hop ring and K-hop line, as one configuration of their OCSTrx: the rings of a job (4.2, 4.3)."""
 
+from dataclasses import dataclass
 from math import prod
 
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.catalogue import Count, Dims, Invariants, topology
 from emu.topology.topology import Topology
-from topologies.infinitehbd.plan import BANDWIDTH, DCN, LATENCY, All, Nodes, Plan
+from topologies.infinitehbd.plan import All, Nodes, Plan, Rates
 from topologies.infinitehbd.wiring import build
 
 SOURCE = "Shou et al., InfiniteHBD (SIGCOMM 2025), "
-_DIMS = (1, 360, 2, 4)  # 2,880 GPUs (6.1); with 2 nodes of 8 GPUs a ToR, 256 a domain, 6.4's traffic comes out
-_K, _TP = 3, 32  # K = 2 or 3 (6.1); TP-32 (6.4)
 
 
-def _known(
-    dims: tuple[int, ...] = _DIMS,
-    k: int = _K,
-    tp: int = _TP,
-    faulty: tuple[int, ...] = (),
-    job: int = 0,
-    bandwidth: float = BANDWIDTH,
-    dcn: float = DCN,
-    latency: int = LATENCY,
-) -> Invariants:
+@dataclass(frozen=True)
+class Asked:
+    """Which system, and rings for which job.
+
+    Args:
+        dims: Domains of aggregation switches x ToRs of a domain x nodes of a ToR x GPUs of a node: unless given 2,880 GPUs
+            (6.1); with 2 nodes of 8 GPUs a ToR, 256 a domain, 6.4's traffic comes out.
+        k: Bundles of OCSTrx of a node; a run of fewer faulty nodes is passed. 2 or 3 (6.1).
+        tp: GPUs of a ring, a multiple of those of a node: TP-32 (6.4).
+        faulty: Nodes, such as 3+17-19.
+        job: GPUs that rings are wanted for: fewer leave more choice, so less traffic leaves the ToRs.
+    """
+
+    dims: Dims = (1, 360, 2, 4)
+    k: Count = 3
+    tp: Count = 32
+    faulty: Nodes = ()
+    job: All = 0
+
+
+def _known(asked: Asked, rates: Rates) -> Invariants:
     """Every GPU has a link to each side, whatever the rings are, and one to the DCN."""
-    npus = prod(dims)
-    return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=bandwidth + dcn, paths=1)
+    npus = prod(asked.dims)
+    return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=rates.bandwidth + rates.dcn, paths=1)
+
+
+def _build(name: str, asked: Asked, rates: Rates, *, closed: bool) -> Topology:
+    return build(Plan(name, asked.dims, asked.k, asked.tp, rates, closed), asked.faulty, asked.job)
 
 
 @topology(
@@ -41,29 +55,9 @@ def _known(
     full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
     invariants=_known,
 )
-def ring(
-    dims: Dims = _DIMS,
-    k: Count = _K,
-    tp: Count = _TP,
-    faulty: Nodes = (),
-    job: All = 0,
-    bandwidth: Bandwidth = BANDWIDTH,
-    dcn: Bandwidth = DCN,
-    latency: Latency = LATENCY,
-) -> Topology:
-    """The K-hop ring: nodes with fibres to those up to K away on either side, lit as rings of TP GPUs around faults.
-
-    Args:
-        dims: Domains of aggregation switches x ToRs of a domain x nodes of a ToR x GPUs of a node.
-        k: Bundles of OCSTrx of a node; a run of fewer faulty nodes is passed.
-        tp: GPUs of a ring, a multiple of those of a node.
-        faulty: Nodes, such as 3+17-19.
-        job: GPUs that rings are wanted for: fewer leave more choice, so less traffic leaves the ToRs.
-        bandwidth: Of a GPU in the HBD, all its OCSTrx together.
-        dcn: Bandwidth of a GPU in the DCN.
-        latency: Of a link.
-    """
-    return build(Plan("infinitehbd", dims, k, tp, bandwidth, dcn, latency), faulty, job)
+def ring(asked: Asked, rates: Rates) -> Topology:
+    """The K-hop ring: nodes with fibres to those up to K away on either side, lit as rings of TP GPUs around faults."""
+    return _build("infinitehbd", asked, rates, closed=True)
 
 
 @topology(
@@ -73,26 +67,6 @@ def ring(
     full=("", "dims=4x128x2x8"),
     invariants=_known,
 )
-def line(
-    dims: Dims = _DIMS,
-    k: Count = _K,
-    tp: Count = _TP,
-    faulty: Nodes = (),
-    job: All = 0,
-    bandwidth: Bandwidth = BANDWIDTH,
-    dcn: Bandwidth = DCN,
-    latency: Latency = LATENCY,
-) -> Topology:
-    """The K-hop line: the ring without the fibres from its last nodes to its first.
-
-    Args:
-        dims: Domains of aggregation switches x ToRs of a domain x nodes of a ToR x GPUs of a node.
-        k: Bundles of OCSTrx of a node; a run of fewer faulty nodes is passed.
-        tp: GPUs of a ring, a multiple of those of a node.
-        faulty: Nodes, such as 3+17-19.
-        job: GPUs that rings are wanted for.
-        bandwidth: Of a GPU in the HBD, all its OCSTrx together.
-        dcn: Bandwidth of a GPU in the DCN.
-        latency: Of a link.
-    """
-    return build(Plan("infinitehbd:line", dims, k, tp, bandwidth, dcn, latency, closed=False), faulty, job)
+def line(asked: Asked, rates: Rates) -> Topology:
+    """The K-hop line: the ring without the fibres from its last nodes to its first."""
+    return _build("infinitehbd:line", asked, rates, closed=False)

@@ -14,11 +14,11 @@ from emu.topology.routing import join
 from emu.topology.topology import Routes, Topology, check_link_count
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
+from topologies.infinitehbd.circuits.fibres import blocked, bundles, fibres
+from topologies.infinitehbd.circuits.orchestration import orchestrate
+from topologies.infinitehbd.circuits.rings import rings
 from topologies.infinitehbd.drawing import draw
-from topologies.infinitehbd.fibres import blocked, bundles, fibres
-from topologies.infinitehbd.orchestration import orchestrate
 from topologies.infinitehbd.plan import OCSTRX, Plan
-from topologies.infinitehbd.rings import rings
 
 TIERS = ("copper", "loopback", "fibre", "DCN")
 
@@ -56,8 +56,8 @@ def build(plan: Plan, faulty: tuple[int, ...], job: int) -> Topology:
     links, _ = wire(
         plan.name,
         [
-            Cables("link", order, following, plan.edge, plan.latency),
-            Cables("link", np.arange(plan.npus), hub, plan.dcn, plan.latency),
+            Cables("link", order, following, plan.edge, plan.rates.latency),
+            Cables("link", np.arange(plan.npus), hub, plan.rates.dcn, plan.rates.latency),
         ],
     )
     kinds = np.concatenate((_kinds(plan, by), hub * 0 + 3))
@@ -105,10 +105,10 @@ def _kinds(plan: Plan, by: I64) -> I16:
 def assumptions(plan: Plan) -> tuple[str, ...]:
     """What the paper does not say of the parts."""
     return (
-        f"a GPU's {format_bandwidth(plan.bandwidth)} one way are halved between its two bundles: "
+        f"a GPU's {format_bandwidth(plan.rates.bandwidth)} one way are halved between its two bundles: "
         f"{format_bandwidth(plan.edge)} to each side",
-        f"a link takes {format_time(seconds(plan.latency))}, of which the DCN has two (no latency is published)",
-        f"the DCN, a fat-tree, is one switch that never blocks, {format_bandwidth(plan.dcn)} a GPU",
+        f"a link takes {format_time(seconds(plan.rates.latency))}, of which the DCN has two (no latency is published)",
+        f"the DCN, a fat-tree, is one switch that never blocks, {format_bandwidth(plan.rates.dcn)} a GPU",
         f"bundles {'+'.join(map(str, bundles(plan)))} of a node's 0..{plan.gpus - 1} are OCSTrx, and equal lanes of two meet",
     )
 

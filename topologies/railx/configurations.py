@@ -4,22 +4,20 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from emu.decompose import NONE
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Kind, Latency, topology
+from emu.topology.catalogue import Count, Dims, Invariants, Kind, topology
 from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.railx.placement import placer
 from topologies.railx.routing import channels, minimal, minimal_dragonfly, nonminimal
-from topologies.railx.wiring import NAME, Group, System, check, links_of, shifts
+from topologies.railx.wiring import NAME, Group, Hardware, System, check, links_of, shifts
 
 _SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
-_K, _RADIX = System.k, System.radix
-_PORT, _MESH, _OPTICAL = System.bandwidth_Bps, System.latency_fs, System.optical_fs
 
 Split = tuple[tuple[Group, ...], tuple[Group, ...]]
 
@@ -65,15 +63,16 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
 
 
 def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
-    mesh, port = (format_bandwidth(f * system.bandwidth_Bps) for f in (system.k * system.n, 1))
-    inside, between = (format_time(seconds(t)) for t in (system.latency_fs, system.optical_fs))
+    hardware = system.hardware
+    mesh, port = map(format_bandwidth, (system.mesh_rate, hardware.bandwidth))
+    inside, between = (format_time(seconds(t)) for t in (hardware.latency, hardware.optical))
     return (
-        f"a port carries {port} one way, a link between chips of a node k n = {system.k * system.n} of them, {mesh}",
+        f"a port carries {port} one way, a link between chips of a node k n = {hardware.k * system.n} of them, {mesh}",
         f"a hop takes {inside} in a node and {between} between nodes, whatever the fibre's length (6.4)",
         f"X-rail a ends on the row, Y-rail a on the column of chips a // {system.n}: - on the first chip, + on the last",
         "of equally near rails a hash of how far apart its ends are gives a message one, and each channel takes the next",
         f"{vcs} virtual channels keep routes from deadlock",
-        f"an OCS of {system.radix} ports serves one rail of one row or column, so {2 * max(system.sizes)} are in use at most",
+        f"an OCS of {hardware.radix} ports serves one rail of one row or column, so {2 * max(system.sizes)} are in use at most",
     )
 
 
@@ -87,9 +86,9 @@ def _draw(system: System) -> Drawing:
 
 
 def _known(system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False) -> Invariants:
-    m, n, B = system.m, system.n, system.bandwidth_Bps
+    m, n, B = system.m, system.n, system.hardware.bandwidth
     corner = 4 * n if m == 1 else 2 + 2 * n
-    rate = (4 * n if m == 1 else 2 * n * (1 + system.k)) * B  # of a corner chip: all are where m is 1 or 2
+    rate = (4 * n if m == 1 else 2 * n * (1 + system.hardware.k)) * B  # of a corner chip: all are where m is 1 or 2
     return Invariants(
         2 * system.cables,
         (min(4, 3 + n, corner), max(4, 3 + n, corner)) if m > 2 else corner,
@@ -109,31 +108,22 @@ def _halving(system: System, across: tuple[int, int]) -> float | None:
         system: Whose rows and columns, halved, are cut in `across` rails each.
         across: Rails, both ways, through the middle of a row and of a column.
     """
-    B, r, sizes = system.bandwidth_Bps, system.r, system.sizes
+    B, r, sizes = system.hardware.bandwidth, system.r, system.sizes
     lines = [across[axis] * sizes[1 - axis] * B for axis in (0, 1) if sizes[axis] % 2 == 0]
-    mesh = [system.nodes * (r * B + system.m * system.k * system.n * B)] if system.m % 2 == 0 else []
+    mesh = [system.nodes * (r * B + system.m * system.mesh_rate)] if system.m % 2 == 0 else []
     return min(lines + mesh, default=None)
 
 
-def _torus(m: int, n: int, nodes: Sequence[int], k: int, radix: int, rates: tuple[float, int, int]) -> System:
+def _torus(m: int, n: int, nodes: Sequence[int], hardware: Hardware) -> System:
     if len(nodes) != 2:
         raise must_be(NAME, "nodes", "two sizes, along X and Y, such as 4x4", "x".join(map(str, nodes)))
     x, y = (((Group("ring", size, m * n)),) for size in nodes)
-    return System(m, n, x, y, k, radix, *rates)
+    return System(m, n, x, y, hardware)
 
 
-def _torus_invariants(
-    m: int,
-    n: int,
-    nodes: tuple[int, ...],
-    k: int = _K,
-    radix: int = _RADIX,
-    bandwidth: float = _PORT,
-    latency: int = _MESH,
-    optical: int = _OPTICAL,
-) -> Invariants:
+def _torus_invariants(m: int, n: int, nodes: tuple[int, ...], hardware: Hardware) -> Invariants:
     """As a torus of chips, whose links between nodes are n in parallel."""
-    system = _torus(m, n, nodes, k, radix, (bandwidth, latency, optical))
+    system = _torus(m, n, nodes, hardware)
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
     return _known(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
@@ -146,34 +136,21 @@ def _torus_invariants(
     full=("m=7,n=9,nodes=64x64", "m=5,n=9,nodes=64x64", "m=4,n=9,nodes=64x64", "m=2,n=9,nodes=160x160,radix=320"),
     invariants=_torus_invariants,
 )
-def torus(
-    m: Count,
-    n: Count,
-    nodes: Dims,
-    k: Count = _K,
-    radix: Count = _RADIX,
-    bandwidth: Bandwidth = _PORT,
-    latency: Latency = _MESH,
-    optical: Latency = _OPTICAL,
-) -> Topology:
+def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> Topology:
     """All rails of a row or column parallel rings (3.3.1): up to R/2 x R/2 nodes of m x m chips, a torus of chips.
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge.
         nodes: Along X and Y.
-        k: Bandwidth between chips of a node over that of n ports.
-        radix: R, ports of an optical switch.
-        bandwidth: Of a port.
-        latency: Of a hop in a node.
-        optical: Latency of a hop between nodes.
+        hardware: Its links and switches.
     """
-    system = _torus(m, n, nodes, k, radix, (bandwidth, latency, optical))
+    system = _torus(m, n, nodes, hardware)
     nearer = "of two equally near ways round a ring an even key goes up, an odd one down"
     return _finish(system, "torus", minimal, nearer)
 
 
-def _hyperx(m: int, n: int, a: int, k: int, radix: int, rates: tuple[float, int, int]) -> System:
+def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
     r = m * n
     if r % a:
         raise must_be(NAME, "a", f"a divisor of m n = {r}", a, _other_a(r))
@@ -181,25 +158,16 @@ def _hyperx(m: int, n: int, a: int, k: int, radix: int, rates: tuple[float, int,
         what = f"r/a + 1, but not 4 or 6, which no rings join as Lemma 3.1 wants (r = m n = {r})"
         raise must_be(NAME, "nodes in a row", what, r // a + 1, f"{_other_a(r)}, another m or n, or a torus")
     row = (Group("complete", r // a + 1, r),)
-    return System(m, n, row, row, k, radix, *rates)
+    return System(m, n, row, row, hardware)
 
 
 def _other_a(r: int) -> str:
-    sizes = (size for size in range(2, _RADIX // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
+    sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
     return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
 
 
-def _hyperx_invariants(
-    m: int,
-    n: int,
-    a: int = 1,
-    k: int = _K,
-    radix: int = _RADIX,
-    bandwidth: float = _PORT,
-    latency: int = _MESH,
-    optical: int = _OPTICAL,
-) -> Invariants:
-    system = _hyperx(m, n, a, k, radix, (bandwidth, latency, optical))
+def _hyperx_invariants(m: int, n: int, a: int, hardware: Hardware) -> Invariants:
+    system = _hyperx(m, n, a, hardware)
     across = 2 * a * (system.sizes[0] // 2) ** 2
     return _known(system, 2 if m == 1 else None, _halving(system, (across, across)), shortest=m == 1)
 
@@ -208,79 +176,39 @@ _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2
 
 
 @topology("railx:hyperx", source=_SOURCE, examples=_HYPERX_EXAMPLES, full=("m=7,n=9", "m=4,n=2"), invariants=_hyperx_invariants)
-def hyperx(
-    m: Count,
-    n: Count,
-    a: Count = 1,
-    k: Count = _K,
-    radix: Count = _RADIX,
-    bandwidth: Bandwidth = _PORT,
-    latency: Latency = _MESH,
-    optical: Latency = _OPTICAL,
-) -> Topology:
+def hyperx(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
     """Rails as the rings of a Hamiltonian decomposition (3.3.2): all nodes of a row or column joined, (mn/a + 1)^2 nodes.
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge.
         a: Two nodes of a row or column are joined by 2a rails.
-        k: Bandwidth between chips of a node over that of n ports.
-        radix: R, ports of an optical switch.
-        bandwidth: Of a port.
-        latency: Of a hop in a node.
-        optical: Latency of a hop between nodes.
+        hardware: Its links and switches.
     """
-    return _finish(_hyperx(m, n, a, k, radix, (bandwidth, latency, optical)), "hyperx", minimal)
+    return _finish(_hyperx(m, n, a, hardware), "hyperx", minimal)
 
 
-def _nonminimal_invariants(
-    m: int,
-    n: int,
-    a: int = 1,
-    k: int = _K,
-    radix: int = _RADIX,
-    bandwidth: float = _PORT,
-    latency: int = _MESH,
-    optical: int = _OPTICAL,
-) -> Invariants:
-    return replace(_hyperx_invariants(m, n, a, k, radix, bandwidth, latency, optical), shortest=False)
+def _nonminimal_invariants(**settings: Any) -> Invariants:
+    return replace(_hyperx_invariants(**settings), shortest=False)
 
 
 @topology("railx:hyperx-nonminimal", source=_SOURCE, examples=_HYPERX_EXAMPLES[:3], invariants=_nonminimal_invariants)
-def hyperx_nonminimal(
-    m: Count,
-    n: Count,
-    a: Count = 1,
-    k: Count = _K,
-    radix: Count = _RADIX,
-    bandwidth: Bandwidth = _PORT,
-    latency: Latency = _MESH,
-    optical: Latency = _OPTICAL,
-) -> Topology:
+def hyperx_nonminimal(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
     """The HyperX with routes over a column of nodes that a hash takes (4.1.2): two nodes use many rails, not two."""
     chosen = "nothing measures congestion: the column that a message takes on its way is as if drawn at random"
-    return _finish(_hyperx(m, n, a, k, radix, (bandwidth, latency, optical)), "hyperx-nonminimal", nonminimal, chosen, vcs=4)
+    return _finish(_hyperx(m, n, a, hardware), "hyperx-nonminimal", nonminimal, chosen, vcs=4)
 
 
-def _dragonfly(m: int, n: int, groups: int, k: int, radix: int, rates: tuple[float, int, int]) -> System:
+def _dragonfly(m: int, n: int, groups: int, hardware: Hardware) -> System:
     r = m * n
     if (r + 1) * r < groups - 1:
         raise must_be(NAME, "groups", f"at most {(r + 1) * r + 1}, as (r+1) r rails leave one (r = m n = {r})", groups)
     x, y = ((Group("complete", size, r),) for size in (r + 1, groups))
-    return System(m, n, x, y, k, radix, *rates)
+    return System(m, n, x, y, hardware)
 
 
-def _dragonfly_invariants(
-    m: int,
-    n: int,
-    groups: int,
-    k: int = _K,
-    radix: int = _RADIX,
-    bandwidth: float = _PORT,
-    latency: int = _MESH,
-    optical: int = _OPTICAL,
-) -> Invariants:
-    return _known(_dragonfly(m, n, groups, k, radix, (bandwidth, latency, optical)), None, None)
+def _dragonfly_invariants(**settings: Any) -> Invariants:
+    return _known(_dragonfly(**settings), None, None)
 
 
 @topology(
@@ -290,52 +218,30 @@ def _dragonfly_invariants(
     full=("m=7,n=9,groups=64", "m=5,n=9,groups=64", "m=4,n=2,groups=64"),
     invariants=_dragonfly_invariants,
 )
-def dragonfly(
-    m: Count,
-    n: Count,
-    groups: Count,
-    k: Count = _K,
-    radix: Count = _RADIX,
-    bandwidth: Bandwidth = _PORT,
-    latency: Latency = _MESH,
-    optical: Latency = _OPTICAL,
-) -> Topology:
+def dragonfly(m: Count, n: Count, groups: Count, hardware: Hardware) -> Topology:
     """Rows of r+1 nodes each to each other are groups; the Y-rails of all columns share the rings that join up to R/2 groups.
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge; r = m n.
         groups: Rows.
-        k: Bandwidth between chips of a node over that of n ports.
-        radix: R, ports of an optical switch.
-        bandwidth: Of a port.
-        latency: Of a hop in a node.
-        optical: Latency of a hop between nodes.
+        hardware: Its links and switches.
     """
-    system = _dragonfly(m, n, groups, k, radix, (bandwidth, latency, optical))
+    system = _dragonfly(m, n, groups, hardware)
     turns = f"the groups - 1 = {groups - 1} rings of Y take turns over the rails of column 0, then of column 1, and so on"
     return _finish(system, "dragonfly", minimal_dragonfly, turns, vcs=channels(system, dragonfly=True))
 
 
-def _split(m: int, n: int, rails: Split, k: int, radix: int, rates: tuple[float, int, int]) -> System:
+def _split(m: int, n: int, rails: Split, hardware: Hardware) -> System:
     for group in (*rails[0], *rails[1]):
         if group.wiring == "complete" and group.size > 1 and group.rails % (group.size - 1):
             what = f"a multiple of {group.size - 1}, its rings"
             raise must_be(NAME, f"rails of an all-to-all of {group.size} nodes", what, group.rails)
-    return System(m, n, rails[0], rails[1], k, radix, *rates)
+    return System(m, n, rails[0], rails[1], hardware)
 
 
-def _split_invariants(
-    m: int,
-    n: int,
-    rails: Split,
-    k: int = _K,
-    radix: int = _RADIX,
-    bandwidth: float = _PORT,
-    latency: int = _MESH,
-    optical: int = _OPTICAL,
-) -> Invariants:
-    return _known(_split(m, n, rails, k, radix, (bandwidth, latency, optical)), None, None)
+def _split_invariants(**settings: Any) -> Invariants:
+    return _known(_split(**settings), None, None)
 
 
 @topology(
@@ -350,27 +256,14 @@ def _split_invariants(
     full=("m=2,n=4,rails=K3@4+C16@4/C3@4+C16@4", "m=7,n=9,rails=K8@35+C8@28/C64@63"),
     invariants=_split_invariants,
 )
-def split(
-    m: Count,
-    n: Count,
-    rails: Rails,
-    k: Count = _K,
-    radix: Count = _RADIX,
-    bandwidth: Bandwidth = _PORT,
-    latency: Latency = _MESH,
-    optical: Latency = _OPTICAL,
-) -> Topology:
+def split(m: Count, n: Count, rails: Rails, hardware: Hardware) -> Topology:
     """Rails of X and of Y parted into logical dimensions, each a ring or an all-to-all (3.3.4, Dimension Splitting).
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge.
         rails: X/Y, the dimensions of each joined by +: Cs@r is a ring of s nodes on r rails, Ks@r an all-to-all.
-        k: Bandwidth between chips of a node over that of n ports.
-        radix: R, ports of an optical switch.
-        bandwidth: Of a port.
-        latency: Of a hop in a node.
-        optical: Latency of a hop between nodes.
+        hardware: Its links and switches.
     """
     order = "a message takes the logical dimensions in the order that they are written, X before Y"
-    return _finish(_split(m, n, rails, k, radix, (bandwidth, latency, optical)), "split", minimal, order)
+    return _finish(_split(m, n, rails, hardware), "split", minimal, order)

@@ -17,6 +17,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.decompose import MOST, NONE, directed_cycles
 from emu.errors import InputError, must_be
+from emu.topology.catalogue import Bandwidth, Count, Latency
 from emu.topology.topology import Links, check_link_count
 from emu.topology.wiring import Cables, wire
 
@@ -63,6 +64,17 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """What links and switches are like, however the switches are set."""
+
+    k: Count = 4  # bandwidth between chips of a node over that of n ports: 2 to 4 suffice (6.3); 400 over 100 GB/s in 6.4
+    radix: Count = 128  # R, ports of an optical switch (3.2)
+    bandwidth: Bandwidth = 50e9  # of a port, one direction: 400 Gb/s (6.2)
+    latency: Latency = 10_000_000  # of a hop inside a node: 10 ns (6.4)
+    optical: Latency = 300_000_000  # of a hop between nodes: 300 ns (6.4)
+
+
+@dataclass(frozen=True)
 class System:
     """What is bought, and how the optical switches are set."""
 
@@ -70,16 +82,17 @@ class System:
     n: int
     x: tuple[Group, ...]  # logical dimensions of X, the last the fastest digit of a node's place; their rails in order
     y: tuple[Group, ...]
-    k: int = 4  # 2 to 4 suffice (6.3); 400 over 100 GB/s in 6.4
-    radix: int = 128  # R (3.2)
-    bandwidth_Bps: float = 50e9  # of a port, one direction: 400 Gb/s (6.2)
-    latency_fs: int = 10_000_000  # of a hop inside a node: 10 ns (6.4)
-    optical_fs: int = 300_000_000  # of a hop between nodes: 300 ns (6.4)
+    hardware: Hardware = Hardware()
 
     @property
     def r(self) -> int:
         """Rails of a node in each of X and Y."""
         return self.m * self.n
+
+    @property
+    def mesh_rate(self) -> float:
+        """Bytes per second of a link between chips of a node."""
+        return self.hardware.k * self.n * self.hardware.bandwidth
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -119,16 +132,17 @@ def check(system: System) -> None:
         InputError: an odd R, more nodes in a line than an OCS has pairs of ports for, rails that do not close, an all-to-all
             of 4 or 6 nodes, a dimension of 1, or more links than a topology holds.
     """
-    if system.radix % 2:
-        raise must_be(NAME, "radix", "even, as a node has two ports on an OCS", system.radix)
+    radix = system.hardware.radix
+    if radix % 2:
+        raise must_be(NAME, "radix", "even, as a node has two ports on an OCS", radix)
     for axis, groups, size in zip("XY", (system.x, system.y), system.sizes, strict=True):
         for group in groups:
             _check_group(group)
         if sum(g.rails for g in groups) != system.r:
             what = f"m n = {system.r} in all"
             raise must_be(NAME, f"rails along {axis}", what, sum(g.rails for g in groups))
-        if size > system.radix // 2:
-            what = f"at most {system.radix // 2}, as each takes 2 of the {system.radix} ports of an OCS"
+        if size > radix // 2:
+            what = f"at most {radix // 2}, as each takes 2 of the {radix} ports of an OCS"
             raise must_be(NAME, f"nodes along {axis}", what, size)
     check_link_count(NAME, 2 * system.cables)
 
@@ -153,13 +167,13 @@ def links_of(system: System) -> tuple[Links, dict[str, int]]:
     the + port of that node.
     """
     chip = np.arange(system.npus).reshape(system.nodes, system.m, system.m)
-    rate = system.k * system.n * system.bandwidth_Bps
+    hardware = system.hardware
     mesh = [
-        Cables("link in a node", a, b, rate, system.latency_fs, 0)
+        Cables("link in a node", a, b, system.mesh_rate, hardware.latency, 0)
         for a, b in ((chip[:, :, :-1], chip[:, :, 1:]), (chip[:, :-1], chip[:, 1:]))
     ]
     rails = [
-        Cables("link through an OCS", a, b, system.bandwidth_Bps, system.optical_fs, 1 + axis)
+        Cables("link through an OCS", a, b, hardware.bandwidth, hardware.optical, 1 + axis)
         for axis, (a, b) in enumerate(rail_ends(system, axis) for axis in (0, 1))
     ]
     links, bought = wire(NAME, [*mesh, *rails])

@@ -44,7 +44,7 @@ Kept = Annotated[int, Kind(_read_kept, str)]
 By = Annotated[str, Kind(lambda text, _: text, str)]
 
 
-def _sipac_invariants(r: int, L: int, w: int = _W, rate: float = _RATE, latency: int = _LATENCY) -> Invariants:
+def _sipac_invariants(r: int, L: int, w: int, rate: float, **_: object) -> Invariants:
     levels = Levels("sipac", r, L, w)
     return Invariants(
         levels.npus * levels.degree,
@@ -93,16 +93,7 @@ def sipac(r: Count, L: Count, w: Count = _W, rate: Bandwidth = _RATE, latency: L
     return topology_of(initial(Levels("sipac", r, L, w)), rate, latency)
 
 
-def _flex_invariants(
-    r: int,
-    L: int,
-    jobs: tuple[int, ...],
-    w: int = _W,
-    keep: int = 0,
-    by: str = "heuristic",
-    rate: float = _RATE,
-    latency: int = _LATENCY,
-) -> Invariants:
+def _flex_invariants(r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, **_: object) -> Invariants:
     """Where a wavelength serves each link of a job, as it does where all its CUs have as many neighbours in it."""
     levels = Levels("flex-sipac", r, L, w)
     near, ends = neighbours(levels), np.cumsum(jobs)

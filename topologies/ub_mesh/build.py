@@ -12,8 +12,8 @@ from emu.topology.wiring import wire
 from topologies.ub_mesh.backup import placer
 from topologies.ub_mesh.drawing import draw
 from topologies.ub_mesh.parts import NPU_LANES, SPARE_LANES, SPARES, X4, Plan, cables, npu_lanes, rates, tiers
-from topologies.ub_mesh.routing import router
-from topologies.ub_mesh.symmetry import shifts
+from topologies.ub_mesh.routes.routing import router
+from topologies.ub_mesh.routes.symmetry import shifts
 
 
 def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
@@ -37,7 +37,7 @@ def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
         router(plan, links, routing),
         plan.dims,
         parts | {kind: count for kind, count in laid.items() if count},
-        (*rates(plan.rate, plan.latency), *_ports(plan), *_ways(plan, routing)),
+        (*rates(plan.lane), *_ports(plan), *_ways(plan, routing)),
         tiers(plan),
         placer(plan),
         draw(plan),
@@ -47,13 +47,14 @@ def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
 
 def _ports(plan: Plan) -> tuple[str, ...]:
     y, x = plan.dims[-2:]
-    used, left = npu_lanes(plan), SPARE_LANES - plan.backup
+    used, backup = npu_lanes(plan), plan.inside.backup
     return (
-        f"links between NPUs are x{plan.lanes} and an NPU has x{X4} to each of {plan.planes} back-planes: "
+        f"links between NPUs are x{plan.inside.lanes} and an NPU has x{X4} to each of {plan.planes} back-planes: "
         f"{used} of its {NPU_LANES} lanes (the split is not printed)",
         f"a back-plane has {y} LRS, one a board, {x} to other racks and {SPARES} to CPUs and the backup NPU, an x{X4} between "
         "any two of different groups (all to all would take more lanes than an LRS has)",
-        f"the backup NPU has x{plan.backup} to each of these {SPARES}, which keep x{left} each for CPUs (not nodes here)",
+        f"the backup NPU has x{backup} to each of these {SPARES}, which keep x{SPARE_LANES - backup} each for CPUs "
+        "(not nodes here)",
     )
 
 
@@ -97,7 +98,7 @@ def known(plan: Plan, routing: str = "shortest") -> Invariants:
         shortest=routing == "shortest",
         npus=plan.npus,
         switches=plan.racks * (plan.planes * plan.plane + 1) + plan.hrs,
-        injection_Bps=npu_lanes(plan) * plan.rate,
+        injection_Bps=npu_lanes(plan) * plan.lane.lane_rate,
         paths=_paths(plan),
     )
 
@@ -125,8 +126,8 @@ def _bisection(plan: Plan) -> float | None:
     pods, a, z, _, x = plan.five
     exits = plan.planes * x
     if plan.uplinks and pods % 2 == 0:
-        return min(plan.racks // 2 * exits * plan.uplinks, plan.npus // 2 * plan.planes) * X4 * plan.rate
+        return min(plan.racks // 2 * exits * plan.uplinks, plan.npus // 2 * plan.planes) * plan.lane.x4
     sizes = [s for s in (a, z) if s % 2 == 0]
     if plan.uplinks or not sizes:
         return None
-    return min(prod((a, z)) // s * (s // 2) ** 2 for s in sizes) * exits * X4 * plan.rate
+    return min(prod((a, z)) // s * (s // 2) ** 2 for s in sizes) * exits * plan.lane.x4

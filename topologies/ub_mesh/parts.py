@@ -11,12 +11,11 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.catalogue import Bandwidth, Count, Latency
 from emu.topology.wiring import Cables
 from emu.units import format_bandwidth, format_time, seconds
 
 SOURCE = "Liao et al., UB-Mesh (arXiv:2503.20377)"
-LANE_RATE = 14e9  # bytes per second, one direction: 112 Gb/s; not published
-LATENCY = 300_000_000  # ticks: 300 ns; not published
 NPU_LANES, LRS_LANES, HRS_LANES = 72, 72, 512  # Table 3
 X4 = 4  # lanes of a cable to, between and out of LRS
 SPARES = 2  # LRS of a plane for CPUs and the backup NPU (3.3.1)
@@ -27,18 +26,42 @@ UP, INSIDE, BACKUP = (f"NPU to LRS x{X4}", f"LRS to LRS x{X4}", "LRS to backup N
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """What links are made of."""
+
+    lane_rate: Bandwidth = 14e9  # bytes per second, one direction: 112 Gb/s; not published
+    latency: Latency = 300_000_000  # ticks, of a link of any width: 300 ns; not published
+
+    @property
+    def x4(self) -> float:
+        """Bytes per second of a cable of four, one direction."""
+        return X4 * self.lane_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a rack has besides its boards, and how wide."""
+
+    planes: Count = 4  # back-planes
+    lanes: Count = X4  # of a link between two NPUs
+    backup: Count = X4  # lanes from an LRS to the backup NPU
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One UB-Mesh: its sizes and rates; nodes are NPUs, then LRS by rack and plane, then HRS, then the backup NPUs."""
 
     name: str
     dims: tuple[int, ...]  # the last ones of pods, alpha, Z, Y, X
-    planes: int = 4
-    lanes: int = X4  # of a link between two NPUs
-    backup: int = X4  # lanes from an LRS to the backup NPU
-    rate: float = LANE_RATE
-    latency: int = LATENCY
+    inside: Inside
+    lane: Lane
     meshed: bool = True  # racks of a row and of a column are linked directly
     uplinks: int = 0  # cables of x4 from each inter-rack LRS to HRS
+
+    @property
+    def planes(self) -> int:
+        """Back-planes of a rack."""
+        return self.inside.planes
 
     @property
     def five(self) -> tuple[int, ...]:
@@ -111,8 +134,8 @@ def check(plan: Plan, length: int) -> Plan:
     _, a, z, y, x = plan.five
     beyond = (a + z - 2) * plan.meshed + plan.uplinks
     _within(plan, "an NPU's lanes", npu_lanes(plan), NPU_LANES, "take smaller boards or racks, fewer planes or lanes")
-    _within(plan, "lanes from an LRS to the backup NPU", plan.backup, SPARE_LANES, "the LRS has no more left")
-    backup = plan.backup * plan.planes * SPARES
+    _within(plan, "lanes from an LRS to the backup NPU", plan.inside.backup, SPARE_LANES, "the LRS has no more left")
+    backup = plan.inside.backup * plan.planes * SPARES
     _within(plan, "the backup NPU's lanes", backup, NPU_LANES, "take a smaller backup or fewer planes")
     _within(plan, "lanes of an LRS for a board", X4 * (2 * x + SPARES), LRS_LANES, "take 8 NPUs on a board at most")
     _within(plan, "lanes of an LRS for CPUs", X4 * (y + x) + SPARE_LANES, LRS_LANES, "take smaller racks")
@@ -130,7 +153,7 @@ def _within(plan: Plan, what: str, lanes: int, limit: int, mend: str) -> None:
 
 def npu_lanes(plan: Plan) -> int:
     """Lanes that an NPU uses."""
-    return plan.lanes * (plan.dims[-1] + plan.dims[-2] - 2) + X4 * plan.planes
+    return plan.inside.lanes * (plan.dims[-1] + plan.dims[-2] - 2) + X4 * plan.planes
 
 
 def pairs(size: int) -> tuple[I64, I64]:
@@ -154,12 +177,12 @@ def cables(plan: Plan) -> dict[str, Cables]:
     every = np.concatenate((board, other), axis=-1)
     out = other.reshape(pods, a, z, -1)
     found = {
-        "Y": _mesh(plan, f"link x{plan.lanes}", np.moveaxis(npu, 3, 4), plan.lanes, 3),
-        "X": _mesh(plan, f"link x{plan.lanes}", npu, plan.lanes, 4),
+        "Y": _mesh(plan, f"link x{plan.inside.lanes}", np.moveaxis(npu, 3, 4), plan.inside.lanes, 3),
+        "X": _mesh(plan, f"link x{plan.inside.lanes}", npu, plan.inside.lanes, 4),
         "up": _cables(plan, UP, npu.reshape(-1, 1, y, x), board[..., None], X4, 5),
         "inside": _cables(plan, INSIDE, board[..., None], other[:, :, None, :], X4, 6),
         "spare": _cables(plan, INSIDE, every[..., None], spare[:, :, None, :], X4, 6),
-        "backup": _cables(plan, f"{BACKUP} x{plan.backup}", spare, _backups(plan), plan.backup, 7),
+        "backup": _cables(plan, f"{BACKUP} x{plan.inside.backup}", spare, _backups(plan), plan.inside.backup, 7),
     }
     if plan.meshed:
         found["Z"] = _mesh(plan, f"link x{X4} between racks", np.moveaxis(out, 2, 3), X4, 2)
@@ -183,7 +206,7 @@ def _mesh(plan: Plan, kind: str, nodes: I64, lanes: int, dimension: int) -> Cabl
 
 def _cables(plan: Plan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -> Cables:
     kind = kind if kind.startswith("link") else f"link {kind}"
-    return Cables(kind, a, b, lanes * plan.rate, plan.latency, dimension + len(plan.dims) - 5)
+    return Cables(kind, a, b, lanes * plan.lane.lane_rate, plan.lane.latency, dimension + len(plan.dims) - 5)
 
 
 def tiers(plan: Plan) -> tuple[str, ...]:
@@ -192,16 +215,16 @@ def tiers(plan: Plan) -> tuple[str, ...]:
         "pods": f"LRS to HRS x{X4}",
         "alpha": f"alpha, racks of a column x{X4}",
         "Z": f"Z, racks of a row x{X4}",
-        "Y": f"Y, boards of a rack x{plan.lanes}",
-        "X": f"X, NPUs of a board x{plan.lanes}",
+        "Y": f"Y, boards of a rack x{plan.inside.lanes}",
+        "X": f"X, NPUs of a board x{plan.inside.lanes}",
     }
-    return (*(named[t] for t in TIERS[5 - len(plan.dims) :]), UP, INSIDE, f"{BACKUP} x{plan.backup}")
+    return (*(named[t] for t in TIERS[5 - len(plan.dims) :]), UP, INSIDE, f"{BACKUP} x{plan.inside.backup}")
 
 
-def rates(rate: float, latency: int) -> tuple[str, str]:
+def rates(lane: Lane) -> tuple[str, str]:
     """What is assumed of every link of the system."""
-    gbit = rate * 8 / 1e9
+    gbit = lane.lane_rate * 8 / 1e9
     return (
-        f"a lane carries {gbit:g} Gb/s a direction, so an x{X4} {format_bandwidth(X4 * rate)} (no rate is published)",
-        f"a link takes {format_time(seconds(latency))} (no latency is published)",
+        f"a lane carries {gbit:g} Gb/s a direction, so an x{X4} {format_bandwidth(lane.x4)} (no rate is published)",
+        f"a link takes {format_time(seconds(lane.latency))} (no latency is published)",
     )

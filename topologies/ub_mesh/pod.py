@@ -7,11 +7,11 @@ of which has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, 
 from typing import Annotated, Any
 
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Kind, Latency, topology
+from emu.topology.catalogue import Dims, Invariants, Kind, topology
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import LANE_RATE, LATENCY, SOURCE, X4, Plan, check
-from topologies.ub_mesh.routing import ROUTINGS
+from topologies.ub_mesh.parts import SOURCE, Inside, Lane, Plan, check
+from topologies.ub_mesh.routes.routing import ROUTINGS
 
 _POD = (4, 4, 8, 8)
 _SUPERPOD = (8, *_POD)
@@ -27,18 +27,10 @@ def _read_routing(text: str, name: str) -> str:
 Routing = Annotated[str, Kind(_read_routing, str)]
 
 
-def _pod(
-    dims: tuple[int, ...] = _POD,
-    planes: int = 4,
-    lanes: int = X4,
-    backup: int = X4,
-    routing: str = "shortest",
-    lane_rate: float = LANE_RATE,
-    latency: int = LATENCY,
-) -> tuple[Plan, str]:
+def _pod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
     if routing == "borrow":
         raise must_be("ub-mesh:pod", "routing", "shortest or detour", routing, "HRS to borrow from are in ub-mesh:superpod")
-    return check(Plan("ub-mesh:pod", dims, planes, lanes, backup, lane_rate, latency), 4), routing
+    return check(Plan("ub-mesh:pod", dims, inside, lane), 4), routing
 
 
 def _pod_invariants(**settings: Any) -> Invariants:
@@ -52,29 +44,13 @@ def _pod_invariants(**settings: Any) -> Invariants:
     invariants=_pod_invariants,
     full=("", "planes=1", "planes=8,lanes=2"),
 )
-def pod(
-    dims: Dims = _POD,
-    planes: Count = 4,
-    lanes: Count = X4,
-    backup: Count = X4,
-    routing: Routing = "shortest",
-    lane_rate: Bandwidth = LANE_RATE,
-    latency: Latency = LATENCY,
-) -> Topology:
+def pod(dims: Dims = _POD, *, inside: Inside, routing: Routing = "shortest", lane: Lane) -> Topology:
     """A pod of alpha x Z racks, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
-    return with_switches(*_pod(dims, planes, lanes, backup, routing, lane_rate, latency))
+    return with_switches(*_pod(dims, inside, routing, lane))
 
 
-def _superpod(
-    dims: tuple[int, ...] = _SUPERPOD,
-    planes: int = 4,
-    lanes: int = X4,
-    backup: int = X4,
-    routing: str = "shortest",
-    lane_rate: float = LANE_RATE,
-    latency: int = LATENCY,
-) -> tuple[Plan, str]:
-    plan = Plan("ub-mesh:superpod", dims, planes, lanes, backup, lane_rate, latency, uplinks=_UPLINKS)
+def _superpod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
+    plan = Plan("ub-mesh:superpod", dims, inside, lane, uplinks=_UPLINKS)
     return check(plan, 5), routing
 
 
@@ -94,29 +70,14 @@ def _superpod_invariants(**settings: Any) -> Invariants:
     invariants=_superpod_invariants,
     full=("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
 )
-def superpod(
-    dims: Dims = _SUPERPOD,
-    planes: Count = 4,
-    lanes: Count = X4,
-    backup: Count = X4,
-    routing: Routing = "shortest",
-    lane_rate: Bandwidth = LANE_RATE,
-    latency: Latency = LATENCY,
-) -> Topology:
+def superpod(dims: Dims = _SUPERPOD, *, inside: Inside, routing: Routing = "shortest", lane: Lane) -> Topology:
     """Pods joined by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
-    return with_switches(*_superpod(dims, planes, lanes, backup, routing, lane_rate, latency))
+    return with_switches(*_superpod(dims, inside, routing, lane))
 
 
-def _switched(
-    dims: tuple[int, ...] = _SUPERPOD,
-    planes: int = 4,
-    lanes: int = X4,
-    backup: int = X4,
-    lane_rate: float = LANE_RATE,
-    latency: int = LATENCY,
-) -> Plan:
+def _switched(dims: tuple[int, ...], inside: Inside, lane: Lane) -> Plan:
     uplinks = sum(dims[-2:-1])  # as many cables out of an LRS as it has from boards
-    plan = Plan("ub-mesh:superpod-clos", dims, planes, lanes, backup, lane_rate, latency, meshed=False, uplinks=uplinks)
+    plan = Plan("ub-mesh:superpod-clos", dims, inside, lane, meshed=False, uplinks=uplinks)
     return check(plan, 5)
 
 
@@ -131,13 +92,6 @@ def _switched_invariants(**settings: Any) -> Invariants:
     invariants=_switched_invariants,
     full=("",),
 )
-def superpod_clos(
-    dims: Dims = _SUPERPOD,
-    planes: Count = 4,
-    lanes: Count = X4,
-    backup: Count = X4,
-    lane_rate: Bandwidth = LANE_RATE,
-    latency: Latency = LATENCY,
-) -> Topology:
+def superpod_clos(dims: Dims = _SUPERPOD, *, inside: Inside, lane: Lane) -> Topology:
     """The same racks with all their lanes on HRS and none between racks: 8192 NPUs, 256 HRS."""
-    return with_switches(_switched(dims, planes, lanes, backup, lane_rate, latency))
+    return with_switches(_switched(dims, inside, lane))

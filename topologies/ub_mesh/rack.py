@@ -3,64 +3,53 @@
 UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
 """
 
+from functools import partial
 from typing import Any
 
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.grid import Dimension, grid
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import LANE_RATE, LATENCY, SOURCE, X4, Plan, check, rates
+from topologies.ub_mesh.parts import SOURCE, X4, Inside, Lane, Plan, check, rates
 
 _SOURCE = f"{SOURCE}, 3.3.1 and Table 3"
 _SIDE = 8
 
 
-def _mesh(name: str, n_dimensions: int, lane_rate: float, latency: int) -> Topology:
+def _mesh(name: str, n_dimensions: int, lane: Lane) -> Topology:
     npus = _SIDE**n_dimensions
-    dimensions = [Dimension(_SIDE, "complete", X4 * lane_rate, latency)] * n_dimensions
+    dimensions = [Dimension(_SIDE, "complete", lane.x4, lane.latency)] * n_dimensions
     bill = {"NPU": npus, f"link x{X4}": npus * n_dimensions * (_SIDE - 1) // 2}
     assumptions = (
-        *rates(lane_rate, latency),
+        *rates(lane),
         f"links between NPUs are x{X4}: it is what closes an NPU's 72 lanes, of which 16 go to the back-plane",
         "messages off row and column go X, then Y, cut through by one NPU; back-plane switches carry none of them",
     )
     return grid(name, dimensions, bill=bill, assumptions=assumptions)
 
 
-def _invariants(n_dimensions: int, lane_rate: float) -> Invariants:
+def _invariants(n_dimensions: int, lane: Lane) -> Invariants:
     npus, degree = _SIDE**n_dimensions, n_dimensions * (_SIDE - 1)
-    return Invariants(npus * degree, degree, n_dimensions, npus * _SIDE // 4 * X4 * lane_rate)
+    return Invariants(npus * degree, degree, n_dimensions, npus * _SIDE // 4 * lane.x4)
 
 
-def _board_invariants(lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
-    return _invariants(1, lane_rate)
+_EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us")
 
 
-def _rack_invariants(lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
-    return _invariants(2, lane_rate)
-
-
-@topology("ub-mesh:board", source=_SOURCE, examples=("", "lane_rate=50Gb/s,latency=1us"), invariants=_board_invariants)
-def board(lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+@topology("ub-mesh:board", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, 1))
+def board(lane: Lane) -> Topology:
     """A board of 8 NPUs in a full mesh: 28 links of x4, degree 7, diameter 1."""
-    return _mesh("ub-mesh:board", 1, lane_rate, latency)
+    return _mesh("ub-mesh:board", 1, lane)
 
 
-@topology("ub-mesh:rack", source=_SOURCE, examples=("", "lane_rate=50Gb/s,latency=1us"), invariants=_rack_invariants)
-def rack(lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+@topology("ub-mesh:rack", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, 2))
+def rack(lane: Lane) -> Topology:
     """A rack of 8 boards, NPUs of equal place on them in a full mesh too: 64 NPUs, 448 links of x4, diameter 2."""
-    return _mesh("ub-mesh:rack", 2, lane_rate, latency)
+    return _mesh("ub-mesh:rack", 2, lane)
 
 
-def _plan(
-    dims: tuple[int, ...] = (_SIDE, _SIDE),
-    planes: int = 4,
-    lanes: int = X4,
-    backup: int = X4,
-    lane_rate: float = LANE_RATE,
-    latency: int = LATENCY,
-) -> Plan:
-    return check(Plan("ub-mesh:rack-full", dims, planes, lanes, backup, lane_rate, latency), 2)
+def _plan(dims: tuple[int, ...], inside: Inside, lane: Lane) -> Plan:
+    return check(Plan("ub-mesh:rack-full", dims, inside, lane), 2)
 
 
 def _full_invariants(**settings: Any) -> Invariants:
@@ -73,13 +62,6 @@ def _full_invariants(**settings: Any) -> Invariants:
     examples=("", "dims=3x2,planes=2,backup=8", "dims=2x4,lanes=8,lane_rate=50Gb/s", "dims=4x4,planes=1,latency=1us"),
     invariants=_full_invariants,
 )
-def rack_full(
-    dims: Dims = (_SIDE, _SIDE),
-    planes: Count = 4,
-    lanes: Count = X4,
-    backup: Count = X4,
-    lane_rate: Bandwidth = LANE_RATE,
-    latency: Latency = LATENCY,
-) -> Topology:
+def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: Inside, lane: Lane) -> Topology:
     """The rack with its back-planes: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
-    return with_switches(_plan(dims, planes, lanes, backup, lane_rate, latency))
+    return with_switches(_plan(dims, inside, lane))

@@ -11,12 +11,12 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Dims, Invariants, Latency, topology
+from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.routing import join, shortest, take_turns
 from emu.topology.topology import Routes, Topology
 from emu.topology.wiring import Cables, wire
-from topologies.ub_mesh.parts import HRS_LANES, LANE_RATE, LATENCY, LRS_LANES, SOURCE, X4, rates
-from topologies.ub_mesh.routing import either
+from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
+from topologies.ub_mesh.routes.routing import either
 
 _NAME = "ub-mesh:clos"
 _DIMS = (128, 8, 8)
@@ -37,7 +37,7 @@ def _check(dims: tuple[int, ...]) -> None:
             raise must_be(_NAME, f"lanes {what}", f"at most {limit}", used, mend)
 
 
-def _invariants(dims: tuple[int, ...] = _DIMS, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
+def _invariants(dims: tuple[int, ...], lane: Lane) -> Invariants:
     racks, boards, places = dims
     per_rack = boards * places
     npus = racks * per_rack
@@ -47,10 +47,10 @@ def _invariants(dims: tuple[int, ...] = _DIMS, lane_rate: float = LANE_RATE, lat
         2 * cables,
         degree,
         4,
-        npus // 2 * LEAVES * X4 * lane_rate if racks % 2 == 0 else None,
+        npus // 2 * LEAVES * lane.x4 if racks % 2 == 0 else None,
         npus=npus,
         switches=racks * LEAVES + LEAVES * per_rack + racks * _CPU * boards,
-        injection_Bps=degree * X4 * lane_rate,
+        injection_Bps=degree * lane.x4,
         paths=LEAVES * per_rack,
     )
 
@@ -62,10 +62,10 @@ def _invariants(dims: tuple[int, ...] = _DIMS, lane_rate: float = LANE_RATE, lat
     invariants=_invariants,
     full=("",),
 )
-def clos(dims: Dims = _DIMS, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+def clos(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
     """Racks of 16 leaf HRS with half as many spines above them, and 16 LRS a rack for CPUs: 8192 NPUs, 3072 HRS."""
     _check(dims)
-    laid = _cables(dims, X4 * lane_rate, latency)
+    laid = _cables(dims, lane)
     links, bill = wire(_NAME, laid)
     rack = dims[1] * dims[2]
     n, leaves, spines = dims[0] * rack, dims[0] * LEAVES, LEAVES * rack
@@ -74,11 +74,11 @@ def clos(dims: Dims = _DIMS, lane_rate: Bandwidth = LANE_RATE, latency: Latency 
     router = either(n, partial(_route, dims), shortest(links, nodes, np.arange(nodes) >= n))
     parts = {"NPU": n, "HRS": leaves + spines, "LRS": lrs}
     tiers = tuple(kind.kind.removeprefix("link ") for kind in laid)
-    words = (*rates(lane_rate, latency), *_words(dims[0]))
+    words = (*rates(lane), *_words(dims[0]))
     return Topology(_NAME, n, nodes, links, router, dims, parts | bill, words, tiers, symmetry=partial(_shifts, dims))
 
 
-def _cables(dims: tuple[int, ...], bandwidth_Bps: float, latency: int) -> list[Cables]:
+def _cables(dims: tuple[int, ...], lane: Lane) -> list[Cables]:
     """NPUs to leaves, leaves to spines and NPUs to LRS; nodes are NPUs, leaves by rack, spines by plane, LRS by board."""
     racks, boards, places = dims
     rack = boards * places
@@ -87,9 +87,9 @@ def _cables(dims: tuple[int, ...], bandwidth_Bps: float, latency: int) -> list[C
     spine = npu.size + leaf.size + np.arange(LEAVES * rack).reshape(LEAVES, rack)
     lrs = npu.size + leaf.size + spine.size + np.arange(racks * boards * _CPU).reshape(-1, 1, _CPU)
     return [
-        Cables(f"link NPU to leaf x{X4}", npu.reshape(racks, rack, 1), leaf[:, None], bandwidth_Bps, latency, 0),
-        Cables(f"link leaf to spine x{X4}", leaf[..., None], spine, bandwidth_Bps, latency, 1),
-        Cables(f"link NPU to LRS x{X4}", npu.reshape(-1, places, 1), lrs, bandwidth_Bps, latency, 2),
+        Cables(f"link NPU to leaf x{X4}", npu.reshape(racks, rack, 1), leaf[:, None], lane.x4, lane.latency, 0),
+        Cables(f"link leaf to spine x{X4}", leaf[..., None], spine, lane.x4, lane.latency, 1),
+        Cables(f"link NPU to LRS x{X4}", npu.reshape(-1, places, 1), lrs, lane.x4, lane.latency, 2),
     ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from emu.arrays import I64
 from topologies.ub_mesh.parts import SPARES, Plan
-from topologies.ub_mesh.routing import planes_a_board
+from topologies.ub_mesh.routes.routing import planes_a_board
 
 
 def shifts(plan: Plan, *, racks: bool) -> list[I64]:

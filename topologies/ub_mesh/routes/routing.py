@@ -16,8 +16,8 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.topology.routing import join, shortest, take_turns
 from emu.topology.topology import Links, Router, Routes
-from topologies.ub_mesh.apr import Ways, ways
 from topologies.ub_mesh.parts import Plan, cables, pair
+from topologies.ub_mesh.routes.apr import Ways, ways
 
 ROUTINGS = ("shortest", "detour", "borrow")  # the strategies between racks (6.3)
 

@@ -1,19 +1,21 @@
-"""What UB-Mesh is held against: the racks 1D-FM-A, 1D-FM-B and Clos of Figure 16, and the Clos of 8192 NPUs.
+"""What UB-Mesh's rack is held against: the racks 1D-FM-A, 1D-FM-B and Clos of Figure 16.
 
 UB-Mesh 6.2 and Table 6. Racks of Y boards of X NPUs; every cable is an x4, on boards a full mesh of x4 unless it says Clos.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Dims, Invariants, Latency, topology
+from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.routing import shortest
 from emu.topology.topology import Topology
 from emu.topology.wiring import Cables, wire
-from topologies.ub_mesh.parts import HRS_LANES, LANE_RATE, LATENCY, LRS_LANES, NPU_LANES, SOURCE, X4, pairs, rates
+from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4, Lane, pairs, rates
 
 _SOURCE = f"{SOURCE}, 6.2 and Figure 16"
 _RACK = (8, 8)
@@ -67,6 +69,7 @@ def _tiers_clos(dims: tuple[int, ...]) -> list[_Tier]:
     ]
 
 
+_Tiers = Callable[[tuple[int, ...]], list[_Tier]]  # of dims
 _LANES_UP = {"LRS": LRS_LANES, "HRS": HRS_LANES // 2}  # an HRS has as many lanes out of the rack as into it
 
 
@@ -90,21 +93,22 @@ def _two(name: str, dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims
 
 
-def _rack(name: str, dims: tuple[int, ...], tiers: list[_Tier], meshed: bool, rate: float, latency: int) -> Topology:
+def _rack(name: str, of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Topology:
+    tiers = of(_two(name, dims))
     _check(name, dims, tiers, meshed)
     n = dims[0] * dims[1]
     boards, (low, high) = np.arange(n).reshape(dims), pairs(dims[1])
-    laid = [Cables(f"link x{X4}", boards[:, low], boards[:, high], X4 * rate, latency, 0)] if meshed else []
+    laid = [Cables(f"link x{X4}", boards[:, low], boards[:, high], lane.x4, lane.latency, 0)] if meshed else []
     first = n
     for tier in tiers:
         switches = first + np.arange(len(tier.npus))
-        laid.append(Cables(tier.cable, tier.npus, switches[:, None], X4 * rate, latency, len(laid)))
+        laid.append(Cables(tier.cable, tier.npus, switches[:, None], lane.x4, lane.latency, len(laid)))
         first += len(switches)
     links, bill = wire(name, laid)
     relays = np.concatenate([np.full(n, meshed), *(np.full(len(tier.npus), tier.carries) for tier in tiers)])
     parts = {"NPU": n} | {tier.part: len(tier.npus) for tier in tiers}
     named = (*(["X, NPUs of a board x4"] if meshed else []), *(tier.cable.removeprefix("link ") for tier in tiers))
-    words = (*rates(rate, latency), *_words(dims, tiers, meshed))
+    words = (*rates(lane), *_words(dims, tiers, meshed))
     return Topology(name, n, first, links, shortest(links, first, relays), dims, parts | bill, words, named)
 
 
@@ -118,43 +122,28 @@ def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str
     )
 
 
-def _known(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool, rate: float) -> Invariants:
-    y, x = dims
+def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invariants:
+    (y, x), tiers = dims, of(dims)
     degree = _degree(dims, tiers, meshed)
     links = meshed * y * x * (x - 1) + 2 * sum(tier.npus.size for tier in tiers)
     switches = sum(len(tier.npus) for tier in tiers)
     nearest = all(tier.carries or tier.npus.shape[1] == x for tier in tiers)  # else idle switches would be a nearer way
-    return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * X4 * rate)
+    return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * lane.x4)
 
 
-def _a_invariants(dims: tuple[int, ...] = _RACK, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
-    return _known(dims, _tiers_a(dims), True, lane_rate)
-
-
-def _b_invariants(dims: tuple[int, ...] = _RACK, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
-    return _known(dims, _tiers_b(dims), True, lane_rate)
-
-
-def _clos_rack_invariants(dims: tuple[int, ...] = _RACK, lane_rate: float = LANE_RATE, latency: int = LATENCY) -> Invariants:
-    return _known(dims, _tiers_clos(dims), False, lane_rate)
-
-
-@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=_a_invariants)
-def rack_a(dims: Dims = _RACK, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_a, True))
+def rack_a(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """1D-FM-A: boards in a full mesh, NPUs of equal place joined by LRS (32 a rack), x16 out of the rack by 4 HRS."""
-    name = "ub-mesh:rack-1d-fm-a"
-    return _rack(name, dims, _tiers_a(_two(name, dims)), True, lane_rate, latency)
+    return _rack("ub-mesh:rack-1d-fm-a", _tiers_a, True, dims, lane)
 
 
-@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=_b_invariants)
-def rack_b(dims: Dims = _RACK, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_b, True))
+def rack_b(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """1D-FM-B: boards in a full mesh, all NPUs joined by 8 HRS, which lead out of the rack too; 16 LRS for CPUs."""
-    name = "ub-mesh:rack-1d-fm-b"
-    return _rack(name, dims, _tiers_b(_two(name, dims)), True, lane_rate, latency)
+    return _rack("ub-mesh:rack-1d-fm-b", _tiers_b, True, dims, lane)
 
 
-@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=_clos_rack_invariants)
-def rack_clos(dims: Dims = _RACK, lane_rate: Bandwidth = LANE_RATE, latency: Latency = LATENCY) -> Topology:
+@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_clos, False))
+def rack_clos(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """A rack of the Clos: no links between NPUs, each on all 16 HRS of the rack; 16 LRS for CPUs."""
-    name = "ub-mesh:rack-clos"
-    return _rack(name, dims, _tiers_clos(_two(name, dims)), False, lane_rate, latency)
+    return _rack("ub-mesh:rack-clos", _tiers_clos, False, dims, lane)

@@ -7,8 +7,8 @@ so a ring that leaves a node by upper lanes enters the next at the upper one's G
 import numpy as np
 
 from emu.arrays import I64
-from topologies.infinitehbd.fibres import LOOPBACK, bundle
-from topologies.infinitehbd.orchestration import deploy
+from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle
+from topologies.infinitehbd.circuits.orchestration import deploy
 from topologies.infinitehbd.plan import Plan
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from topologies.infinitehbd.fibres import blocked
+from topologies.infinitehbd.circuits.fibres import blocked
 from topologies.infinitehbd.plan import Plan
 
 

@@ -1,0 +1,5 @@
+"""What UB-Mesh is held against (6.2): other `racks`, and the `clos` of 8192 NPUs."""
+
+from topologies.ub_mesh.compared import clos, racks
+
+__all__ = ["clos", "racks"]
