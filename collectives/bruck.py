@@ -38,9 +38,8 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * chain(n), beta=lambda n: Fraction(2 * 
 @collective("all_gather", "bruck", claim=_HALF)
 def all_gather(n: int) -> Schedule:
     """With step d = 2**t, rank r sends rank r-d the d slots r, r+1, ... that it holds; in the last round only those missing."""
-    rank = np.arange(n)[:, None]
     held = ((d, np.arange(min(d, n - d))) for d in _steps(n))
-    return Schedule.build(n, n, (Sends(rank, (rank - d) % n, slot=(rank + j) % n) for d, j in held))
+    return Schedule.build(n, n, (Sends(0, -d % n, slot=j) for d, j in held), translate=(n,))
 
 
 @collective("reduce_scatter", "bruck", claim=_HALF)
@@ -58,12 +57,11 @@ def all_reduce(n: int) -> Schedule:
 @collective("all_to_all", "bruck", claim=Claim("rank", alpha=chain, beta=_a2a_beta))
 def all_to_all(n: int) -> Schedule:
     """In round t, each rank passes on by 2**t the items whose way, sink - source mod n, has binary digit t."""
-    source, way = np.arange(n)[:, None], np.arange(n)
-    item = source * n + (source + way) % n
+    way = np.arange(n)
 
     def hop(d: int) -> Sends:
         far = way[way & d > 0]
-        at = (source + far % d) % n  # where the digits below d have brought it
-        return Sends(at, (at + d) % n, item[:, far])
+        source = -(far % d) % n  # from where the digits below d have brought it to rank 0
+        return Sends(0, d, source * n + (source + far) % n)
 
-    return Schedule.build(n, n * n, map(hop, _steps(n)))
+    return Schedule.build(n, n * n, map(hop, _steps(n)), translate=(n,), slot_digits=2)

@@ -21,15 +21,14 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * min(n - 1, 1), beta=lambda n: Fraction
 @collective("reduce_scatter", "direct", claim=_HALF)
 def reduce_scatter(n: int) -> Schedule:
     """Every rank sends slot j to rank j, which adds all of them to its own."""
-    src, dst = np.nonzero(~np.eye(n, dtype=np.bool_))
-    return Schedule.build(n, n, [Sends(src, dst, slot=dst, reduce=True)])
+    others = np.arange(1, n)
+    return Schedule.build(n, n, [Sends(0, others, slot=others, reduce=True)], translate=(n,))
 
 
 @collective("all_gather", "direct", claim=_HALF)
 def all_gather(n: int) -> Schedule:
     """Every rank sends its own slot to all others."""
-    src, dst = np.nonzero(~np.eye(n, dtype=np.bool_))
-    return Schedule.build(n, n, [Sends(src, dst, slot=src)])
+    return Schedule.build(n, n, [Sends(0, np.arange(1, n), slot=0)], translate=(n,))
 
 
 @collective("all_reduce", "direct", claim=_BOTH)

@@ -81,12 +81,12 @@ def test_the_part_is_refused_if_and_only_if_the_whole_is(name, stored):
 
 def test_adds_that_fold_by_rank_are_told_from_those_that_come_one_a_round():
     assert folds_alike(ring.all_reduce(5))
-    assert not folds_alike(direct.all_reduce(3))
+    assert not folds_alike(direct.all_reduce(3).expand())
 
 
 def test_what_declares_nothing_has_no_part_that_stands_for_the_rest():
     with pytest.raises(RowsError, match="schedule: 18 rows and no translation that moves slots is declared"):
-        one_of_each(direct.all_gather(3), operation("all_gather", 3))
+        one_of_each(direct.all_gather(3).expand(), operation("all_gather", 3))
 
 
 def test_a_rooted_operation_is_not_mapped_on_itself():

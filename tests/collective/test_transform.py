@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from collectives import binomial, direct, exchange, hyperx, ring, torus
+from collectives import binomial, bruck, direct, exchange, hyperx, ring, swing, torus
 from emu.collective.integers import check_integers
 from emu.collective.operation import operation
 from emu.collective.proof import prove
@@ -52,7 +52,7 @@ def test_what_adds_has_no_dual():
 
 
 def test_then_has_the_rounds_of_both_in_order():
-    first, second = ring.reduce_scatter(4).expand(), direct.all_gather(4)
+    first, second = ring.reduce_scatter(4).expand(), direct.all_gather(4).expand()
     both = then(first, second)
     assert both.n_rounds == first.n_rounds + second.n_rounds
     for name in ("src", "dst", "slot", "reduce", "channel"):
@@ -138,7 +138,7 @@ def test_the_dual_of_what_moves_two_digits_is_that_of_all_rows():
 
 
 def test_what_declares_translations_before_what_declares_none_is_expanded():
-    stored, plain = hyperx.all_gather((6,)), direct.all_gather(6)
+    stored, plain = hyperx.all_gather((6,)), direct.all_gather(6).expand()
     assert then(dual(stored), plain).translate == ()
     assert then(dual(stored), plain).digest() == then(dual(stored).expand(), plain).digest()
 
@@ -175,7 +175,7 @@ def test_what_treats_all_ranks_alike_is_translated_on_any_grid(build, dims):
 
 
 @pytest.mark.parametrize(
-    "build", [exchange.pairwise, ring.all_reduce, ring.all_gather_each_way, direct.all_reduce, _next_but_0]
+    "build", [exchange.pairwise, ring.all_reduce, ring.all_gather_each_way, bruck.all_to_all, swing.all_reduce, _next_but_0]
 )
 def test_what_tells_ranks_apart_or_declares_nothing_stays_as_it_is(build):
     stored = build(6)

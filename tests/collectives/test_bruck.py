@@ -25,20 +25,20 @@ def test_all_take_the_logarithm_of_the_ranks_in_rounds(n):
 
 @pytest.mark.parametrize("n", NS)
 def test_every_slot_comes_to_every_other_rank_once(n):
-    built = bruck.all_gather(n)
+    built = bruck.all_gather(n).expand()
     assert np.array_equal(np.bincount(built.dst * n + built.slot, minlength=n * n).reshape(n, n), 1 - np.eye(n))
 
 
 @pytest.mark.parametrize("n", NS)
 def test_an_item_travels_once_for_each_one_in_its_ways_binary_digits(n):
-    built = bruck.all_to_all(n)
+    built = bruck.all_to_all(n).expand()
     sources, sinks = np.divmod(np.arange(n * n), n)
     assert np.bincount(built.slot, minlength=n * n).tolist() == [w.bit_count() for w in ((sinks - sources) % n).tolist()]
 
 
 @pytest.mark.parametrize("n", [*range(1, 35), 47, 48, 63, 64])
 def test_its_chain_is_that_long(n):
-    assert longest_chain(bruck.all_gather(n)) == longest_chain(bruck.all_to_all(n)) == bruck.chain(n)
+    assert longest_chain(bruck.all_gather(n).expand()) == longest_chain(bruck.all_to_all(n).expand()) == bruck.chain(n)
 
 
 @pytest.mark.parametrize("n", NS)

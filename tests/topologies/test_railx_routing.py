@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from emu.study.bench import BenchRequest, bench
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.deadlock import cycle
 
@@ -155,3 +156,24 @@ def test_a_detour_is_x_then_y_then_x_on_channels_one_one_and_two():
     rail = topology.links.dimension[routes.link] > 0
     taken = {(int(d), int(v)) for d, v in zip(topology.links.dimension[routes.link[rail]], routes.virtual[rail], strict=True)}
     assert taken == {(1, 1), (2, 1), (1, 2)}
+
+
+def test_channels_take_the_parallel_rails_of_a_torus_in_turn():
+    torus = build_topology("railx:torus:m=2,n=9,nodes=4x4")
+    corner, beyond = np.ravel_multi_index((0, 0, 0, 1), torus.dims), np.ravel_multi_index((0, 1, 0, 0), torus.dims)
+    routes = torus.routes(np.full(18, corner), np.full(18, beyond), np.arange(18))
+    assert set(routes.hops) == {1}
+    assert np.bincount(routes.link)[routes.link].tolist() == [2] * 18
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_2d_ring_on_as_many_channels_as_a_chip_has_ports_fills_all_rails_as_equation_7_says(n):
+    """Upwards only, so V / (n B); a link of a node is as fast as the n rails here, and as long."""
+    side, size, alpha, port = 8, 64 * 2**14, 300e-9, 50e9
+    torus = build_topology(f"railx:torus:m=2,n={n},nodes=4x4,k=1,latency=300ns,optical=300ns")
+    request = BenchRequest(
+        "all_reduce", f"2d-ring@{n}", (size * 2 * n,), "int8", timing_only=True, dims=(side, side), axes=(0, 2, 1, 3)
+    )
+    (row,) = bench(torus, request)
+    steps, volume = 4 * (side - 1), size * 2 * n
+    assert row.time_s == pytest.approx(steps * alpha + volume / (n * port) * (1 - 1 / side**2), rel=1e-6)
