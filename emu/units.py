@@ -6,7 +6,6 @@ A bare K, M or G is refused: half of the field means 10**3 by it, the other half
 
 import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
-from math import isfinite
 
 from emu.errors import InputError, must_be
 
@@ -67,15 +66,15 @@ def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
     """Bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
 
     Raises:
-        InputError: not a rate, not above 0, or beyond what a float holds.
+        InputError: not a rate, not above 0, or above 1 PB/s, a byte a tick.
     """
     what = "a rate above 0 such as 50GB/s or 400Gb/s"
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "B/s")
     per_second = unit.removesuffix("ps") if unit.endswith(("Bps", "bps")) else unit.removesuffix("/s")
     scale = _scale(per_second[:-1]) if per_second != unit and per_second[-1:] in ("B", "b") else None
     rate = float(_EXACT.divide(number * (scale or 0), 8 if per_second.endswith("b") else 1))
-    if not (rate > 0 and isfinite(rate)):
-        raise must_be("units", name, what, text)
+    if not 0 < rate <= TICKS_PER_S:
+        raise must_be("units", name, what, text, "at most 1 PB/s, a byte a tick" if rate > 0 else "")
     return rate
 
 
@@ -90,6 +89,8 @@ def parse_time(text: str | float, name: str = "time") -> int:
     power = _TIMES.get(unit)
     if power is None:
         raise must_be("units", name, what, text, "units are s, ms, us, ns, ps and fs")
+    if number < 0:
+        raise must_be("units", name, what, text)
     return ticks(number.scaleb(power, _EXACT), name)
 
 
@@ -123,7 +124,7 @@ def seconds(ticks: int) -> float:
 
 def format_size(size_bytes: float) -> str:
     """`64 MiB`, `1.5 KiB`, `40 B`."""
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+    for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size_bytes >= 1024**power:
             return f"{size_bytes / 1024**power:.4g} {unit}"
     return f"{size_bytes:.4g} B"

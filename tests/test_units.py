@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from emu.errors import InputError
 from emu.units import (
     MAX_TICKS,
+    TICKS_PER_S,
     format_bandwidth,
     format_flops,
     format_size,
@@ -128,6 +129,13 @@ def test_what_is_no_bandwidth_above_0_is_refused(text):
         parse_bandwidth(text)
 
 
+@pytest.mark.parametrize("text", ["1.0000001PB/s", "9PB/s", 2e15])
+def test_a_bandwidth_of_more_than_a_byte_a_tick_is_refused(text):
+    with pytest.raises(InputError, match=r"got .*; at most 1 PB/s, a byte a tick"):
+        parse_bandwidth(text)
+    assert parse_bandwidth("1PB/s") == TICKS_PER_S
+
+
 @pytest.mark.parametrize("text", ["1e400GB/s", "1e-400B/s", "1e999999999B/s"])
 def test_a_bandwidth_beyond_a_float_is_refused(text):
     with pytest.raises(InputError, match="bandwidth must be a rate"):
@@ -162,8 +170,8 @@ def test_a_time_is_read_in_ticks_exactly(text, expected):
         ("5", "units are s, ms, us, ns, ps and fs"),
         ("5m", "units are"),
         ("5 minutes", "units are"),
-        ("-5ns", "time must be 0 or more"),
-        (-1.0, "time must be 0 or more"),
+        ("-5ns", "time must be a time of 0 or more such as 500ns or 1.5us, got '-5ns'"),
+        (-1.0, "time must be a time of 0 or more"),
         ("ns", "time must be a time of 0 or more"),
         (float("inf"), "time must be a time of 0 or more"),
         ("9224s", r"time must be below 9223 s \(2\*\*63 ticks of 1 fs\)"),
@@ -220,5 +228,10 @@ def test_rates_are_printed_in_powers_of_1000():
 def test_a_printed_size_is_read_back_within_its_four_digits(size):
     assert abs(
         Fraction(format_size(size).split()[0])
-        - Fraction(size, 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].index(format_size(size).split()[1]))
+        - Fraction(size, 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].index(format_size(size).split()[1]))
     ) <= Fraction(1, 2)
+
+
+def test_a_number_of_seconds_below_0_is_refused():
+    with pytest.raises(InputError, match=r"^units: overhead must be 0 or more, got -0\.5$"):
+        ticks(-0.5, "overhead")

@@ -66,7 +66,7 @@ class Operation:
             return np.full(self.n_blocks, count // largest)
         if count % largest == 0:
             return np.broadcast_to(np.int64(count // largest), self.n_blocks)  # a view of one number
-        edges = np.arange(largest + 1, dtype=np.int64) * count // largest
+        edges = _shares(np.int64(count), np.arange(largest + 1, dtype=np.int64))
         return np.tile(np.diff(edges), self.n_blocks // largest)
 
     @property
@@ -254,6 +254,12 @@ class Slots:
     count: I64  # [K] its elements
 
 
+def _shares(count: I64 | np.int64, running: I64) -> I64:
+    """`count * running // running[-1]`, in two halves that do not overflow."""
+    whole, rest = np.divmod(count, running[-1])
+    return np.asarray(whole * running + rest * running // running[-1])
+
+
 def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
     """Cut blocks into the slots of a schedule.
 
@@ -269,7 +275,7 @@ def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
     if parts < 1 or parts * len(block_counts) != n_slots or (shares and len(shares) != parts):
         raise InputError(f"schedule: {n_slots} slots and {len(shares)} shares do not cut {len(block_counts)} blocks")
     running = np.concatenate(([0], np.cumsum(shares or np.ones(parts, np.int64)))).astype(np.int64)
-    edges = block_counts[:, None] * running // running[-1]
+    edges = _shares(block_counts[:, None], running)
     return Slots(
         column(np.repeat(np.arange(len(block_counts)), parts), np.int32),
         column(edges[:, :-1], np.int64),

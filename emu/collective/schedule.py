@@ -166,8 +166,9 @@ class Schedule:
         """
         if not self.translate:
             return self
-        if self.n_rows * self.n_ranks > MAX_ROWS:
-            raise _too_many(self.n_rows * self.n_ranks)
+        rows = self.n_rows * self.n_ranks
+        if rows > MAX_ROWS:
+            raise RowsError(f"schedule: {rows} rows of all {self.n_ranks} ranks, at most 2**24 can be stored; take fewer ranks")
         return Schedule.build(self.n_ranks, self.n_slots, self._everywhere(), shares=self.shares, helpers=self.helpers)
 
     @property

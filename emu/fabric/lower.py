@@ -9,18 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, column
+from emu.arrays import F64, I32, I64, column
 from emu.collective.schedule import Schedule
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.circuits import Turns, turns_of
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
+from emu.fabric.lowering.heads import heads
 from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS, gather_hops
 from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
-from emu.topology.topology import Links, Routes, Topology
+from emu.topology.topology import CHANNELS, Routes, Topology
 
-CHANNELS = 2**16  # a route is asked with key * CHANNELS + channel, so that a channel's low bits stay the key's
+_MOST_BYTES = 2**62  # of all slots, so that those of a message can be added
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,9 +85,10 @@ def lower(
     tasks = _number(len(messages.src), *counts, full.n_participants, gated)
     accesses = accesses_of(rows, messages, len(sizes), full.n_participants)
     pred = _predecessors(messages, queues, accesses, tasks, turns)
-    routes = _routes(messages, queues, topology, placement, key)
+    routes, head_fs = _routes(messages, queues, topology, placement, key)
     turn_fs = topology.circuits.turn_fs if topology.circuits else 0
-    graph = _graph(rows, messages, queues, tasks, pred, routes, (topology.links, send_overhead_fs, turn_fs))
+    costs = topology.links.bandwidth_Bps, head_fs, send_overhead_fs, turn_fs
+    graph = _graph(rows, messages, queues, tasks, pred, routes, costs)
     return Piece(graph, tasks.entries, tasks.exits, messages.dst)
 
 
@@ -100,6 +102,9 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, placement: I32) -> None:
         raise must_be("lower", "slot_bytes", f"of {schedule.n_slots} slots", len(slot_bytes))
     if slot_bytes.min(initial=0) < 0:
         raise must_be("lower", "slot_bytes", "0 or more", slot_bytes.min())
+    most = int(slot_bytes.max(initial=0)) * len(slot_bytes)
+    if most > _MOST_BYTES and slot_bytes.sum(dtype=np.float64) > _MOST_BYTES:
+        raise InputError(f"schedule: its {len(slot_bytes)} slots hold more than 2**62 B (4 EiB) together; take a smaller size")
     if len(placement) != schedule.n_participants:
         what = f"a node for each of {schedule.n_ranks} ranks and {schedule.helpers} helpers"
         raise must_be("lower", "placement", what, len(placement))
@@ -164,12 +169,14 @@ def _given(messages: Messages, queues: Queues, tasks: _Tasks, head: I32) -> Edge
     return Edges.joined(edges)
 
 
-def _routes(messages: Messages, queues: Queues, topology: Topology, placement: I32, key: int) -> Routes:
-    """The routes of the pairs, each asked once."""
+def _routes(messages: Messages, queues: Queues, topology: Topology, placement: I32, key: int) -> tuple[Routes, I64]:
+    """The routes of the pairs, each asked once, and what the head of a message takes on each."""
     last = queues.message[queues.tail]
     src, dst, channel = (c[last].astype(np.int64) for c in (messages.src, messages.dst, messages.channel))
     nodes = placement.astype(np.int64)
-    return topology.routes(nodes[src], nodes[dst], key * CHANNELS + channel)
+    asked = nodes[src], nodes[dst], key * CHANNELS + channel
+    routes = topology.routes(*asked)
+    return routes, heads(topology, asked, routes)
 
 
 def _graph(
@@ -179,10 +186,10 @@ def _graph(
     tasks: _Tasks,
     pred: Predecessors,
     routes: Routes,
-    costs: tuple[Links, int, int],
+    costs: tuple[F64, I64, int, int],
 ) -> Graph:
-    """All columns: of links, and of what a delay and a turn take."""
-    links, overhead_fs, turn_fs = costs
+    """All columns; costs are the links' rates, and what the head of a message, a delay and a turn take."""
+    capacity_Bps, head_fs, overhead_fs, turn_fs = costs
     n_tasks, end, queue = len(pred[0]) - 1, len(messages.src), queues.message
     size, alpha, pair = np.zeros(n_tasks, np.int64), np.zeros(n_tasks, np.int64), np.full(n_tasks, -1, np.int32)
     owner, origin = np.full(n_tasks, -1, np.int32), np.full(n_tasks, -1, np.int32)
@@ -192,11 +199,10 @@ def _graph(
         rows.number[messages.first],
         queues.pair,
     )
-    if len(queue):
-        alpha[queue] = np.add.reduceat(links.latency_fs[routes.link], routes.start[:-1])[queues.pair]
+    alpha[queue] = head_fs[queues.pair]
     if len(tasks.delays):
         alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = overhead_fs, owner[queue], origin[queue]
     alpha[tasks.turns] = turn_fs
     hop_start, hop_link = gather_hops(column(pair, np.int32), column(routes.start, np.int64), column(routes.link, np.int32))
     weight, ready = np.ones(len(hop_link), np.int32), np.zeros(n_tasks, np.int64)
-    return Graph(links.bandwidth_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
+    return Graph(capacity_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)

@@ -5,25 +5,28 @@ a rank.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I32, I64, column
-from emu.collective.schedule import MAX_ROWS, Schedule
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.transform import on_grid
 from emu.collective.translation import Translations
 from emu.errors import InputError
 from emu.fabric.graph import Graph
-from emu.fabric.lower import CHANNELS, check_lowered, lower
+from emu.fabric.lower import check_lowered, lower
 from emu.fabric.lowering.classes import Classes, classes_of, invariant
 from emu.fabric.lowering.edges import Predecessors
+from emu.fabric.lowering.names import message_name
 from emu.fabric.lowering.shared import Asked, Domain, Hops, moves_of, shared_ways, ways
 from emu.fabric.lowering.sort import gather_hops
 from emu.fabric.lowering.spread import spread
+from emu.fabric.named import named
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
-from emu.topology.topology import Topology
+from emu.topology.topology import CHANNELS, Topology
 
 _CHUNK = 2**20  # translated ranks that are held at a time
 
@@ -35,26 +38,60 @@ class Lowered(NamedTuple):
     is_quotient: bool
 
 
+class UnevenError(RowsError):
+    """Slots of different sizes make every row of a schedule needed, and these are too many."""
+
+    def __init__(self, name: str, needed: str) -> None:
+        super().__init__(name, needed)
+        self.name, self.needed = name, needed
+
+    def __str__(self) -> str:
+        return f"{self.name}: not all ranks send slots of the same sizes, {self.needed}; take a size that cuts evenly"
+
+
 def time_alone(
-    schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, *, key: int = 0, send_overhead_fs: int = 0
+    schedule: Schedule,
+    slot_bytes: I64,
+    topology: Topology,
+    placement: I32,
+    *,
+    key: int = 0,
+    send_overhead_fs: int = 0,
+    name: str = "schedule",
 ) -> Timeline:
-    """Time a schedule that has the fabric to itself, by its symmetry where it has one; arguments as of `lower`.
+    """Time a schedule that has the fabric to itself, by its symmetry where it has one.
+
+    Arguments are as of `lower`; `name` is what errors call the schedule.
 
     Raises:
-        InputError: as `lower` and `lower_classes`.
+        InputError: as `lower`, `lower_classes` and `every_row`; or a message that ends beyond the clock.
     """
-    found = None if send_overhead_fs else lower_alone(schedule, slot_bytes, topology, placement, key=key)
-    if found is None:
-        return run(lower(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs).graph)
-    timeline = run(found.graph)
-    return replace(timeline, how="quotient") if found.is_quotient else timeline
+    found = None if send_overhead_fs else lower_alone(schedule, slot_bytes, topology, placement, key=key, name=name)
+    if found is not None:
+        timeline = run_named(found.graph, on_grid(schedule, topology.dims), name)
+        return replace(timeline, how="quotient") if found.is_quotient else timeline
+    full = every_row(schedule, slot_bytes, topology, send_overhead_fs=send_overhead_fs, name=name)
+    graph = lower(full, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs).graph
+    return run_named(graph, full, name)
 
 
-def lower_alone(schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, *, key: int = 0) -> Lowered | None:
+def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:
+    """Time what a schedule was lowered to.
+
+    Raises:
+        InputError: a task cannot be timed; the line begins with `name` and says of which message it is.
+    """
+    with named(name, partial(message_name, schedule, graph)):
+        return run(graph)
+
+
+def lower_alone(
+    schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, *, key: int = 0, name: str = "schedule"
+) -> Lowered | None:
     """Turn a schedule into as few tasks as its symmetry allows; nothing where only its rows tell, so that `lower` must.
 
     That is so where no translations are declared, where they bring a slot to one of another size, or where optical switches
-    turn. Arguments as of `lower`.
+    turn. Arguments as of `time_alone`.
 
     Raises:
         InputError: as `lower` and `lower_classes`.
@@ -63,10 +100,34 @@ def lower_alone(schedule: Schedule, slot_bytes: I64, topology: Topology, placeme
     stored = on_grid(schedule, topology.dims)
     if topology.circuits or not stored.translate or not invariant(slot_bytes, stored.translations):
         return None
-    return lower_classes(stored, slot_bytes, topology, placement, key)
+    return lower_classes(stored, slot_bytes, topology, placement, key, name)
 
 
-def lower_classes(schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, key: int = 0) -> Lowered:
+def every_row(
+    schedule: Schedule, slot_bytes: I64, topology: Topology, *, send_overhead_fs: int = 0, name: str = "schedule"
+) -> Schedule:
+    """The same schedule with every row stored, where its symmetry alone does not tell its times; arguments as of `time_alone`.
+
+    Raises:
+        RowsError: they are more than 2**24; the message says why they are needed. An `UnevenError` if other sizes mend that.
+    """
+    rows = schedule.n_rows * schedule.n_ranks
+    if not schedule.translate or rows <= MAX_ROWS:
+        return schedule.expand()
+    needed = f"so that each of {rows} rows must be timed, at most 2**24"
+    if send_overhead_fs:
+        why = "a sender spends its overhead on one message after another"
+        raise RowsError(f"{name}: {why}, {needed}; leave it out, or take fewer ranks")
+    if topology.circuits:
+        raise RowsError(f"{name}: the optical switches of {topology.name} turn, {needed}; take fewer ranks")
+    if not invariant(slot_bytes, schedule.translations):
+        raise UnevenError(name, needed)
+    raise RowsError(f"{name}: perturbed starts are not symmetric, {needed}; leave the perturbations out, or take fewer ranks")
+
+
+def lower_classes(
+    schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, key: int = 0, name: str = "schedule"
+) -> Lowered:
     """Turn a schedule into tasks from the rows of rank 0 alone; the exact times are those of `lower`, without its exits.
 
     Where the topology has symmetries that are translations of the schedule, and routes that keep them, the tasks are those of
@@ -78,6 +139,7 @@ def lower_classes(schedule: Schedule, slot_bytes: I64, topology: Topology, place
         topology: Without optical switches that turn.
         placement: [N] the node of each rank.
         key: As of `lower`.
+        name: As of `time_alone`.
 
     Raises:
         InputError: more than 2**24 messages that no symmetry makes equal, or a pair that no route joins.
@@ -87,21 +149,21 @@ def lower_classes(schedule: Schedule, slot_bytes: I64, topology: Topology, place
     moves = moves_of(topology, placement, translations)
     if moves:
         domain = Domain.of(moves, schedule.n_ranks)
-        _check_count(classes, domain)
+        _check_count(classes, domain, name)
         hops = shared_ways(topology, asking.over, moves, domain)
         if hops is not None:
             return Lowered(_graph(classes, translations, domain, asking.pair, hops), True)
     domain = Domain.of((), schedule.n_ranks)
-    _check_count(classes, domain)
+    _check_count(classes, domain, name)
     return Lowered(_graph(classes, translations, domain, asking.pair, ways(topology, asking.over(domain.ranks))), False)
 
 
-def _check_count(classes: Classes, domain: Domain) -> None:
+def _check_count(classes: Classes, domain: Domain, name: str) -> None:
     messages = int(np.count_nonzero(classes.dst >= 0)) * len(domain.ranks)
     if messages > MAX_ROWS:
         raise InputError(
-            f"lower: {messages} messages of {len(domain.ranks)} ranks that no declared symmetry makes equal, at most 2**24; "
-            "take fewer ranks, or a topology that has the schedule's translations"
+            f"{name}: {messages} messages of {len(domain.ranks)} ranks that no symmetry of the topology makes equal, at most "
+            "2**24; take fewer ranks, or a topology that looks alike from all of them"
         )
 
 

@@ -37,7 +37,7 @@ def candidates(operation: str, n: int, topology: Topology, grid: Grid = ()) -> l
     of_operation = [a for _, a in ALGORITHMS if a.operation == operation]
     found = [a for a in of_operation if _fits(a, n, topology, grid)]
     if not found:
-        raise InputError(f"choice: no {operation} fits {n} ranks of {topology.name}")
+        raise InputError(f"choice: no algorithm of {operation} fits {n} ranks of {topology.name}; take another number of ranks")
     return found
 
 
@@ -82,22 +82,24 @@ def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead
     found = candidates(request.operation, n, topology, grid)
     plans = [stored(a.operation, a.name, n, request.root, grid) for a in found]
     job = (request.elements, item_bytes, topology, placement)
-    bounds = [least_fs(op, plan, *job) * (1 - _ROUNDING) for plan in plans]
+    names = [a.name for a in found]
+    bounds = [least_fs(op, plan, *job, name=f"{op.name} {a}") * (1 - _ROUNDING) for a, plan in zip(names, plans, strict=True)]
     best, end = "", np.inf
-    for bound, _, name, plan in sorted(zip(bounds, range(len(found)), (a.name for a in found), plans, strict=True)):
-        taken = _end_fs(op, plan, job, send_overhead_fs) if bound <= end else np.inf
+    for bound, _, name, plan in sorted(zip(bounds, range(len(found)), names, plans, strict=True)):
+        taken = _end_fs(op, plan, job, send_overhead_fs, name) if bound <= end else np.inf
         if (taken, name) < (end, best):
             best, end = name, taken
     if not best:
-        raise InputError(f"choice: no {request.operation} fits the optical switches of {topology.name}, on {n} ranks")
+        what = f"no algorithm of {request.operation} fits the optical switches of {topology.name} on {n} ranks"
+        raise InputError(f"choice: {what}; take fewer ranks")
     shape = next(a for a in found if a.name == best).fit(n, grid)
     return Served(best, () if isinstance(shape, int) else shape)
 
 
-def _end_fs(op: Operation, plan: Schedule, job: tuple[int, int, Topology, I32], send_overhead_fs: int) -> float:
+def _end_fs(op: Operation, plan: Schedule, job: tuple[int, int, Topology, I32], send_overhead_fs: int, name: str) -> float:
     """When the last task ends; never where an optical switch would be torn."""
     try:
-        return float(time_collective(op, plan, *job, send_overhead_fs).end_fs.max(initial=0))
+        return float(time_collective(op, plan, *job, send_overhead_fs, f"{op.name} {name}").end_fs.max(initial=0))
     except TornError:
         return np.inf
 

@@ -4,8 +4,10 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from emu.collective.algorithm import Choice, Request, Served
+from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
@@ -14,7 +16,7 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
 from emu.trace.meet import requests_of
-from emu.trace.replay import Replayed, Service, replay
+from emu.trace.replay import Replayed, Service, event_name, replay
 from emu.trace.report import StepReport, report
 from emu.trace.trace import Kind, Trace
 from emu.units import format_size
@@ -100,20 +102,23 @@ def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device,
     """Time a trace on a topology, its ranks on the first NPUs; over so many perturbations too, if any are asked for.
 
     Raises:
-        InputError: more ranks than NPUs, an unknown dtype, a trace without a step, or a single perturbation.
+        InputError: more ranks than NPUs, an unknown dtype, a trace that cannot be or is without a step, an event that ends
+            beyond the clock, or a single perturbation.
     """
     if perturb:
         check_seeds(perturb)
     began = time.perf_counter()
     replayed = replay(trace, choice, topology, place(topology, trace.n_ranks), device, dtype)
-    timeline = run(replayed.graph)
+    with named("replay", partial(event_name, trace, replayed)):
+        timeline = run(replayed.graph)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
 
     def step_s(other: Timeline) -> float:
         return report(trace, replayed, other).step_time_s
 
-    apart = spread(replayed.graph, perturb, step_s) if perturb else None
+    with named("replay", partial(event_name, trace, replayed)):
+        apart = spread(replayed.graph, perturb, step_s) if perturb else None
     return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, apart, wall_s)
 
 

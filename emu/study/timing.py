@@ -1,21 +1,39 @@
 """What one collective takes on an idle fabric, and what it takes at least; no data is moved for it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import gcd
+from typing import NamedTuple
+
 import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import Schedule
+from emu.errors import InputError
 from emu.fabric.graph import Graph
-from emu.fabric.lower import CHANNELS, lower
-from emu.fabric.symmetric import lower_alone, time_alone
+from emu.fabric.lower import lower
+from emu.fabric.lowering.classes import invariant
+from emu.fabric.lowering.names import message_name
+from emu.fabric.named import named
+from emu.fabric.perturb import Spread, spread
+from emu.fabric.symmetric import UnevenError, every_row, lower_alone, time_alone
 from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
-from emu.topology.topology import Topology
+from emu.topology.topology import CHANNELS, Topology
 from emu.units import TICKS_PER_S
 
 
 def time_collective(
-    op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32, send_overhead_fs: int = 0
+    op: Operation,
+    plan: Schedule,
+    count: int,
+    item_bytes: int,
+    topology: Topology,
+    placement: I32,
+    send_overhead_fs: int = 0,
+    name: str = "",
 ) -> Timeline:
     """Time a schedule.
 
@@ -27,25 +45,65 @@ def time_collective(
         topology: Where it runs.
         placement: [N] the NPU of each rank; helpers are put on switches.
         send_overhead_fs: LogGP's o, in ticks.
+        name: What errors call the schedule; unless given, its operation's.
 
     Raises:
-        InputError: fewer switches than helpers, or a pair that no route joins.
+        InputError: fewer switches than helpers, a pair that no route joins, more rows than can be timed, or a message that
+            ends beyond the clock.
     """
-    nodes = with_helpers(topology, placement, plan.helpers)
-    return time_alone(plan, _slot_bytes(op, plan, count, item_bytes), topology, nodes, send_overhead_fs=send_overhead_fs)
+    nodes, sizes = with_helpers(topology, placement, plan.helpers), _slot_bytes(op, plan, count, item_bytes)
+    with _mended(op, plan, count, item_bytes):
+        return time_alone(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=name or op.name)
 
 
-def graph_of(
-    op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32, send_overhead_fs: int = 0
-) -> Graph:
-    """What `time_collective` times, every message of it; arguments as above.
+class Job(NamedTuple):
+    """The arguments of `time_collective`."""
+
+    op: Operation
+    plan: Schedule
+    elements: int
+    item_bytes: int
+    topology: Topology
+    placement: I32
+    send_overhead_fs: int = 0
+    name: str = ""
+
+
+def spread_collective(job: Job, seeds: int) -> Spread | None:
+    """What `time_collective` comes to over perturbed starts; see `spread`.
 
     Raises:
-        InputError: as `time_collective`.
+        InputError: as `time_collective`, and `spread`.
     """
-    nodes = with_helpers(topology, placement, plan.helpers)
-    sizes = np.asarray(_slot_bytes(op, plan, count, item_bytes))
-    return lower(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
+    op, plan, count, item_bytes, topology, placement, send_overhead_fs, name = job
+    nodes, sizes = with_helpers(topology, placement, plan.helpers), np.asarray(_slot_bytes(op, plan, count, item_bytes))
+    called = name or op.name
+    with _mended(op, plan, count, item_bytes):
+        full = every_row(plan, sizes, topology, send_overhead_fs=send_overhead_fs, name=called)
+    graph = lower(full, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
+    with named(called, partial(message_name, full, graph)):
+        return spread(graph, seeds)
+
+
+@contextmanager
+def _mended(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterator[None]:
+    """Name the nearest sizes that would do, where this one is refused for not cutting evenly."""
+    try:
+        yield
+    except UnevenError as error:
+        near = " or ".join(f"{even * item_bytes} B" for even in even_counts(op, plan, count)) or "fewer ranks"
+        what = f"{count * item_bytes} B do not cut evenly among {op.n_ranks} ranks"
+        raise InputError(f"{error.name}: {what}, {error.needed}; take {near}") from None
+
+
+def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
+    """The nearest whole sizes in elements, at most one below `count` and one above, of which translations keep the slots."""
+    parts, moved = plan.n_slots // op.n_blocks, plan.n_slots // plan.n_ranks**plan.slot_digits
+    pieces = parts // gcd(parts, moved)  # of a block, that translations bring to one another
+    step = op.blocks_in_size * (sum(plan.shares) if plan.shares and pieces > 1 else pieces)
+    if not invariant(_slot_bytes(op, plan, step, 1), plan.translations):
+        return []
+    return [c for c in (count // step * step, count // step * step + step) if c]
 
 
 def _slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
@@ -59,7 +117,9 @@ def _slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I
     return np.tile(parts, len(blocks))
 
 
-def least_fs(op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32) -> float:
+def least_fs(
+    op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32, name: str = ""
+) -> float:
     """Ticks that a schedule takes at least: its busiest link's, carrying its bytes at full rate; arguments as above.
 
     Raises:
@@ -68,10 +128,11 @@ def least_fs(op: Operation, plan: Schedule, count: int, item_bytes: int, topolog
     full, slot_bytes = plan, _slot_bytes(op, plan, count, item_bytes)
     nodes = with_helpers(topology, placement, plan.helpers).astype(np.int64)
     if plan.translate:
-        found = lower_alone(plan, slot_bytes, topology, column(nodes, np.int32))
+        found = lower_alone(plan, slot_bytes, topology, column(nodes, np.int32), name=name or op.name)
         if found is not None:
             return _busiest_fs(found.graph)
-        full = plan.expand()
+        with _mended(op, plan, count, item_bytes):
+            full = every_row(plan, slot_bytes, topology, name=name or op.name)
     sizes = np.concatenate((slot_bytes, slot_bytes[list(plan.temps)]))
     sent = np.flatnonzero((full.src != full.dst) & (sizes[full.slot] > 0))
     ends = (full.src[sent].astype(np.int64) * full.n_participants + full.dst[sent]) * CHANNELS + full.channel[sent]

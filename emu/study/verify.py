@@ -22,7 +22,7 @@ from emu.collective.schedule import MAX_ROWS
 from emu.collective.shape import Part, Shape, dims_of, ranks_of, show_shape
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
-from emu.fabric.run import run
+from emu.fabric.symmetric import run_named
 from emu.study.proving import How, Proved, proved
 from emu.units import TICKS_PER_S
 
@@ -158,7 +158,7 @@ def _taken_fs(found: Algorithm, claim: Claim, shape: Shape) -> int:
         link_class=partial(claim.link_class, shape) if claim.link_class else None,
     )
     piece = lower(built, slots.count, fabric, np.arange(built.n_participants, dtype=np.int32))
-    return int(run(piece.graph).end_fs.max(initial=0))
+    return int(run_named(piece.graph, built, found.key).end_fs.max(initial=0))
 
 
 def _latency(link_class: int) -> int:

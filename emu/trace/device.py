@@ -35,9 +35,9 @@ class Device:
                 raise must_be(self.name, name, "above 0 and at most 1", getattr(self, name))
         rates = {"hbm_Bps": self.hbm_Bps, **{f"peak_flops of {d}": peak for d, peak in self.peak_flops.items()}}
         for name, rate in rates.items():
-            if rate <= 0:
+            if not rate > 0:
                 raise must_be(self.name, name, "above 0", rate)
-        if self.launch_overhead_s < 0:
+        if not self.launch_overhead_s >= 0:
             raise must_be(self.name, "launch_overhead_s", "0 or more", self.launch_overhead_s)
 
     @property
@@ -81,8 +81,11 @@ class Device:
             InputError: as `seconds`; or an operator that takes longer than the clock can count.
         """
         ticks = np.rint(self.seconds(events, dtype) * TICKS_PER_S)
-        if ticks.max(initial=0) > MAX_TICKS:
-            raise InputError(f"{self.name}: an operator takes {ticks.max() / TICKS_PER_S:.4g} s, at most 9223 s can be counted")
+        late = ticks >= float(MAX_TICKS)
+        if late.any():
+            row = int(late.argmax())
+            takes = f"event {row} ({events.name[row]}) takes {ticks[row] / TICKS_PER_S:.4g} s"
+            raise InputError(f"{self.name}: {takes}, it must be below 9223 s, the end of the clock; take a faster device")
         return ticks.astype(np.int64)
 
     def _rates(self, events: Events, dtype: str) -> F64:

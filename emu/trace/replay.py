@@ -3,6 +3,7 @@
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, lower
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
+from emu.trace.check import check_trace
 from emu.trace.device import Device
 from emu.trace.meet import MESSAGE, Meeting, meetings_of
 from emu.trace.trace import Events, Kind, Trace
@@ -71,11 +73,26 @@ def replay(trace: Trace, choice: Choice, topology: Topology, placement: I32, dev
         dtype: What float32 is timed as: computation, memory traffic and messages.
 
     Raises:
-        InputError: a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
+        InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
     """
+    check_trace(trace)
     if len(placement) != trace.n_ranks:
         raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
     return _Replay(trace, choice, topology, placement, device, dtype).replayed()
+
+
+def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
+    """Which event a task of a replay is of, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
+    of = bisect_right([each.first for each in replayed.instances], task) - 1
+    events = np.flatnonzero(replayed.begins == task) if of < 0 else np.flatnonzero(replayed.instance == of)
+    event, owner = int(events[0]), int(replayed.graph.owner[task])
+    if owner >= 0:
+        event = int(replayed.first_event[owner]) + int(replayed.graph.origin[task])
+    rank = bisect_right(replayed.first_event.tolist(), event) - 1
+    row = event - int(replayed.first_event[rank])
+    ran = trace.events_of(rank)
+    message = "a message of " if of >= 0 and owner >= 0 else ""
+    return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
 
 
 class _Replay:

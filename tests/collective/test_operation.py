@@ -1,5 +1,6 @@
 import tracemalloc
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -166,3 +167,12 @@ def test_the_blocks_of_many_ranks_are_counted_without_being_made():
         tracemalloc.stop()
     assert (len(counts), counts[0], counts[-1]) == (8192**2, 3, 3)
     assert peak < 2**20
+
+
+@given(st.integers(2**40, 2**62), st.integers(2, 300), st.lists(st.integers(0, 1000), min_size=1, max_size=9).filter(any))
+def test_the_largest_sizes_are_cut_as_whole_numbers_of_any_length_say(count, n, shares):
+    edges = [count * b // n for b in range(n + 1)]
+    blocks = operation("reduce_scatter", n).block_counts(count)
+    assert blocks.tolist() == [high - low for low, high in pairwise(edges)]
+    parts = [sum(shares[:i]) * count // sum(shares) for i in range(len(shares) + 1)]
+    assert cut(np.array([count]), len(shares), tuple(shares)).count.tolist() == [high - low for low, high in pairwise(parts)]

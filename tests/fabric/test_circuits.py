@@ -74,5 +74,7 @@ def test_a_turn_back_is_a_turn():
 
 def test_two_states_at_once_are_refused():
     plan = schedule("all_to_all", "at-once", 4)
-    with pytest.raises(InputError, match=r"round 0 needs switch 0 in states \d and \d at once; put these messages in rounds"):
+    with pytest.raises(
+        InputError, match=r"switch 0 in states \d and \d at once; take another algorithm, or put these messages in"
+    ):
         end_ms(plan, 70)

@@ -1,5 +1,6 @@
 """Graphs, events and calls that are refused, each with its message."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from emu.errors import InputError, RunError
 from emu.fabric.engine.check import check, order
 from emu.fabric.engine.solver import State
 from emu.fabric.graph import Graph
+from emu.fabric.named import TaskError, named
 from emu.fabric.run import CapacityEvent, run
 from tests.fabric.reference import GB, Task, graph_of, messages
 
@@ -31,7 +33,7 @@ def spoilt(**columns: list[int]) -> Graph:
         (spoilt(hop_link=[0, 1, 1]), "graph: task 1 crosses a link twice; cross it once with the sum of the weights"),
         (spoilt(hop_weight=[1, 0, 1]), "graph: hop_weight of task 1 must be 1 or more, got 0"),
         (spoilt(pred=[2]), "graph: pred of task 1 must be a task, 0 to 1, got 2"),
-        (spoilt(pred=[1]), "graph: task 1 waits for itself; remove an edge of the cycle"),
+        (spoilt(pred=[1]), "graph: task 1 waits for itself, at once or over others; remove one of these waits"),
         (spoilt(alpha_fs=[0]), "graph: the length of alpha_fs must be V = 2, got 1"),
         (spoilt(hop_start=[0, 1]), "graph: the length of hop_start must be V + 1 = 3, got 2"),
         (spoilt(pred_start=[0, 1, 0]), "graph: pred_start must be offsets from 0 that never fall, got [0, 1, 0]"),
@@ -57,20 +59,40 @@ def test_predecessors_may_stand_behind_what_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "task"),
+    ("tasks", "said"),
     [
-        ([Task(alpha=2**62), Task(alpha=2**62, preds=((0, False),))], 1),
-        ([Task(size=1, alpha=2**63 - 2, hops=((0, 1),))], 0),
-        ([Task(size=0, alpha=2**63 - 2, ready=2, hops=((0, 1),))], 0),
-        ([Task(size=10**14, hops=((0, 1),))], 0),
+        ([Task(alpha=2**62), Task(alpha=2**62, preds=((0, False),))], "task 1 starts at 4612 s, takes 4612 s"),
+        (
+            [Task(size=1, alpha=2**63 - 2, hops=((0, 1),))],
+            "task 0 starts at 0 s, takes 1 B over links of 1 GB/s, which it may share, and 9223 s",
+        ),
+        ([Task(size=0, alpha=2**63 - 2, ready=2, hops=((0, 1),))], "task 0 starts at 0.002 ps, takes 9223 s of latency"),
+        (
+            [Task(size=2**50, hops=((0, 2),))],
+            "task 0 starts at 0 s, takes 1 PiB over links of 500 MB/s, which it may share, and 0 s of latency",
+        ),
     ],
 )
-def test_what_ends_beyond_the_clock_is_refused(tasks: list[Task], task: int) -> None:
+def test_what_ends_beyond_the_clock_is_refused_with_what_it_takes(tasks: list[Task], said: str) -> None:
     with pytest.raises(InputError) as error:
         run(graph_of([GB], tasks))
-    assert str(error.value) == (
-        f"solver: task {task} ends after 2**63 ticks of 1 fs (9223 s), the end of the clock; send less, or over faster links"
-    )
+    assert str(error.value).startswith(f"solver: {said}")
+    mend = "send less, or over faster links" if " over " in said or "latency" in said else "have it take less"
+    assert str(error.value).endswith(f", and so ends after 9223 s, the end of the clock (2**63 ticks of 1 fs); {mend}")
+
+
+def test_an_error_about_a_task_is_named_by_who_made_the_graph() -> None:
+    with pytest.raises(InputError) as error, named("trace", "event {}".format):
+        run(spoilt(alpha_fs=[0, -3]))
+    assert type(error.value) is InputError
+    assert str(error.value) == "trace: alpha_fs of event 1 must be 0 or more, got -3"
+    with pytest.raises(InputError, match="capacity_Bps of link 1"), named("trace", "event {}".format):
+        run(spoilt(capacity_Bps=[1, 0]))
+
+
+def test_an_error_about_a_task_passes_from_process_to_process() -> None:
+    error = pickle.loads(pickle.dumps(TaskError("graph", "{} waits", 7)))
+    assert (type(error), str(error), error.task) == (TaskError, "graph: task 7 waits", 7)
 
 
 def test_a_link_that_stays_down_is_named_with_what_waits_for_it() -> None:

@@ -110,13 +110,32 @@ def test_any_rows_of_rank_0_are_timed_to_the_tick(schedule, kind, latency):
     assert by_class(*job[:2], replace(topology, symmetry=None), job[3]) == (expected, False)
 
 
-@pytest.mark.parametrize("line", ["fat-tree:radix=4", "hpn:pod:dims=2x2x2,aggs=2", "railx:torus:m=2,n=1,nodes=2x2"])
+@pytest.mark.parametrize("line", ["fat-tree:radix=4", "hpn:pod:dims=2x2x2,aggs=2", "railx:hyperx:m=2,n=1"])
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/at-once", "all_to_all/pairwise"])
 def test_where_nothing_is_declared_every_message_has_its_own_route(line, name):
     topology, found = build_topology(line), ALGORITHMS.find(name)
     stored = found.stored(topology.n_npus)
     job = (stored, equal_slots(stored), topology, np.arange(stored.n_ranks))
     assert by_class(*job, key=7) == (every_message(*job, key=7), False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "railx:torus:m=2,n=2,nodes=3x2",
+        "ub-mesh:pod:dims=2x2x2x2",
+        "ub-mesh:superpod:dims=2x2x2x2x2",
+        "ub-mesh:superpod-clos:dims=2x1x2x4x3,planes=2",
+        "ub-mesh:clos:dims=3x2x2",
+    ],
+)
+@pytest.mark.parametrize("name", ["all_to_all/at-once", "all_gather/direct", "all_reduce/torus-buckets@2"])
+def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(line, name):
+    topology = build_topology(line)
+    found = algorithm(*name.split("/"))
+    stored = found.stored(found.fit(topology.n_npus, topology.dims))
+    job = (stored, equal_slots(stored), topology, np.arange(stored.n_ranks))
+    assert by_class(*job, key=7) == (every_message(*job, key=7), True)
 
 
 @pytest.mark.parametrize(("line", "n", "ranks"), [("switch:n=12", 12, 1), ("ring:n=12", 12, 1), ("torus:dims=3x4", 12, 4)])
@@ -229,7 +248,7 @@ def test_too_many_messages_without_a_symmetry_are_refused(monkeypatch):
     monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 55)
     job, refused = (
         (ring(8), np.full(8, 8)),
-        r"lower: 56 messages of 4 ranks that no declared symmetry makes equal, at most 2\*\*24; take fewer ranks",
+        r"schedule: 56 messages of 4 ranks that no symmetry of the topology makes equal, at most 2\*\*24; take fewer ranks",
     )
     with pytest.raises(InputError, match=refused):
         time_alone(*job, fabric("torus:dims=2x4"), np.arange(8))

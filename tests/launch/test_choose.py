@@ -109,7 +109,7 @@ def test_what_would_tear_an_optical_switch_is_passed_over(emu) -> None:
     assert "at-once" not in {row["algorithm"] for row in rows}
     refused = emu("bench", "all_to_all", "--algorithm", "at-once", "--topology", fabric, "--size", "1MiB")
     assert (refused.code, refused.out) == (2, "")
-    assert "put these messages in rounds of their own" in refused.err
+    assert "at once; take another algorithm, or put these messages in rounds of their own" in refused.err
 
 
 def test_a_ring_on_a_system_with_an_order_of_its_own_runs_from_neighbour_to_neighbour(emu) -> None:

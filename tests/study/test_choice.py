@@ -1,7 +1,9 @@
 """What serves each request of a run: the fastest on the fabric, the same for the executor, for the clock and for a replay."""
 
 import pickle
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -19,6 +21,7 @@ from emu.study.step import algorithms_of, choice_for, choice_of, time_trace, wit
 from emu.study.timing import least_fs, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
+from emu.topology.topology import Circuits
 from emu.trace.device import Device
 from emu.trace.read import load, save
 from emu.trace.replay import Service
@@ -91,8 +94,17 @@ def test_words_in_any_order_and_a_name_that_overrides() -> None:
 def test_what_cannot_be_chosen_is_refused() -> None:
     with pytest.raises(InputError, match="no dtype is called 'bfloat61'; did you mean bfloat16"):
         choice_on(build_topology(SWITCH), ("auto",), "bfloat61")
-    with pytest.raises(InputError, match=r"^choice: no all_ready fits 8 ranks of dgx-h100"):
+    with pytest.raises(InputError, match=r"^choice: no algorithm of all_ready fits 8 ranks of dgx-h100; take another number"):
         candidates("all_ready", 8, build_topology(SWITCH))
+
+
+def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() -> None:
+    turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), (src * 8 + dst)[:, None]), 5)
+    on = replace(build_topology("switch:n=4,bandwidth=50GB/s,latency=1us"), circuits=turning)
+    with pytest.raises(
+        InputError, match=r"^choice: no algorithm of all_to_all fits the optical switches of switch.* on 4 ranks; "
+    ):
+        Fastest(on, "float32")(Request("all_to_all", (0, 1, 2, 3), 0, 64))
 
 
 def train(rank: int) -> None:

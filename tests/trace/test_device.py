@@ -68,6 +68,8 @@ def test_flops_that_are_no_computation_need_no_peak(words):
         ({"hbm_Bps": 0}, "hbm_Bps must be above 0, got 0"),
         ({"peak_flops": {"float32": 0}}, "peak_flops of float32 must be above 0, got 0"),
         ({"launch_overhead_s": -1}, "launch_overhead_s must be 0 or more, got -1"),
+        ({"hbm_Bps": float("nan")}, "hbm_Bps must be above 0, got nan"),
+        ({"launch_overhead_s": float("nan")}, "launch_overhead_s must be 0 or more, got nan"),
     ],
 )
 def test_a_device_that_cannot_be_is_refused(wrong, said):
@@ -76,8 +78,15 @@ def test_a_device_that_cannot_be_is_refused(wrong, said):
 
 
 def test_an_operator_longer_than_the_clock_is_refused(words):
-    with pytest.raises(InputError, match="npu: an operator takes 2e\\+04 s, at most 9223 s can be counted"):
-        DEVICE.ticks(words.events(words.compute(flops=1e16)), "float32")
+    said = r"npu: event 1 \(mm\) takes 2e\+04 s, it must be below 9223 s, the end of the clock; take a faster device"
+    with pytest.raises(InputError, match=said):
+        DEVICE.ticks(words.events(words.compute(flops=1), words.compute(flops=1e16)), "float32")
+
+
+def test_an_operator_that_ends_with_the_clock_is_refused(words):
+    device = Device("npu", {"float32": 1.0}, hbm_Bps=1e12, flops_efficiency=1)
+    with pytest.raises(InputError, match="takes 9223 s"):
+        device.ticks(words.events(words.compute(flops=2**63 / 10**15)), "float32")
 
 
 def test_the_h100_is_what_its_data_sheet_says():

@@ -4,9 +4,10 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.fabric.run import run
+from emu.study.step import time_trace
 from emu.topology.star import star
 from emu.trace.device import Device
-from emu.trace.replay import replay
+from emu.trace.replay import event_name, replay
 from emu.trace.report import report
 from emu.trace.trace import Group, Trace
 from topologies.simple import full_mesh
@@ -272,3 +273,62 @@ def test_a_placement_of_other_ranks_is_refused(words):
 def test_a_trace_of_set_up_alone_is_refused(words):
     with pytest.raises(InputError, match="report: the trace must hold a step after set-up"):
         told(trace_of(words.events(words.compute(1, step=0))))
+
+
+def names_of(trace):
+    laid = replayed(trace)
+    return [event_name(trace, laid, task) for task in range(laid.graph.n_tasks)], laid
+
+
+def test_every_task_is_called_by_an_event_of_its_rank(words):
+    trace = trace_of(words.events(words.compute(1, step=0), words.collective(MS_OF_FLOATS, step=2), words.compute(1, step=3)))
+    names, laid = names_of(trace)
+    assert names[:2] == [f"event 2 of rank {rank} (mm of step 3)" for rank in (0, 1)]
+    sent = np.flatnonzero(laid.graph.size_bytes)
+    for task in sent:
+        assert names[task] == f"a message of event 1 of rank {laid.graph.owner[task]} (all_reduce of step 2)"
+    assert len(sent) == 4
+    joins = set(range(2, laid.graph.n_tasks)) - set(sent.tolist())
+    assert {names[task] for task in joins} == {"event 1 of rank 0 (all_reduce of step 2)"}
+
+
+def test_a_message_is_called_by_its_sender_wherever_it_stands_in_the_trace(words):
+    roles = words.events(words.send(10, 1), words.mark([0])), words.events(words.compute(1), words.recv(10, 0), words.mark([1]))
+    names, laid = names_of(trace_of(*roles, role_of_rank=(0, 1)))
+    (sent,) = np.flatnonzero(laid.graph.size_bytes)
+    assert names[sent] == "a message of event 0 of rank 0 (send of step 1)"
+
+
+def timed(trace):
+    return time_trace(trace, Choice({"all_reduce": "ring"}), star_of(trace.n_ranks), DEVICE, "float32")
+
+
+def test_ranks_that_wait_for_one_another_in_a_circle_are_refused_with_an_event(words):
+    roles = (
+        words.events(words.recv(10, peer), words.send(10, peer, waits=[0]), words.mark([1]))  # each sends what it has received
+        for peer in (1, 0)
+    )
+    with pytest.raises(InputError) as error:
+        timed(trace_of(*roles, role_of_rank=(0, 1)))
+    assert str(error.value) == (
+        "replay: a message of event 1 of rank 0 (send of step 1) waits for itself, at once or over others; remove one of these "
+        "waits"
+    )
+
+
+def test_an_event_that_ends_beyond_the_clock_is_named(words):
+    hours = [words.compute(3.6e6, step=step) for step in (1, 2, 3)]
+    with pytest.raises(InputError) as error:
+        timed(trace_of(words.events(*hours), words.events(words.compute(1)), role_of_rank=(0, 1)))
+    assert str(error.value) == (
+        "replay: event 2 of rank 0 (mm of step 3) starts at 7200 s, takes 3600 s, and so ends after 9223 s, the end of the "
+        "clock (2**63 ticks of 1 fs); have it take less"
+    )
+    big = words.events(words.compute(1), words.collective(10**15))
+    with pytest.raises(InputError, match=r"^replay: a message of event 1 of rank [01] \(all_reduce of step 1\) starts at 1 ms"):
+        timed(trace_of(big))
+
+
+def test_a_trace_that_cannot_have_run_is_refused_before_it_is_timed(words):
+    with pytest.raises(InputError, match=r"^replay: bytes of event 0 of rank 0"):
+        timed(trace_of(words.events(words.collective(-1))))

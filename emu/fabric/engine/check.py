@@ -7,9 +7,10 @@ import numpy as np
 from numba import boolean, int64, njit
 
 from emu.arrays import I32, I64, Bool
-from emu.errors import InputError, must_be
+from emu.errors import must_be
 from emu.fabric.engine.layout import I32_IN, I32_OUT, I64_IN, types
 from emu.fabric.graph import Graph
+from emu.fabric.named import TaskError
 
 _LENGTHS = (
     ("V", "alpha_fs", 0),
@@ -25,14 +26,14 @@ def check(graph: Graph, n_before: int = 0) -> None:
     """Refuse a graph that cannot be run, where its predecessors may also be `n_before` earlier tasks.
 
     Raises:
-        InputError: the first thing that is wrong, with the task or link it is about.
+        InputError: the first thing that is wrong, with the link it is about; a TaskError where that is a task.
     """
     _check_lengths(graph)
     _check_links(graph)
     _check_tasks(graph, n_before)
     twice = _crossed_twice(graph.hop_start, graph.hop_link, graph.n_links)
     if twice >= 0:
-        raise InputError(f"graph: task {twice + n_before} crosses a link twice; cross it once with the sum of the weights")
+        raise TaskError("graph", "{} crosses a link twice; cross it once with the sum of the weights", twice + n_before)
 
 
 def _check_lengths(graph: Graph) -> None:
@@ -76,7 +77,7 @@ def _refuse(graph: Graph, bad: Bool, name: str, what: str, values: I32 | I64, n_
     if name.startswith(("hop", "pred")):
         offsets = graph.hop_start if name.startswith("hop") else graph.pred_start
         task = int(np.searchsorted(offsets, row, side="right")) - 1
-    raise must_be("graph", f"{name} of task {task + n_before}", what, int(values[row]))
+    raise TaskError("graph", f"{name} of {{}} must be {what}, got {values[row]}", task + n_before)
 
 
 @njit(int64(I64_IN, I32_IN, int64), cache=True)
@@ -95,13 +96,13 @@ def order(graph: Graph, n_before: int = 0) -> I32:
     """The tasks so that predecessors come first; empty where they stand so already.
 
     Raises:
-        InputError: there is a cycle; names one of its tasks.
+        TaskError: there is a cycle; names one of its tasks.
     """
     if _in_order(graph.pred_start, graph.pred, n_before):
         return np.empty(0, np.int32)
     tasks, cycle = _depth_first(graph.pred_start, graph.pred, n_before)
     if cycle >= 0:
-        raise InputError(f"graph: task {cycle + n_before} waits for itself; remove an edge of the cycle")
+        raise TaskError("graph", "{} waits for itself, at once or over others; remove one of these waits", cycle + n_before)
     return np.asarray(tasks)
 
 

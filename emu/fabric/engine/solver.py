@@ -13,11 +13,12 @@ from emu.fabric.engine.fair import open_link
 from emu.fabric.engine.kernel import advance, begin
 from emu.fabric.engine.layout import FLOWING, LEFT, LINK, N_REG, NEVER, NOW, TASK, TOO_LATE, TRIAL, Engine, columns
 from emu.fabric.graph import Graph
+from emu.fabric.named import TaskError
 from emu.fabric.timeline import Timeline
-from emu.units import TICKS_PER_S
+from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
 _RECENT = 64
-_CLOCK = "2**63 ticks of 1 fs (9223 s)"
+_CLOCK = "9223 s, the end of the clock (2**63 ticks of 1 fs)"
 
 
 class State:
@@ -106,7 +107,7 @@ class State:
         """Let everything happen that happens before `until_fs`.
 
         Raises:
-            InputError: a time that is over, or a task ends beyond the clock.
+            InputError: a time that is over; a TaskError where a task ends beyond the clock.
         """
         if until_fs < self.now_fs:
             raise must_be("solver", "until_fs", f"{self.now_fs} (now) or later", until_fs)
@@ -122,7 +123,7 @@ class State:
         """When everything happened, of a state that was advanced to the end.
 
         Raises:
-            InputError: a task leaves beyond the clock.
+            TaskError: a task leaves beyond the clock.
             RunError: a task has not left, for the clock or for a link without capacity.
         """
         graph, tasks = self._graph, self._tasks
@@ -142,11 +143,23 @@ class State:
         if len(still):
             task, link = int(still[0]), int(self._tasks["limit"][still[0]])
             raise RunError(f"solver: task {task} never leaves: link {link} has no capacity any more; raise it by a later event")
-        raise _too_late(int(flowing[0]) if len(flowing) else int((~self.has_left).argmax()))
+        raise self._too_late(int(flowing[0]) if len(flowing) else int((~self.has_left).argmax()))
 
     def _refuse_late(self) -> None:
         if self._reg[TOO_LATE] >= 0:
-            raise _too_late(int(self._reg[TOO_LATE]))
+            raise self._too_late(int(self._reg[TOO_LATE]))
+
+    def _too_late(self, task: int) -> TaskError:
+        graph, start_s = self._graph, seconds(self._tasks["start"][task])
+        hops = slice(graph.hop_start[task], graph.hop_start[task + 1])
+        rates = graph.capacity_Bps[graph.hop_link[hops]] / graph.hop_weight[hops]
+        takes = [f"{format_time(seconds(graph.alpha_fs[task]))}{' of latency' if len(rates) else ''}"]
+        if graph.size_bytes[task]:
+            links = f"links of {format_bandwidth(rates.min())}, which it may share,"
+            takes.insert(0, f"{format_size(graph.size_bytes[task])} over {links}")
+        said = f"{{}} starts at {format_time(start_s)}, takes {' and '.join(takes)}, and so ends after {_CLOCK}"
+        mend = "send less, or over faster links" if len(rates) else "have it take less"
+        return TaskError("solver", f"{said}; {mend}", task)
 
     def _lay_out(self) -> Engine:
         """The arrays of the compiled half, around the tasks there are now."""
@@ -176,10 +189,6 @@ class State:
             np.full(_RECENT, -1, np.int32),
             self._reg,
         )
-
-
-def _too_late(task: int) -> InputError:
-    return InputError(f"solver: task {task} ends after {_CLOCK}, the end of the clock; send less, or over faster links")
 
 
 def _no_tasks(capacity_Bps: F64) -> Graph:

@@ -47,7 +47,7 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
         at = torn[0] + 1
         raise TornError(
             f"schedule: round {turn_when[at]} needs switch {which[at]} in states {wanted[at - 1]} and {wanted[at]} at once; "
-            "put these messages in rounds of their own"
+            "take another algorithm, or put these messages in rounds of their own"
         )
     period = np.concatenate(([0], np.cumsum(turned | ~same))) if len(by) else np.zeros(0, np.int64)
     number = np.cumsum(np.concatenate(([False], turned))) - 1 if len(by) else period  # of the latest turn of any switch

@@ -13,7 +13,8 @@ from scipy.sparse.csgraph import connected_components
 
 from emu.arrays import F64, I32, I64, column
 from emu.collective.translation import Translations
-from emu.topology.topology import Links, Routes, Topology
+from emu.fabric.lowering.heads import heads
+from emu.topology.topology import Links, Topology
 
 _PRODUCTS = 2  # of random powers of the moves, for which routes are tried too
 _PROVED = 2**21  # hops, up to which the routes of all ranks are
@@ -57,7 +58,7 @@ def ways(topology: Topology, asked: Asked) -> Hops:
     """The ways of pairs over links."""
     found, links = topology.routes(*asked), topology.links
     once = np.ones(len(found.link), np.int32)
-    return Hops(links.bandwidth_Bps, _alpha(links, found), found.start, column(found.link, np.int32), once)
+    return Hops(links.bandwidth_Bps, heads(topology, asked, found), found.start, column(found.link, np.int32), once)
 
 
 def shared_ways(topology: Topology, asking: Asking, moves: tuple[Move, ...], domain: Domain) -> Hops | None:
@@ -88,13 +89,7 @@ def shared_ways(topology: Topology, asking: Asking, moves: tuple[Move, ...], dom
         return None
     start = column(np.searchsorted(pair, np.arange(len(found.start))), np.int64)
     rate = column(links.bandwidth_Bps[first], np.float64)
-    return Hops(rate, _alpha(links, found), start, column(link, np.int32), column(weight, np.int32))
-
-
-def _alpha(links: Links, routes: Routes) -> I64:
-    if len(routes.start) == 1:
-        return column([], np.int64)
-    return column(np.add.reduceat(links.latency_fs[routes.link], routes.start[:-1]), np.int64)
+    return Hops(rate, heads(topology, asked, found), start, column(link, np.int32), column(weight, np.int32))
 
 
 def _keep(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> bool:

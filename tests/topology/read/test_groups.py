@@ -148,7 +148,7 @@ def test_switches_are_drawn_above_what_they_join(built):
             "bandwidth must be a rate in quotes with its unit, such as '50GB/s' or '400Gb/s', got 50",
         ),
         (f"{GPUS}{LINE}latency = '5 weeks'", "entry 1: latency must be a time of 0 or more"),
-        (f"{GPUS}{LINE}latency = '-1ns'", "entry 1: latency must be 0 or more, got -1E-9"),
+        (f"{GPUS}{LINE}latency = '-1ns'", "entry 1: latency must be a time of 0 or more such as 500ns or 1.5us, got '-1ns'"),
         (f"{GPUS}{LINE}latency = '500'", "latency must be a time in quotes with its unit, such as '500ns', got '500'"),
         (f"[npus]\ngpu = 4\n{LINE}", "entry 1: no bandwidth is given; write bandwidth = '50GB/s' here, or above all for every"),
         (f"{GPUS}{LINE}count = 0", "entry 1: count must be a whole number of 1 or more, got 0"),

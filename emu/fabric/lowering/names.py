@@ -1,0 +1,28 @@
+"""What the tasks of a lowered schedule are to that schedule, in words."""
+
+import numpy as np
+
+from emu.collective.schedule import Schedule
+from emu.fabric.graph import Graph
+
+
+def message_name(schedule: Schedule, graph: Graph, task: int) -> str:
+    """What a task is to a schedule, such as `the message from rank 1 to rank 2 in round 3 (row 40)`.
+
+    Args:
+        schedule: That was lowered; with translations its rows are those of rank 0, and a task's owner says of which rank.
+        graph: What it became.
+        task: Of the graph.
+    """
+    row, sender = int(graph.origin[task]), int(graph.owner[task])
+    if row < 0:
+        return f"a turn of an optical switch (task {task})" if graph.alpha_fs[task] else f"task {task}, where messages meet,"
+    receiver, stored = int(schedule.dst[row]), ""
+    if schedule.translate:
+        receiver, stored = int(schedule.translations.rank(receiver, sender)), " of rank 0's"
+    src, dst = (f"rank {p}" if p < schedule.n_ranks else f"helper {p - schedule.n_ranks}" for p in (sender, receiver))
+    at = f"in round {np.searchsorted(schedule.round_end, row, side='right')} (row {row}{stored})"
+    if sender == receiver:
+        return f"the copy within {src} {at}"
+    overhead = "the send overhead of " if graph.hop_start[task] == graph.hop_start[task + 1] else ""
+    return f"{overhead}the message from {src} to {dst} {at}"

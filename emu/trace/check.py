@@ -1,0 +1,42 @@
+"""What a trace must be before it is timed: amounts of 0 or more, and waits for what came earlier.
+
+E events of a role, W waits.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import Bool
+from emu.errors import must_be
+from emu.trace.trace import Events, Trace
+
+
+def check_trace(trace: Trace) -> None:
+    """Refuse a trace that cannot have run.
+
+    Raises:
+        InputError: the first amount or wait that cannot be, with its event.
+    """
+    for role, events in enumerate(trace.events):
+        rank = int(np.flatnonzero(trace.role_of_rank == role).min(initial=len(trace.role_of_rank)))
+        _check(events, f"of rank {rank}")
+
+
+def _check(events: Events, whose: str) -> None:
+    floats = np.array([dtype == "float32" for dtype in events.dtype], dtype=np.bool_)
+    most = np.where(floats, events.bytes // 4, np.iinfo(np.int64).max)
+    _refuse(~(np.isfinite(events.flops) & (events.flops >= 0)), "flops", "finite and 0 or more", events.flops, events, whose)
+    _refuse(events.bytes < 0, "bytes", "0 or more", events.bytes, events, whose)
+    too_many = (events.count < 0) | (events.count > most)
+    _refuse(too_many, "count", "0 or more, and no more than its bytes hold", events.count, events, whose)
+    waiting = np.repeat(np.arange(len(events)), np.diff(events.wait_start))
+    later = np.flatnonzero((events.wait < 0) | (events.wait >= waiting))
+    if len(later):
+        row, wait = waiting[later[0]], events.wait[later[0]]
+        raise must_be("replay", f"a wait of event {row} {whose} ({events.name[row]})", "for an event before it", wait)
+
+
+def _refuse(bad: Bool, name: str, what: str, values: NDArray[np.generic], events: Events, whose: str) -> None:
+    if bad.any():
+        row = int(bad.argmax())
+        raise must_be("replay", f"{name} of event {row} {whose} ({events.name[row]})", what, values[row])
