@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from launch.show.table import table
+from launch.show.text.table import table
 
 HEAD = ("case", "measured", "Emu", "unit", "ratio", "bound", "verdict")
 

@@ -14,16 +14,16 @@ from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
 from emu.bound.limit import Limit, limit_of
 from emu.collective.algorithm import Choice, algorithm, schedule, stored
 from emu.collective.operation import REDUCING, Operation, operation
-from emu.collective.schedule import Schedule
+from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Grid, Part, dims_of, ranks_of, show_shape
 from emu.errors import InputError, must_be
-from emu.fabric.perturb import Spread, check_seeds, spread
+from emu.fabric.perturb import Spread, check_seeds
 from emu.fabric.timeline import Timeline
 from emu.registry import unknown
 from emu.study.move import Move, Moved, Run, move
 from emu.study.payload import Payload, dtype_of
-from emu.study.timing import graph_of, time_collective
-from emu.topology.placement import order, place
+from emu.study.timing import Job, spread_collective, time_collective
+from emu.topology.placement import by_axes, order, place
 from emu.topology.topology import Topology
 from emu.units import format_size, seconds
 
@@ -87,6 +87,7 @@ class BenchRequest:
     timing_only: bool = False
     send_overhead_fs: int = 0
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
+    axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
 
 
@@ -107,7 +108,7 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
     began = time.perf_counter()
     asked = (request.operation, request.algorithm, n, request.root, _dims(request, topology, n))
     plan = stored(*asked)
-    whole = plan if request.timing_only or run_ranks else schedule(*asked)
+    whole = plan if request.timing_only or run_ranks else _whole(plan, asked)
     wall_build_s = time.perf_counter() - began
     for size in request.sizes:
         moved = _move(op, whole, size // item, request, run_ranks, _dims(request, topology, n))
@@ -116,6 +117,15 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
         held = _Held(limit, int(op.block_counts(size // item).min()) * item)
         yield _row(topology, request, n, size, wall_build_s, moved, timed, held)
         wall_build_s = 0.0
+
+
+def _whole(plan: Schedule, asked: tuple[str, str, int, int, Grid]) -> Schedule:
+    """Every row, for data to be moved by."""
+    rows = plan.n_rows * (plan.n_ranks if plan.translate else 1)
+    if rows > MAX_ROWS:
+        where, mend = f"{asked[0]} {asked[1]}", "take fewer ranks, or --timing-only"
+        raise must_be(where, "rows to move data by", "at most 2**24", rows, mend)
+    return schedule(*asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +199,7 @@ def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
         if ranks_of(request.dims) != op.n_ranks:
             raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
         algorithm(request.operation, request.algorithm).check(request.dims)
-    placement = place(topology, op.n_ranks, _npus(request.dims, topology))
+    placement = place(topology, op.n_ranks, _npus(request, topology, op.n_ranks))
     if request.perturb:
         check_seeds(request.perturb)
     if request.reduce not in REDUCE_OPERATIONS:
@@ -210,14 +220,20 @@ def check(topology: Topology, request: BenchRequest) -> tuple[Operation, I32]:
     return op, placement
 
 
-def _npus(dims: Grid, topology: Topology) -> tuple[int, ...] | None:
-    """Those of the places of a job on some of the topology's own grid; None: its first."""
+def _npus(request: BenchRequest, topology: Topology, n: int) -> I32 | tuple[int, ...] | None:
+    """By the axes asked for, else those of the places of a job on some of the topology's own grid; None: its first."""
+    if request.axes:
+        return by_axes(topology, request.axes)[:n]
+    dims = request.dims
     return dims.members if isinstance(dims, Part) and dims.dims == topology.dims else None
 
 
 def _dims(request: BenchRequest, topology: Topology, n: int) -> Grid:
-    as_numbered = n == topology.n_npus and np.array_equal(order(topology), np.arange(n))
-    return request.dims or (topology.dims if as_numbered else ())
+    if request.dims or n != topology.n_npus:
+        return request.dims
+    if request.axes:
+        return tuple(topology.dims[axis] for axis in request.axes) if topology.dims else ()
+    return topology.dims if np.array_equal(order(topology), np.arange(n)) else ()
 
 
 def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_ranks: Run | None, dims: Grid) -> Moved | None:
@@ -236,10 +252,11 @@ def _move(op: Operation, plan: Schedule, count: int, request: BenchRequest, run_
 def _time(op: Operation, plan: Schedule, count: int, topology: Topology, placement: I32, request: BenchRequest) -> _Timed:
     began = time.perf_counter()
     item = dtype_of(request.dtype).itemsize
-    what = op, plan, count, item, topology, placement, request.send_overhead_fs
-    timeline = time_collective(*what)
+    name = f"{op.name} {request.algorithm}"
+    job = Job(op, plan, count, item, topology, placement, request.send_overhead_fs, name)
+    timeline = time_collective(*job)
     wall_s = time.perf_counter() - began
-    return _Timed(timeline, spread(graph_of(*what), request.perturb) if request.perturb else None, wall_s)
+    return _Timed(timeline, spread_collective(job, request.perturb) if request.perturb else None, wall_s)
 
 
 def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
@@ -249,7 +266,7 @@ def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
         InputError: an end below the beginning, or a factor that does not grow.
     """
     if not 0 < begin <= end:
-        raise must_be("bench", "sizes", "a beginning above 0 and an end not below it", f"{begin}..{end}")
+        raise must_be("bench", "sizes", "above 0, and the end (-e) not below the beginning (-b)", f"{begin} B to {end} B")
     if factor <= 1:
         raise must_be("bench", "factor", "above 1", factor)
     steps = int(np.floor(np.log(end / begin) / np.log(factor) + 1e-9))

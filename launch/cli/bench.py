@@ -1,6 +1,7 @@
 """`emu bench`: one collective, its data and its time, as nccl-tests prints them."""
 
 import importlib
+import re
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,11 +28,11 @@ from launch.cli.options import (
     topology_option,
 )
 from launch.clusters import opened
-from launch.show.bounds import BOUND_COLUMNS, bound_cells, bounds_told
-from launch.show.compare import compare_table
 from launch.show.progress import tracked
-from launch.show.spread import spread_told
-from launch.show.table import table
+from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
+from launch.show.text.compare import compare_table
+from launch.show.text.spread import spread_told
+from launch.show.text.table import table
 
 _COMPARING = ("auto", "all")
 
@@ -39,7 +40,7 @@ _COMPARING = ("auto", "all")
 @click.command("bench")
 @click.argument("operation")
 @topology_option
-@click.option("--algorithm", "name", metavar="NAME", help="Which; `auto` the fastest, `all` to compare.")
+@click.option("--algorithm", "name", metavar="NAME", help="Which; `auto` the fastest, `all` to compare; NAME@4 on 4 channels.")
 @click.option(
     "--png", type=click.Path(path_type=Path), help="Draw the times here: of topologies, or of `all` algorithms on one."
 )
@@ -52,6 +53,7 @@ _COMPARING = ("auto", "all")
 @click.option("-r", "--root", default=0, show_default=True, help="Of a rooted operation.")
 @click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
 @click.option("--dims", metavar="4x4", help="Grid of an algorithm on one, or its part 4x4:0-7; else the topology's.")
+@click.option("--axes", metavar="0,2,1,3", help="Ranks count the topology's dims in this order, the last fastest.")
 @click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
 @perturb_option
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
@@ -72,6 +74,7 @@ def bench_command(
     root: int,
     ranks: int | None,
     dims: str | None,
+    axes: str | None,
     timing_only: bool,
     perturb: int,
     send_overhead: int,
@@ -86,14 +89,15 @@ def bench_command(
     emu bench all_to_all --topology ub-mesh:rack -b 64KiB -e 64MiB -f 4 --json
     emu bench all_reduce --algorithm all --topology ub-mesh:board -b 1KiB -e 64MiB -f 8 --png compared.png
     emu bench all_reduce --algorithm auto --topology own.toml --topology ub-mesh:board --size 64MiB --png fabrics.png
+    emu bench all_reduce --algorithm 2d-ring@2 --dims 8x8 --axes 0,2,1,3 --topology railx:torus:m=2,n=2,nodes=4x4 --size 3MiB
     """
     default = Choice().name(operation)
     chosen = default if name in _COMPARING else algorithm(operation, name or default).name
     sizes = _sizes(size, begin, end, factor)
     grid = parse_grid(dims, "--dims") if dims else ()
-    request = BenchRequest(
-        operation, chosen, sizes, dtype, reduce, root, ranks, timing_only or name == "all", send_overhead, grid, perturb
-    )
+    no_data = timing_only or name == "all"
+    counted = _axes(axes) if axes else ()
+    request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, no_data, send_overhead, grid, counted, perturb)
     built = [build_topology(word) for word in topologies]
     _check(request, built, name, cluster, png)
     if name == "all":
@@ -105,7 +109,7 @@ def bench_command(
         found = ((rows_of(each, request), f"{operation} on {each.name}") for each in built)
         rows = [row for of_one, label in found for row in tracked(of_one, label, len(sizes))]
     if png is not None:
-        importlib.import_module("launch.show.draw_topologies").draw_topologies(rows, png)  # not above: it loads matplotlib
+        importlib.import_module("launch.show.chart.topologies").draw_topologies(rows, png)  # not above: it loads matplotlib
     if as_json:
         print_json(rows)
     else:
@@ -132,12 +136,18 @@ def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, 
         total = len(candidates(request.operation, request.ranks or each.n_npus, each)) * len(request.sizes)
         tables.append(list(tracked(compare(each, request), f"{request.operation} on {each.name}", total)))
     if png is not None:
-        draw = importlib.import_module("launch.show.draw_compared")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
         draw.draw_compared(tables[0], png)
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
     else:
         click.echo("\n\n".join(map(compare_table, tables)))
+
+
+def _axes(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d{1,2}(,\d{1,2})*", text):
+        raise must_be("bench", "--axes", "numbers of dims joined by commas, such as 0,2,1,3", text)
+    return tuple(map(int, text.split(",")))
 
 
 def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) -> tuple[int, ...]:
@@ -170,7 +180,8 @@ def _table(rows: list[BenchRow]) -> str:
     ]
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
-    told = f"virtual time; {moved}; send overhead {overhead}"
+    ways = ", ".join(sorted({row.how for row in rows}))
+    told = f"virtual time (engine: {ways}); {moved}; send overhead {overhead}"
     chaotic = [line for row in rows for line in _chaotic(row)]
     return "\n".join([table(head, cells, units=units), "", told, *chaotic, bounds_told(rows)]).rstrip()
 

@@ -8,7 +8,7 @@ from emu.topology.catalogue import TOPOLOGIES
 from emu.units import format_bandwidth, format_flops
 from launch.cli.options import import_option, json_option, print_json
 from launch.data.devices import DEVICES
-from launch.show.table import table
+from launch.show.text.table import table
 
 
 @click.group("list")

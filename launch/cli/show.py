@@ -19,11 +19,11 @@ from emu.trace.read import load
 from emu.units import format_time, seconds
 from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option
 from launch.data.devices import find_device
-from launch.show.describe import link_classes, table_topology
 from launch.show.perfetto import write_perfetto
-from launch.show.rounds import MOST_RANKS, round_lines
 from launch.show.spans import Lane, lanes
-from launch.show.table import table
+from launch.show.text.describe import link_classes, table_topology
+from launch.show.text.rounds import MOST_RANKS, round_lines
+from launch.show.text.table import table
 from launch.show.write import writing
 
 _SHOWN_RANKS = 8
@@ -99,7 +99,7 @@ def _collective(
     built = found.schedule(shape, root)
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
     if png is not None:
-        _drawing("draw_rounds").draw_rounds(built, png, title)
+        _drawing("chart.rounds").draw_rounds(built, png, title)
     if xml is not None:
         text = to_xml(built, find_operation(operation, n, root), algorithm)
         with writing("collective", xml):
@@ -144,7 +144,7 @@ def _timeline(
     if png is not None:
         end = int(timed.timeline.end_fs.max())
         title = f"the last step of {trace.name} on {built.name}"
-        _drawing("draw_timeline").draw_timeline(found, png, title, end - timed.report.step_times_fs[-1], end)
+        _drawing("chart.timeline").draw_timeline(found, png, title, end - timed.report.step_times_fs[-1], end)
     if timeline is not None:
         write_perfetto(found, timeline)
     if as_json:

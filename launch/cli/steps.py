@@ -9,7 +9,7 @@ from emu.study.step import TimedTrace
 from launch.cli.options import print_json
 from launch.show.perfetto import write_perfetto
 from launch.show.spans import lanes
-from launch.show.step import step_report
+from launch.show.text.step import step_report
 
 
 def show_steps(timed: Sequence[TimedTrace], timeline: Path | None, *, as_json: bool) -> None:

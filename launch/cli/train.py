@@ -14,7 +14,7 @@ from launch.cli.options import ALGORITHM_HELP, cluster_options, import_option, j
 from launch.clusters import run_on
 from launch.data.devices import find_device
 from launch.show.progress import bar
-from launch.show.step import foot_lines, step_lines
+from launch.show.text.step import foot_lines, step_lines
 
 
 @click.command("train")

@@ -19,8 +19,8 @@ from emu.study.verify import RANKS, Verified, ranks_to, shapes_of, verify
 from launch.cli.options import cluster_options, import_option, imported, json_option, print_json
 from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
-from launch.show.rounds import fault_line
-from launch.show.verified import verified_lines
+from launch.show.text.rounds import fault_line
+from launch.show.text.verified import verified_lines
 
 Failure = tuple[Verified, Algorithm, Shape]
 _TOLD = 3  # algorithms of which a failure is told in full
@@ -88,7 +88,7 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
     faults = ((*each, each[0].fault) for each in failed if png is not None)
     for row, found, shape, fault in faults:
         if fault is not None and fault.round >= 0:
-            draw = importlib.import_module("launch.show.draw_rounds")  # not above: it loads matplotlib
+            draw = importlib.import_module("launch.show.chart.rounds")  # not above: it loads matplotlib
             title = f"{_what(row, shape)}\n{_reason(row, shape)}"
             draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
             break

@@ -13,13 +13,13 @@ from emu.arrays import F64
 from emu.topology.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
-from launch.show.describe import link_classes
 from launch.show.picture.kinds import switch_names
 from launch.show.picture.layout import layout
 from launch.show.picture.merge import merge
 from launch.show.picture.paint import paint
 from launch.show.picture.structure import arrange, paint_structure
 from launch.show.picture.style import INK, NPU, TIMES, Palette, palette
+from launch.show.text.describe import link_classes
 from launch.show.write import writing
 
 MOST_NODES = 400  # that are drawn one by one

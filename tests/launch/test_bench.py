@@ -80,7 +80,9 @@ def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) ->
     assert "  of_bound  bound  " in told
     assert "0.994 messages 0" in " ".join(told.split())
     assert "messages: n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least" in told
-    assert f"no bound, latency apart, 64 MiB on {SWITCH}: the best trees 2.349 ms; the best reduce_scatter, then" in told
+    assert "of_bound: a time that no schedule beats / time (1: nothing left to gain), set by\n" in told
+    assert "no bound, but reached where only ranks add, latency apart:\n" in told
+    assert f"\n  64 MiB on {SWITCH}: the best trees 2.349 ms; the best reduce_scatter, then all_gather 2.349 ms" in told
 
 
 def test_what_has_no_bound_shows_none_and_what_needs_none_does_not_tell_of_trees(emu) -> None:
@@ -93,7 +95,8 @@ def test_what_has_no_bound_shows_none_and_what_needs_none_does_not_tell_of_trees
 
 def test_where_all_sets_are_too_many_the_table_says_that_some_were_tried(emu) -> None:
     args = ("--algorithm", "flat", "--topology", SWITCH, "--size", "1KiB", "-d", "int16")
-    assert "tried cuts: of single ranks, groups and halves no set sends any faster" in emu("bench", "dispatch", *args).out
+    told = emu("bench", "dispatch", *args).out
+    assert "tried cuts: what some ranks must send the others; of single ranks, groups and halves the slowest" in told
 
 
 def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +131,7 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
         (["all_reduce", "--size", "4B", "-b", "4B"], "give --size, or -b and -e, not both"),
         (
             ["all_reduce", "-b", "8KiB", "-e", "4KiB"],
-            "sizes must be a beginning above 0 and an end not below it, got '8192..4096'",
+            "sizes must be above 0, and the end (-e) not below the beginning (-b), got '8192 B to 4096 B'",
         ),
         (["all_reduce", "-b", "4KiB", "-e", "8KiB", "-f", "1"], "factor must be above 1, got 1.0"),
         (["all_reduce", "--size", "1MiB", "-d", "float23"], "no dtype is called 'float23'; did you mean float32"),
@@ -147,6 +150,12 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
         (["all_reduce", "--size", "1MiB", "--ranks", "0"], "ranks must be 1 or more, got 0"),
         (["all_reduce", "--size", "1MiB", "--send-overhead", "1 fortnight"], "--send-overhead must be a time"),
         (["all_reduce", "--size", "100TB"], "memory"),
+        (
+            ["all_reduce", "--size", "1MiB", "--algorithm", "ring@0"],
+            "channels after the @ must be a number of 1 to 9999, got '0'; such as ring@4",
+        ),
+        (["all_reduce", "--size", "1MiB", "--axes", "0:1"], "--axes must be numbers of dims joined by commas, such as 0,2,1,3"),
+        (["all_reduce", "--size", "1MiB", "--axes", "0,1"], "axes must be each of 0..0 once, the dims 8 of switch:n=8"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_runs(emu, args: list[str], message: str) -> None:
@@ -184,6 +193,21 @@ def test_a_job_on_part_of_a_grid_is_on_those_places_of_a_topology_with_that_grid
     assert (done.code, done.json[0]["wrong"], done.json[0]["shape"]) == (0, 0, [4, 4])
     refused = emu("bench", "all_reduce", *words, "--ranks", "6", "--dims", "4x4:4-11")
     assert (refused.code, refused.err.strip()) == (2, "emu: bench: dims must be a grid of the 6 ranks, got '4x4:4-11'")
+
+
+def test_ranks_along_the_axes_of_a_grid_send_to_their_neighbours(emu) -> None:
+    torus = "torus:dims=4x2,bandwidth=50GB/s,latency=1us"
+    args = ("bench", "all_gather", "--algorithm", "ring", "--topology", torus, "--size", "8MiB", "--json")
+    (by_columns,), (by_rows,) = emu(*args, "--axes", "1,0").json, emu(*args).json
+    assert (by_columns["wrong"], by_rows["wrong"]) == (0, 0)
+    assert by_columns["time_s"] != by_rows["time_s"]
+
+
+def test_on_more_channels_data_ends_right_and_takes_as_long_where_they_share_the_port(emu) -> None:
+    args = ("bench", "all_reduce", "--topology", SWITCH, "--size", "8MiB", "--json")
+    (one,), (four,) = emu(*args, "--algorithm", "ring").json, emu(*args, "--algorithm", "ring@4").json
+    assert (four["algorithm"], four["wrong"]) == ("ring@4", 0)
+    assert four["time_s"] == pytest.approx(one["time_s"], rel=1e-9)
 
 
 def test_a_collective_on_part_of_a_grid_is_shown(emu) -> None:

@@ -13,7 +13,7 @@ CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
-    | {"--ranks", "--dims", "--timing-only", "--send-overhead", "--perturb"}
+    | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb"}
     | CLUSTER,
     "train": {
         "--model",

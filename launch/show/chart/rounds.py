@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from emu.collective.schedule import Schedule
-from launch.show.rounds import MOST_RANKS, messages_of
+from launch.show.text.rounds import MOST_RANKS, messages_of
 from launch.show.write import writing
 
 _COPY, _ADD = "#0072b2", "#d95f02"

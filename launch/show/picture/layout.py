@@ -7,8 +7,8 @@ from scipy.sparse.csgraph import shortest_path
 
 from emu.arrays import F64, I64, Bool
 from emu.topology.topology import Drawing, Links, Topology
-from launch.show.describe import link_classes
 from launch.show.picture.kinds import layers, switch_names
+from launch.show.text.describe import link_classes
 
 _LAYER = np.array((0.68, 0.5))  # from one layer to the next behind it
 _APART = 1.6  # between switches, in gaps between NPUs

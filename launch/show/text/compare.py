@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from emu.study.bench import BenchRow
 from emu.study.choose import best_rows
 from emu.units import format_size, format_time
-from launch.show.bounds import bounds_told, of_bound
-from launch.show.table import table
+from launch.show.text.bounds import bounds_told, of_bound
+from launch.show.text.table import table
 
 
 def compare_table(rows: Sequence[BenchRow]) -> str:

@@ -2,7 +2,7 @@
 
 from emu.study.step import Step
 from emu.units import format_size, format_time
-from launch.show.spread import spread_told
+from launch.show.text.spread import spread_told
 
 
 def step_lines(step: Step) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.collective.shape import Part, Shape, show_shape
 from emu.study.verify import Verified
-from launch.show.table import table
+from launch.show.text.table import table
 
 _HEADS = ("operation", "algorithm", "ranks", "shapes", "roots", "proved", "claimed time", "wall (s)")
 

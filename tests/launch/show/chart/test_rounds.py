@@ -7,8 +7,8 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
-from launch.show.draw_rounds import draw_rounds
-from launch.show.rounds import round_lines
+from launch.show.chart.rounds import draw_rounds
+from launch.show.text.rounds import round_lines
 
 
 @pytest.mark.parametrize(

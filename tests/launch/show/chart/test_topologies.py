@@ -4,7 +4,7 @@ import pytest
 
 from emu.study.bench import BenchRequest, bench
 from emu.topology.catalogue import build_topology
-from launch.show.draw_topologies import compared
+from launch.show.chart.topologies import compared
 
 LINES = [f"{shape},bandwidth=50GB/s,latency=500ns" for shape in ("ring:n=8", "full-mesh:n=8", "switch:n=8")]
 

@@ -6,7 +6,7 @@ from emu.arrays import column
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.topology.grid import Dimension, grid
-from launch.show.describe import link_classes, table_topology
+from launch.show.text.describe import link_classes, table_topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 
