@@ -11,12 +11,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from emu.arrays import I64
 from emu.bound.cuts import Cut, best_of, densest, least_cut, parting
 from emu.bound.flows import exchange
 from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
 from emu.bound.network import Network, network
-from emu.bound.sets import ALL_PAIRS, groups, tried
+from emu.bound.prices import NEAR, by_prices
+from emu.bound.sets import ALL_PAIRS, Groups, groups, tried
 from emu.bound.symmetry import Symmetry, symmetry
 from emu.bound.trees import all_reduce_by_trees, size_of
 from emu.collective.operation import Operation
@@ -25,6 +25,7 @@ from emu.units import seconds
 
 _FLOW_WORK = 2**22  # arcs of all maximum flows together, or blocks looked at; a second or two
 _MOST_PATHS = 2**14  # variables of the linear program of an exchange; a second
+_MOST_PRICED = 2**20  # arcs that searches from a rank of each kind pass, for one price list; two seconds for all
 _MOST_TREES = 2**13  # of that of trees
 
 # How a bound was found, and what limits.
@@ -73,25 +74,40 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
     if op.n_ranks < 2:
         return Limit(())
     net = network(topology, npus)
-    alike = symmetry(net, topology.dims)
+    alike = symmetry(net, topology)
     terms = (Term(0.0, least_latency_fs(net, op), LATENCY), *_terms(net, alike, op, topology.dims, helpers=helpers))
     return Limit(terms, *(_by_trees(net, alike) if op.name == "all_reduce" else ()))
 
 
 def _terms(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, helpers: bool) -> Iterator[Term]:
-    if op.name == ALL_PAIRS and len(alike.ranks) * len(net.src) <= _MOST_PATHS:
-        yield Term(net.seconds(exchange(net, alike)), message_fs(net, helpers=helpers), PATHS)
+    if op.name == ALL_PAIRS:
+        yield _exchange(net, alike, op, dims, helpers=helpers)
     else:
-        cut, by = _cut(net, alike, op, dims)
-        yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
+        yield _of_cut(net, *_cut(net, alike, op, dims), helpers=helpers)
     if op.name == "all_reduce" and not helpers:
-        yield Term(net.seconds(_messages(net, dims)), message_fs(net, helpers=False), MESSAGES)
+        yield Term(net.seconds(_messages(net, alike, dims)), message_fs(net, helpers=False), MESSAGES)
+
+
+def _of_cut(net: Network, cut: Cut, by: str, *, helpers: bool) -> Term:
+    return Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
+
+
+def _exchange(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, helpers: bool) -> Term:
+    """What limits all paths at once; a cut where they are too many to search, or links that look alike are not."""
+    searched, least_fs = len(alike.ranks) * len(net.src), message_fs(net, helpers=helpers)
+    if searched <= _MOST_PATHS:
+        return Term(net.seconds(exchange(net, alike)), least_fs, PATHS)
+    along = by_prices(net, alike) if searched <= _MOST_PRICED else 0.0
+    cut, by = _cut(net, alike, op, dims)
+    if cut.ratio > along * (1 + 2 * NEAR):
+        return _of_cut(net, cut, by, helpers=helpers)
+    return Term(net.seconds(along), least_fs, PATHS)
 
 
 def _cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...]) -> tuple[Cut, str]:
     """The cut that limits most, and whether it is the worst of all."""
     if not _searchable(net, alike, op):
-        return tried(net, op, dims, most_sets=_FLOW_WORK // (len(net.src) + _held(op))), TRIED
+        return tried(net, alike, op, dims, most_sets=_FLOW_WORK // (len(net.src) + _held(op))), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
         "all_gather": lambda: densest(net, alike.ranks),
@@ -127,28 +143,27 @@ def _turned(cut: Cut) -> Cut:
     return Cut(~cut.inside, cut.ratio)
 
 
-def _messages(net: Network, dims: tuple[int, ...]) -> Fraction:
+def _messages(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Fraction:
     """Blocks per unit of capacity that an all_reduce takes, because of how many messages it needs.
 
     Until one of k participants has the sum of a byte, k - 1 messages with it were received; then each other lacks one more.
     They leave a participant, and come to one, where the participants are the ranks or any groups of them.
     Source: Harary and Schwenk, The communication problem on graphs and digraphs, J. Franklin Institute 297 (1974).
     """
-    n = len(net.ranks)
-    found = [Fraction(2 * (n - 1), int(way.leaving[net.ranks].sum())) for way in (net, net.back())]
-    for group in groups(net, dims):
-        k = int(group.max()) + 1
-        if 2 * k * len(net.src) <= _FLOW_WORK:
-            leaving = (sum(way.out_of(cut.inside) for cut in _apart(way, group, k)) for way in (net, net.back()))
-            found += [Fraction(2 * (k - 1), amount) for amount in leaving]
+    n, ways = len(net.ranks), (net,) if net.both_ways else (net, net.back())
+    found = [Fraction(2 * (n - 1), int(way.leaving[net.ranks].sum())) for way in ways]
+    for each in groups(net, alike, dims):
+        if len(ways) * len(each.first) * len(net.src) <= _FLOW_WORK:
+            found += [Fraction(2 * (len(each.kind) - 1), _leaving(way, each)) for way in ways]
     return max(found)
 
 
-def _apart(net: Network, group: I64, k: int) -> list[Cut]:
-    """What leaves each of k groups of ranks [N]."""
+def _leaving(net: Network, each: Groups) -> int:
+    """The capacity out of all groups together."""
     nodes = np.full(net.n_nodes, -1)
-    nodes[net.ranks] = group
-    return [parting(net, nodes == one) for one in range(k)]
+    nodes[net.ranks] = each.of
+    cuts = [parting(net, nodes == one) for one in each.first]
+    return sum(int(count) * net.out_of(cut.inside) for cut, count in zip(cuts, each.alike, strict=True))
 
 
 def _by_trees(net: Network, alike: Symmetry) -> tuple[float | None, float | None]:
@@ -157,5 +172,6 @@ def _by_trees(net: Network, alike: Symmetry) -> tuple[float | None, float | None
     trees = net.seconds(all_reduce_by_trees(net, alike)) if small else None
     if len(alike.ranks) * len(net.src) > _FLOW_WORK:
         return trees, None
-    both = densest(net, alike.ranks).ratio + densest(net.back(), alike.ranks).ratio
+    gather = densest(net, alike.ranks).ratio
+    both = gather + (gather if net.both_ways else densest(net.back(), alike.ranks).ratio)
     return trees, net.seconds(both / len(net.ranks))

@@ -23,6 +23,7 @@ class Network:
     dst: I64  # [A]
     capacity: I64  # [A] in units of `unit_Bps`
     latency_fs: I64  # [A]
+    dimension: I64  # [A] the least of its links', a dimension, tier or plane
     unit_Bps: int
     ranks: I64  # [N] the node of each rank
 
@@ -37,6 +38,13 @@ class Network:
     def leaving(self) -> I64:
         """[V] capacity out of each node."""
         return sums(self.src, self.capacity, self.n_nodes)
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether every arc has one back of its capacity."""
+        back = np.lexsort((self.src, self.dst))  # the arcs stand in the order of (src, dst)
+        columns = (self.src[back], self.dst), (self.dst[back], self.src), (self.capacity[back], self.capacity)
+        return all(np.array_equal(a, b) for a, b in columns)
 
     def out_of(self, inside: Bool) -> int:
         """Capacity from the nodes of a set [V] to the others."""
@@ -62,9 +70,12 @@ def network(topology: Topology, placement: ArrayLike) -> Network:
     unit = max(1, int(np.gcd.reduce(capacity)))
     latency = np.full(len(pair), np.iinfo(np.int64).max)
     np.minimum.at(latency, arc, links.latency_fs)
+    dimension = np.full(len(pair), np.iinfo(np.int64).max)
+    np.minimum.at(dimension, arc, links.dimension)
     src, dst = np.divmod(pair, nodes)
-    src, dst, capacity, latency, ranks = (column(c, np.int64) for c in (src, dst, capacity // unit, latency, placement))
-    return Network(nodes, topology.n_npus, src, dst, capacity, latency, unit, ranks)
+    columns = (src, dst, capacity // unit, latency, dimension, placement)
+    src, dst, capacity, latency, dimension, ranks = (column(c, np.int64) for c in columns)
+    return Network(nodes, topology.n_npus, src, dst, capacity, latency, dimension, unit, ranks)
 
 
 def sums(index: I64, values: I64, size: int) -> I64:

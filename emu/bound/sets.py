@@ -1,37 +1,58 @@
 """Bounds from some sets of ranks only: every rank, all but it, and the groups and halves that the numbering makes.
 
 What a set has to send is read off the operation, so that this serves any; of an exchange among all it is known without looking
-at the N² blocks, which may be billions. N ranks, V nodes, B blocks.
+at the N² blocks, which may be billions. Of groups that are alike one is looked at. N ranks, V nodes, B blocks, G groups.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.bound.cuts import Cut, parting
+from emu.bound.cuts import Cut, best_of, parting
 from emu.bound.network import Network, sums
+from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
 
 ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each
 
 
-def tried(net: Network, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> Cut:
+@dataclass(frozen=True, eq=False, slots=True)
+class Groups:
+    """Ranks parted by a number of leading dims."""
+
+    of: I64  # [N]
+    kind: I64  # [G] of those that are alike one number
+
+    @property
+    def first(self) -> I64:
+        """The first group of each kind."""
+        return np.unique(self.kind, return_index=True)[1]
+
+    @property
+    def alike(self) -> I64:
+        """How many groups there are of each kind."""
+        return np.bincount(self.kind)
+
+
+def tried(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> Cut:
     """The set, of those tried, that has most blocks to send for the capacity that leaves it.
 
     Args:
         net: At least two ranks in it.
+        alike: In it.
         op: Whose blocks.
         dims: Of the numbering of the NPUs.
         most_sets: To take a maximum flow for, beside single ranks.
     """
-    best = max(_alone(net, op, back=False), _but_one(net, op), key=lambda cut: cut.ratio)
-    for ranks in _groups(net, dims, most_sets):
+    best = best_of([_alone(net, op, back=False), _but_one(net, op)])
+    for ranks in _sets(net, alike, op.root, dims, most_sets):
         amount = _to_send(op, ranks[net.ranks])
         if amount:
             cut = parting(net, ranks)
-            best = max(best, Cut(cut.inside, amount * cut.ratio), key=lambda cut: cut.ratio)
+            best = best_of([best, Cut(cut.inside, amount * cut.ratio)])
     return best
 
 
@@ -48,9 +69,9 @@ def _to_send(op: Operation, inside: Bool) -> int:
 def _alone(net: Network, op: Operation, *, back: bool) -> Cut:
     """The rank that has most to send (to get, of a network turned round), by itself."""
     amount = np.full(op.n_ranks, op.n_ranks - 1) if op.name == ALL_PAIRS else _sent(op, back=back)
-    rates = [Fraction(int(a), int(c)) if a else Fraction(0) for a, c in zip(amount, net.leaving[net.ranks], strict=True)]
-    rank = max(range(len(rates)), key=rates.__getitem__)
-    return Cut(np.arange(net.n_nodes) == net.ranks[rank], rates[rank])
+    leaving = np.maximum(net.leaving[net.ranks], 1)  # a rank that nothing leaves has nothing to send
+    rank = int(np.argmax(amount / leaving))
+    return Cut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
 
 
 def _sent(op: Operation, *, back: bool) -> I64:
@@ -69,20 +90,23 @@ def _but_one(net: Network, op: Operation) -> Cut:
     return Cut(~cut.inside, cut.ratio)
 
 
-def groups(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
-    """[N] the group of each rank, for each number of leading dims that parts the ranks in fewer groups than ranks."""
+def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[Groups]:
+    """The groups of each number of leading dims that parts the ranks in fewer groups than ranks."""
     for axis in range(1, len(dims)):
         group = np.unique(net.ranks // int(np.prod(dims[axis:])), return_inverse=True)[1].astype(np.int64)
         if 1 < group.max(initial=0) + 1 < len(net.ranks):
-            yield group
+            of_node = np.full(net.n_nodes, -1)
+            of_node[net.ranks] = group
+            yield Groups(group, alike.group_kind(of_node))
 
 
-def _groups(net: Network, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
+def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
     """[V] for each set that is tried, which nodes hold its ranks: groups, halves along a dim, and what is left of them."""
     found = list[Bool]()
-    for group in groups(net, dims):
-        if group.max() < most_sets - len(found):
-            found += [_nodes(net, group == one) for one in range(int(group.max()) + 1)]
+    for each in groups(net, alike, dims):
+        chosen = np.union1d(each.first, each.of[root])
+        if len(chosen) <= most_sets - len(found):
+            found += [_nodes(net, each.of == one) for one in chosen]
     for axis, size in enumerate(dims or (net.n_npus,)):
         digit = np.unravel_index(net.ranks, dims or (net.n_npus,))[axis]
         found.append(_nodes(net, digit < size // 2))

@@ -1,10 +1,11 @@
 """Which ranks and arcs of a network are alike, so that a bound need look at only one of each.
 
-Tried are the steps of the numbering of the NPUs along its dims; those that map every arc on one like it are kept. The mean of
-an optimal flow over all that they map on one another is optimal too, and alike for what is alike.
-R kinds of ranks, A arcs, V nodes, P pairs.
+Tried is what the topology declares and, if that leaves ranks unlike, the steps of the numbering of the NPUs along its dims;
+what maps every arc on one like it is kept. The mean of an optimal flow over all that they map on one another is optimal too,
+and alike for what is alike. R kinds of ranks, A arcs, V nodes, P pairs, G groups.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from emu.arrays import I64, column
 from emu.bound.network import Network, sums
 from emu.topology.routing import mix
+from emu.topology.topology import Topology
 
 _TIERS = 8  # of switches above one another, the more distant of which are not told apart
 
@@ -37,19 +39,37 @@ class Symmetry:
         size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
 
+    def group_kind(self, group: I64) -> I64:
+        """[G] the number of the kind of each group, of nodes [V] that are in a group or in none (-1)."""
+        here = np.flatnonzero(group >= 0)
+        images = [_image_of(group[here], group[image[here]]) for image in self.maps]
+        return _kinds(np.arange(group.max() + 1), [image for image in images if image is not None])
 
-def symmetry(net: Network, dims: tuple[int, ...]) -> Symmetry:
-    """What is alike by steps along `dims` (() = one)."""
-    shape = dims or (net.n_npus,)
-    images = [_image(net, shape, axis) for axis, size in enumerate(shape) if size > 1]
-    maps = tuple(image for image in images if _maps_arcs(net, image))
+
+def _image_of(groups: I64, mapped: I64) -> I64 | None:
+    """[G] the group that each is mapped on, from those of its members and of their images; None where one is torn apart."""
+    image = np.empty(groups.max() + 1, np.int64)
+    image[groups] = mapped
+    return image if np.array_equal(image[groups], mapped) else None
+
+
+def symmetry(net: Network, topology: Topology) -> Symmetry:
+    """What is alike by what a topology declares and by steps along its dims.
+
+    Args:
+        net: Of the topology.
+        topology: Whose symmetries, and numbering.
+    """
     nodes = np.arange(net.n_nodes)
-    of_node = _kinds(nodes, list(maps))
+    maps = _kept(net, (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ())
+    if len(np.unique(_kinds(nodes, maps)[net.ranks])) > 1:
+        maps += _kept(net, _steps(net, topology.dims or (net.n_npus,)))
+    of_node = _kinds(nodes, maps)
     first, kind = np.unique(of_node[np.sort(net.ranks)], return_index=True)
     rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
     arcs = _keys(net, net.src, net.dst)
     arc_kind = _kinds(arcs, [_keys(net, image[net.src], image[net.dst]) for image in maps])
-    return Symmetry(maps, column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
+    return Symmetry(tuple(maps), column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
 
 
 def _keys(net: Network, src: I64, dst: I64) -> I64:
@@ -66,6 +86,10 @@ def _kinds(keys: I64, mapped: list[I64]) -> I64:
     return column(connected_components(alike, directed=False)[1], np.int64)
 
 
+def _kept(net: Network, images: Iterable[I64]) -> list[I64]:
+    return [image for image in images if _maps_arcs(net, image)]
+
+
 def _maps_arcs(net: Network, image: I64) -> bool:
     """Whether all ranks are mapped on ranks and every arc on one of its capacity."""
     keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
@@ -74,17 +98,19 @@ def _maps_arcs(net: Network, image: I64) -> bool:
     return same_arcs and bool((net.has_rank[image] == net.has_rank).all())
 
 
-def _image(net: Network, dims: tuple[int, ...], axis: int) -> I64:
-    """[V] the node that each is mapped on by a step along an axis: a switch on one that stands to the images as it stood.
+def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
+    """[V] the node that each is mapped on by a step along each axis: a switch on one that stands to the images as it stood.
 
     Switches are known by a hash of what they are linked to; those with one hash are taken in order.
     """
-    image = np.arange(net.n_nodes)
-    image[: net.n_npus] = np.roll(np.arange(net.n_npus).reshape(dims), -1, axis).ravel()
-    switches = np.arange(net.n_npus, net.n_nodes)
-    before, after = (np.argsort(_hashes(net, label)[switches], kind="stable") for label in (image, np.arange(net.n_nodes)))
-    image[switches[before]] = switches[after]
-    return image
+    nodes, switches = np.arange(net.n_nodes), np.arange(net.n_npus, net.n_nodes)
+    after = np.argsort(_hashes(net, nodes)[switches], kind="stable")
+    for axis in (axis for axis, size in enumerate(dims) if size > 1):
+        image = nodes.copy()
+        image[: net.n_npus] = np.roll(nodes[: net.n_npus].reshape(dims), -1, axis).ravel()
+        before = np.argsort(_hashes(net, image)[switches], kind="stable")
+        image[switches[before]] = switches[after]
+        yield image
 
 
 def _hashes(net: Network, label: I64) -> I64:

@@ -18,7 +18,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 def _exchange(topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net.seconds(exchange(net, symmetry(net, topology.dims)))
+    return net.seconds(exchange(net, symmetry(net, topology)))
 
 
 @pytest.mark.parametrize(

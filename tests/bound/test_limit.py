@@ -11,6 +11,9 @@ from collectives import pipelined_chain
 from emu.bound import limit
 from emu.bound.limit import CUT, LATENCY, MESSAGES, PATHS, TRIED, limit_of
 from emu.bound.network import network
+from emu.bound.prices import NEAR
+from emu.bound.sets import tried
+from emu.bound.symmetry import symmetry
 from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.collective.proof import prove
@@ -52,6 +55,7 @@ def test_the_cut_is_the_worst_of_all_sets_and_what_is_tried_no_more(random_topol
         assert found[CUT] == wanted
     monkeypatch.setattr(limit, "_FLOW_WORK", 0)
     monkeypatch.setattr(limit, "_MOST_PATHS", 0)
+    monkeypatch.setattr(limit, "_MOST_PRICED", 0)
     limit_of.cache_clear()
     tried = {term.by: term.s_per_byte for term in limit_of(topology, op, places, helpers=True).terms}
     limit_of.cache_clear()
@@ -60,7 +64,8 @@ def test_the_cut_is_the_worst_of_all_sets_and_what_is_tried_no_more(random_topol
     assert PATHS not in found or found[PATHS] >= wanted.expected * (1 - 1e-9)
 
 
-LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
+EXAMPLES = [[":".join(filter(None, (name, each))) for each in blueprint.examples] for name, blueprint in TOPOLOGIES]
+LINES = [line for lines in EXAMPLES for line in lines]
 FEW = [f"switch:n=5,{LINK}", f"ring:n=9,{LINK}", f"torus:dims=4x4,{LINK}", f"hypercube:d=3,{LINK}", "sipac:r=4,L=2"]
 FEW += ["ub-mesh:board", "servers:nodes=2,gpus=4,network=rails", "fat-tree:radix=4,tiers=3", "hpn:pod:dims=2x2x2,aggs=2"]
 FEW += ["railx:torus:m=1,n=2,nodes=5x4,optical=1us", "dragonfly:p=1,a=2,h=1", "dgx-h100:chips=apart"]
@@ -77,15 +82,22 @@ def _room(topology):
     return 1
 
 
-def _hold(line, name):
+def _hold(line, name, *, most_ranks=24, times=(1, 3000)):
+    """Hold every algorithm to the bound, at so many times the smallest size."""
     topology = build_topology(line)
-    n = _room(topology)
+    n = min(most_ranks, _room(topology))
     op = operation(name, n)
-    sizes = (op.blocks_in_size, op.blocks_in_size * 3000)
+    sizes = tuple(op.blocks_in_size * each for each in times)
     for each in candidates(name, n, topology):
         for row in _rows(topology, BenchRequest(name, each.name, sizes, "uint8", ranks=n, timing_only=True)):
             assert 0 < row.bound_s <= row.time_s * (1 + 1e-9) + TICKS, (row.algorithm, row.size_bytes, row.bound)
             assert row.of_bound == row.bound_s / row.time_s
+
+
+@pytest.fixture
+def no_trees(monkeypatch):
+    """What trees reach is no bound, and takes time to find."""
+    monkeypatch.setattr(limit, "_MOST_TREES", 0)
 
 
 def _rows(topology, request):
@@ -96,13 +108,22 @@ def _rows(topology, request):
         return []
 
 
+@pytest.mark.usefixtures("no_trees")
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("line", FEW)
 def test_no_schedule_beats_the_bound(line, name) -> None:
     _hold(line, name)
 
 
+@pytest.mark.usefixtures("no_trees")
+@pytest.mark.parametrize("line", [lines[0] for lines in EXAMPLES])
+def test_no_schedule_of_a_few_ranks_beats_the_bound_on_any_topology_of_the_catalogue(line) -> None:
+    for name in OPERATIONS:
+        _hold(line, name, most_ranks=6, times=(3000,))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_trees")
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("line", LINES)
 def test_no_schedule_beats_the_bound_on_any_small_topology_of_the_catalogue(line, name) -> None:
@@ -124,28 +145,64 @@ def _as_sizes_grow(line, operation_name, name):
 
 
 @pytest.mark.parametrize(
-    ("line", "name"),
+    ("line", "name", "out_Bps"),  # of a rank, all its links together
     [
-        (f"switch:n=8,{LINK}", "ring"),
-        (f"full-mesh:n=8,{LINK}", "direct"),
-        ("ub-mesh:board", "multi-ring"),
-        (f"torus:dims=4x4,{LINK}", "torus-buckets"),
-        (f"ring:n=8,{LINK}", "bidirectional-ring"),
+        (f"switch:n=8,{LINK}", "ring", 50e9),
+        (f"full-mesh:n=8,{LINK}", "direct", 7 * 50e9),
+        ("ub-mesh:board", "multi-ring", 7 * 56e9),
+        (f"torus:dims=4x4,{LINK}", "torus-buckets", 4 * 50e9),
+        (f"torus:dims=2x2x2,{LINK}", "torus-buckets", 6 * 50e9),
+        (f"ring:n=8,{LINK}", "bidirectional-ring", 2 * 50e9),
     ],
 )
-def test_what_is_known_to_be_optimal_reaches_the_bound_and_the_best_trees(line, name) -> None:
+def test_what_is_known_to_be_optimal_reaches_the_bound_and_the_best_trees(line, name, out_Bps) -> None:
     row = _as_sizes_grow(line, "all_reduce", name)
+    n = row.ranks
+    assert row.time_s == pytest.approx(2 * (n - 1) / n * row.size_bytes / out_Bps, rel=1e-6)
     assert row.bound == MESSAGES
     assert row.of_bound == pytest.approx(1, abs=1e-6)
     assert row.trees_s / row.time_s == pytest.approx(1, abs=1e-6)
 
 
-def test_sipco_is_as_far_from_the_bound_as_its_claim_says() -> None:
-    row, claim = _as_sizes_grow("sipac:r=4,L=2", "all_reduce", "sipco"), algorithm("all_reduce", "sipco").claim
+@pytest.mark.parametrize(("r", "levels"), [(4, 2), (3, 2), (2, 2), (2, 3)])
+def test_sipco_is_as_far_from_the_bound_as_its_claim_says(r, levels) -> None:
+    row, claim = _as_sizes_grow(f"sipac:r={r},L={levels}", "all_reduce", "sipco"), algorithm("all_reduce", "sipco").claim
     assert claim is not None
-    ((_, beta),) = claim.terms((4, 4))
-    least = Fraction(2 * 15, 16) / 6  # of the whole, over the six links of a rank
-    assert row.of_bound == pytest.approx(float(least / (beta / 3)), rel=1e-6)  # it is claimed of the three links of a level
+    ((_, beta),) = claim.terms((r,) * levels)
+    n, links = r**levels, levels * (r - 1)
+    least = Fraction(2 * (n - 1), n) / links  # of the whole, over all links of a rank
+    assert row.of_bound == pytest.approx(float(least / (beta / (r - 1))), rel=1e-6)  # it is claimed of the links of a level
+    assert row.of_bound == pytest.approx(2 * (n - 1) / (r ** (levels - 1) * (levels + 1) * (r - 1)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "by"),
+    [
+        (f"torus:dims=4x4,{LINK}", PATHS),
+        ("dragonfly:p=2,a=4,h=2", PATHS),
+        # Rails of two ways to go that look alike, and one is full first.
+        ("railx:split:m=2,n=3,rails=K3@4+C2@2/C3@6", TRIED),
+    ],
+)
+def test_an_exchange_too_large_for_its_program_is_limited_by_prices_or_a_cut_as_by_it(line, by, monkeypatch) -> None:
+    topology = build_topology(line)
+    what = topology, operation("all_to_all", topology.n_npus), tuple(range(topology.n_npus))
+    exact = {term.by: term.s_per_byte for term in limit_of(*what, helpers=False).terms}
+    monkeypatch.setattr(limit, "_MOST_PATHS", 0)
+    limit_of.cache_clear()
+    found = {term.by: term.s_per_byte for term in limit_of(*what, helpers=False).terms}
+    limit_of.cache_clear()
+    assert set(found) == {LATENCY, by}
+    assert found[by] == pytest.approx(exact[PATHS], rel=2 * NEAR)
+
+
+def test_an_exchange_may_take_longer_than_any_cut_that_is_tried_says() -> None:
+    topology = build_topology("sip-ocs:n=64")
+    terms = limit_of(topology, operation("all_to_all", 64), tuple(range(64)), helpers=False).terms
+    net = network(topology, np.arange(64))
+    worst = tried(net, symmetry(net, topology), operation("all_to_all", 64), topology.dims, most_sets=100)
+    (found,) = (term.s_per_byte for term in terms if term.by == PATHS)
+    assert found > 1.5 * net.seconds(worst.ratio)
 
 
 def test_a_switch_that_adds_beats_what_ranks_could_and_not_its_own_bound() -> None:
@@ -193,6 +250,36 @@ def test_groups_joined_by_little_need_their_messages_too(made) -> None:
     terms = {term.by: term for term in limit_of(topology, operation("all_reduce", 6), tuple(range(6)), helpers=False).terms}
     assert terms[CUT].s_per_byte * 1e9 == pytest.approx(1 / 2)
     assert terms[MESSAGES].s_per_byte * 1e9 == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("fast", [0, 1])
+def test_messages_need_the_way_to_each_rank_as_they_need_the_way_from_it(made, fast) -> None:
+    rates = [1e9, 1e9]
+    rates[fast] = 2e9  # up to a switch, down from it
+    topology = made(3, 4, [(*ends, rate, 0) for i in range(3) for ends, rate in zip(((i, 3), (3, i)), rates, strict=True)])
+    terms = limit_of(topology, operation("all_reduce", 3), (0, 1, 2), helpers=False).terms
+    (found,) = (term.s_per_byte for term in terms if term.by == MESSAGES)
+    assert found * 1e9 == pytest.approx(2 * 2 / 3)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_ranks_alone_the_one_with_the_slowest_links_limits(made, turned) -> None:
+    rows = [(a, b, 1e9 if a == 3 else 1e10, 0) for a in range(4) for b in range(4) if a != b]
+    topology = made(4, 4, [(b, a, *rest) for a, b, *rest in rows] if turned else rows)
+    net, op = network(topology, np.arange(4)), operation("reduce_scatter" if turned else "all_gather", 4)
+    assert net.seconds(tried(net, symmetry(net, topology), op, (), most_sets=0).ratio) * 1e9 == pytest.approx(1 / 3)
+
+
+def test_of_groups_that_are_alike_one_flow_is_enough(monkeypatch) -> None:
+    topology = build_topology("servers:nodes=16")
+    what = topology, operation("all_reduce", 128), tuple(range(128))
+    out_of_all_Bps = 16 * 8 * 50e9  # by NICs
+    for work, wanted in ((len(topology.links), 2 * 15 / out_of_all_Bps), (0, 2 * 127 / (out_of_all_Bps + 128 * 450e9))):
+        monkeypatch.setattr(limit, "_FLOW_WORK", work)
+        limit_of.cache_clear()
+        terms = {term.by: term.s_per_byte for term in limit_of(*what, helpers=False).terms}
+        assert terms[MESSAGES] == pytest.approx(wanted, rel=1e-9)
+    limit_of.cache_clear()
 
 
 @pytest.mark.parametrize(("name", "latency_fs"), [("scatter", 700), ("gather", 300), ("broadcast", 700), ("reduce", 300)])

@@ -18,7 +18,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 def _trees(topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net.seconds(all_reduce_by_trees(net, symmetry(net, topology.dims)))
+    return net.seconds(all_reduce_by_trees(net, symmetry(net, topology)))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])

@@ -8,11 +8,11 @@ from emu.units import format_size, format_time
 
 BOUND_COLUMNS = ("of_bound", "bound")
 _MEANS = {
-    CUT: "no set of nodes sends the others what they need any faster; the worst set is this slow",
-    TRIED: "of single ranks, groups and halves no set sends any faster what others need; there may be a worse one",
+    CUT: "what some set of nodes must send the others, over the links out of it; of all sets the slowest",
+    TRIED: "what some ranks must send the others; of single ranks, groups and halves the slowest, others may be slower",
     MESSAGES: "n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least",
-    PATHS: "what all pairs exchange fits the links no faster, along any paths",
-    LATENCY: "of the quickest path between the two ranks farthest apart",
+    PATHS: "what all pairs exchange, spread over all links along the best paths",
+    LATENCY: "the quickest path between the two ranks farthest apart",
 }
 
 
@@ -29,15 +29,15 @@ def bound_cells(row: BenchRow) -> tuple[str, str]:
 def bounds_told(rows: Sequence[BenchRow]) -> str:
     """What `of_bound` means for these rows; for an all_reduce also what trees reach, which is no bound."""
     kinds = sorted({row.bound for row in rows if row.bound})
-    told = ["of_bound: the least time of any schedule / time, where"] if kinds else []
+    told = ["of_bound: a time that no schedule beats / time (1: nothing left to gain), set by"] if kinds else []
     told += [f"  {kind}: {_MEANS[kind]}" for kind in kinds]
     largest = {row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}
-    return "\n".join([*told, *filter(None, map(_trees, largest.values()))])
+    reached = [line for line in map(_reached, largest.values()) if line]
+    return "\n".join([*told, *(["no bound, but reached where only ranks add, latency apart:"] if reached else []), *reached])
 
 
-def _trees(row: BenchRow) -> str:
+def _reached(row: BenchRow) -> str:
     """What the best trees take, and the best reduce_scatter and all_gather in a row."""
-    reached = {"the best trees": row.trees_s, "the best reduce_scatter, then all_gather": row.in_a_row_s}
-    known = [f"{name} {format_time(time_s)}" for name, time_s in reached.items() if time_s is not None]
-    where = f"{format_size(row.size_bytes)} on {row.topology}"
-    return f"no bound, latency apart, {where}: {'; '.join(known)}" if known else ""
+    times = {"the best trees": row.trees_s, "the best reduce_scatter, then all_gather": row.in_a_row_s}
+    known = [f"{name} {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
+    return f"  {format_size(row.size_bytes)} on {row.topology}: {'; '.join(known)}" if known else ""

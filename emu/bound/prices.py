@@ -1,0 +1,92 @@
+"""A bound on an exchange of all pairs that is too large for its linear program: by prices on links.
+
+At any prices, what goes from one rank to another pays at least their distance in prices, and all links together take in no
+more than price times capacity a unit of time. The best prices say what the program says: they are its dual (Shahrokhi and
+Matula, The maximum concurrent flow problem, J. ACM 37 (1990)). Here links that look alike have one price, so that they are
+few; any prices bound, the best of these most often as well as any. A arcs, V nodes, K kinds of arcs, P price lists.
+"""
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from emu.arrays import F64, I64, column
+from emu.bound.flows import solve
+from emu.bound.network import Network, sums
+from emu.bound.symmetry import Symmetry
+from emu.topology.routing import mix
+
+NEAR = 1e-6  # of the best prices' bound, at which the search ends
+_LISTS = 60  # at which it ends in any case
+_MOST_KINDS = 64
+
+
+def by_prices(net: Network, alike: Symmetry) -> float:
+    """A time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes at least.
+
+    A cutting plane a price list, the next list half way from the best so far to the one that the planes call best: Wentges,
+    Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4 (1997).
+    """
+    kind = kinds_of_arcs(net, alike)
+    capacity = np.bincount(kind, net.capacity)
+    least, most, planes = 0.0, np.inf, list[F64]()
+    price = best = np.full(len(capacity), 1 / capacity.sum())
+    while least < most * (1 - NEAR) and len(planes) < _LISTS:
+        load = _load(net, alike, kind, price)
+        if load @ price > least:
+            least, best = float(load @ price), price
+        planes.append(load / capacity)
+        most, shares = _best_by(np.array(planes))
+        price = (best + shares / capacity) / 2
+    return least
+
+
+def _best_by(planes: F64) -> tuple[float, F64]:
+    """What no prices beat by these planes [P, K], and the share [K] of each kind in what all capacity costs."""
+    n_planes, n_kinds = planes.shape
+    below = csr_array(np.concatenate((-planes, np.ones((n_planes, 1))), axis=1))
+    whole = csr_array(np.append(np.ones(n_kinds), 0.0)[None])
+    found = solve(np.append(np.zeros(n_kinds), -1.0), (below, np.zeros(n_planes)), (whole, np.ones(1)))
+    return float(found[-1]), found[:-1]
+
+
+def _load(net: Network, alike: Symmetry, kind: I64, price: F64) -> F64:
+    """[K] what cheapest paths from every rank to every other put on all arcs of a kind."""
+    graph = csr_array((price[kind], (net.src, net.dst)), shape=(net.n_nodes, net.n_nodes))
+    ends = net.src * net.n_nodes + net.dst
+    loads = np.zeros(len(price))
+    for source, count in zip(alike.ranks, alike.ranks_alike, strict=True):
+        before = dijkstra(graph, indices=source, return_predecessors=True)[1].astype(np.int64)
+        there = np.flatnonzero(before >= 0)
+        crossed = np.zeros((net.n_nodes, len(price)))
+        crossed[there, kind[np.searchsorted(ends, before[there] * net.n_nodes + there)]] = 1
+        loads += count * _along(before, crossed)[net.ranks].sum(axis=0)
+    return loads
+
+
+def _along(before: I64, crossed: F64) -> F64:
+    """[V, K] the sum of `crossed` on the way to each node, from the node before each (below 0: none); twice as far a turn."""
+    nodes = np.arange(len(before))
+    up = np.where(before < 0, nodes, before)
+    while not np.array_equal(up[up], up):
+        crossed, up = crossed + crossed[up], up[up]
+    return crossed
+
+
+def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
+    """[A] what arcs look alike by their capacity, dimension and all that their ends are linked to, of at most 64 kinds."""
+    dimension = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(dimension, alike.arc_kind, net.dimension)  # of arcs that are alike the same, as their prices must be
+    label, node = mix(net.capacity, dimension[alike.arc_kind]), net.has_rank.astype(np.int64)
+    kind = np.zeros(len(label), np.int64)
+    finer, n_before = _numbered(mix(label, node[net.src], node[net.dst])), 0
+    while n_before < finer.max() + 1 <= _MOST_KINDS:
+        kind, n_before = finer, finer.max() + 1
+        out, into = (mix(label, node[far], way) for way, far in enumerate((net.dst, net.src)))
+        node = mix(node, sums(net.src, out, net.n_nodes), sums(net.dst, into, net.n_nodes))
+        finer = _numbered(mix(label, node[net.src], node[net.dst]))
+    return kind
+
+
+def _numbered(hashes: I64) -> I64:
+    return column(np.unique(hashes, return_inverse=True)[1], np.int64)
