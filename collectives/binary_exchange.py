@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import powers_of_two
 
 
@@ -34,4 +34,5 @@ def _round(p: int, b: int) -> Sends:
 @collective("all_to_all", "binary-exchange", claim=_CLAIM, shapes=powers_of_two)
 def all_to_all(p: int) -> Schedule:
     """In the round of bit b, from the highest down, rank i sends rank i ^ 2**b all it holds for ranks with that bit."""
+    check_rows(p * p // 2 * _q(p))
     return Schedule.build(p, p * p, (_round(p, b) for b in reversed(range(_q(p)))))

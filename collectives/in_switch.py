@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.transform import dual
 
 # Of a block: the first has to arrive before the switch can send, which costs 1/k; each more is a message.
@@ -47,6 +47,7 @@ def all_reduce(n: int) -> Schedule:
 @collective("all_gather", "in-switch", claim=_HALF)
 def all_gather(n: int) -> Schedule:
     """In round t, every rank sends piece t of its block to the switch, which sends its pieces t-1 to all but their owner."""
+    check_rows(n * (n - 1) * PIECES)
     block, (owner, other) = np.arange(n), np.nonzero(~np.eye(n, dtype=np.bool_))
     rounds = range(PIECES + 1 if n > 1 else 0)
     up = ([Sends(block, n, slot=block * PIECES + t)] if t < PIECES else [] for t in rounds)

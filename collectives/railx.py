@@ -22,7 +22,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import grids
 from emu.collective.transform import dual, then
 
@@ -125,6 +125,7 @@ def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator
 def _mesh(dims: Dims) -> Schedule:
     """Every chip's rows: parts 0 and 1 along columns and then rows, 2 and 3 along rows and then columns."""
     n, m = prod(dims), dims[2]
+    check_rows(n * (n - dims[0] * dims[1]) * 4)
     place = np.arange(n).reshape(-1, m, m).transpose(1, 2, 0)
     steps = zip(_lines(place, 0), _lines(place.transpose(1, 0, 2), 2), strict=True)
     return Schedule.build(n, 4 * n, ((*a, *b) for a, b in steps))

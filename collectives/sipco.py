@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import cubes
 
 _CLAIM = Claim("channel", alpha=lambda d: len(d) + 1, beta=lambda d: Fraction((len(d) + 1) * (d[0] - 1), d[0] * len(d)))
@@ -28,6 +28,7 @@ def all_reduce(dims: tuple[int, ...]) -> Schedule:
     The channel is the level.
     """
     r, L = dims[0], len(dims)
+    check_rows(r**L * (r - 1) * L * (L + 1))
     rank, level_step = np.arange(r**L)[:, None], r ** np.arange(L)[:, None, None]
     u = rank // level_step % r  # [L, N, 1] digits
     k = (u + np.arange(1, r)) % r  # [L, N, r - 1] digits of the neighbours

@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import Shape
 from emu.collective.transform import dual, then
 
@@ -47,6 +47,7 @@ def partners(n: int, s: int) -> I64:
 @collective("all_gather", "swing", claim=_HALF, shapes=_even)
 def all_gather(n: int) -> Schedule:
     """From the last step to step 0, a rank sends its partner of that step all that it holds and the partner lacks."""
+    check_rows(n * (n - 1))
     held, rounds = np.eye(n, dtype=np.bool_), []
     for s in reversed(range(_rounds(n))):
         partner = partners(n, s)

@@ -1,11 +1,14 @@
 """The registry of collectives, and which of them serves which request."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, islice
+from threading import Lock
 from typing import Any, NamedTuple, TypeVar
+
+from cachetools import LRUCache, cached
 
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
@@ -152,6 +155,11 @@ def file_missing(algorithms: Iterable[Algorithm]) -> None:
             ALGORITHMS.file(each.key, each)
 
 
+def _last_asked() -> LRUCache[Hashable, Schedule]:
+    """Room for the schedules that were asked for last, with 2**24 rows together: of large ones few."""
+    return LRUCache(2**24, getsizeof=lambda found: found.n_rows + 1)
+
+
 def algorithm(operation: str, name: str) -> Algorithm:
     """The algorithm filed under that operation and name; `NAME@K` is it on K channels for each of its own.
 
@@ -171,7 +179,7 @@ def algorithm(operation: str, name: str) -> Algorithm:
     return of_operation[filed].on_channels(int(channels))
 
 
-@lru_cache(maxsize=256)
+@cached(_last_asked(), lock=Lock())
 def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """The schedule of the algorithm of that name among n ranks, on `dims` where it takes them; built once.
 
@@ -181,7 +189,7 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
     return stored(operation, name, n, root, dims).expand()
 
 
-@lru_cache(maxsize=256)
+@cached(_last_asked(), lock=Lock())
 def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """The same as it is built: only the rows of rank 0 where translations give the others'.
 

@@ -194,8 +194,7 @@ class Schedule:
         Raises:
             InputError: see `build`.
         """
-        if self.n_rows > MAX_ROWS:
-            raise _too_many(self.n_rows)
+        check_rows(self.n_rows)
         names = self.n_slots + len(self.temps)
         ranges = (
             (self.src, self.n_participants, "participant"),
@@ -283,6 +282,16 @@ def _check_range(values: I32 | I16, end: int, what: str) -> None:
     if len(values) and not 0 <= values.min() <= values.max() < end:
         row = int(np.flatnonzero((values < 0) | (values >= end))[0])
         raise InputError(f"schedule: row {row} names {what} {values[row]}, it must be 0..{end - 1}")
+
+
+def check_rows(rows: int) -> None:
+    """Refuse as many rows, before a builder makes arrays as long.
+
+    Raises:
+        RowsError: more than 2**24.
+    """
+    if rows > MAX_ROWS:
+        raise _too_many(rows)
 
 
 def _too_many(rows: int) -> RowsError:

@@ -14,7 +14,6 @@ from emu.arrays import I32, I64, column
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.transform import on_grid
 from emu.collective.translation import Translations
-from emu.errors import InputError
 from emu.fabric.graph import Graph
 from emu.fabric.lower import check_lowered, lower
 from emu.fabric.lowering.classes import Classes, classes_of, invariant
@@ -142,7 +141,8 @@ def lower_classes(
         name: As of `time_alone`.
 
     Raises:
-        InputError: more than 2**24 messages that no symmetry makes equal, or a pair that no route joins.
+        RowsError: more than 2**24 messages that no symmetry makes equal.
+        InputError: a pair that no route joins.
     """
     classes, translations = classes_of(schedule, slot_bytes), schedule.translations
     asking = _Asking.of(classes, translations, placement, key)
@@ -161,7 +161,7 @@ def lower_classes(
 def _check_count(classes: Classes, domain: Domain, name: str) -> None:
     messages = int(np.count_nonzero(classes.dst >= 0)) * len(domain.ranks)
     if messages > MAX_ROWS:
-        raise InputError(
+        raise RowsError(
             f"{name}: {messages} messages of {len(domain.ranks)} ranks that no symmetry of the topology makes equal, at most "
             "2**24; take fewer ranks, or a topology that looks alike from all of them"
         )

@@ -5,7 +5,7 @@ What is chosen depends on the request and the topology alone: every rank, every 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ import numpy as np
 from emu.arrays import I32
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, stored
 from emu.collective.operation import Operation, operation
-from emu.collective.schedule import Schedule
+from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, Part
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
@@ -29,7 +29,9 @@ _ROUNDING = 1e-6  # far above what the rounding to ticks takes off a bound
 
 
 def candidates(operation: str, n: int, topology: Topology, grid: Grid = ()) -> list[Algorithm]:
-    """The algorithms of an operation that take n ranks, on the grid or not; such as add in a switch only where one can.
+    """The algorithms of an operation that take n ranks, on the grid or not, in as many rows as memory should hold.
+
+    Such as add in a switch only where one can.
 
     Raises:
         InputError: none fits.
@@ -43,10 +45,9 @@ def candidates(operation: str, n: int, topology: Topology, grid: Grid = ()) -> l
 
 def _fits(found: Algorithm, n: int, topology: Topology, grid: Grid) -> bool:
     try:
-        shape = found.fit(n, grid)
+        helpers = stored(found.operation, found.name, n, 0, grid).helpers
     except InputError:
         return False
-    helpers = found.stored(shape).helpers
     if helpers and not topology.adds:
         return False
     return len(hubs(topology, place(topology, n), helpers)) == helpers
@@ -71,7 +72,7 @@ def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead
     """The fastest algorithm for a request of elements of so many bytes, whatever their dtype, whose ranks are NPUs.
 
     Timed are, from the least bound on, those whose busiest link alone does not take longer than the best so far: the
-    others cannot be faster.
+    others cannot be faster. Passed over are those of more messages than can be timed.
 
     Raises:
         InputError: none fits.
@@ -79,29 +80,49 @@ def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead
     n = len(request.ranks)
     grid = _grid(topology, request.ranks)
     op, placement = operation(request.operation, n, request.root), place(topology, n, request.ranks)
-    found = candidates(request.operation, n, topology, grid)
-    plans = [stored(a.operation, a.name, n, request.root, grid) for a in found]
-    job = (request.elements, item_bytes, topology, placement)
-    names = [a.name for a in found]
-    bounds = [least_fs(op, plan, *job, name=f"{op.name} {a}") * (1 - _ROUNDING) for a, plan in zip(names, plans, strict=True)]
+    race = _Race(op, grid, (request.elements, item_bytes, topology, placement), send_overhead_fs)
+    found = {a.name: a for a in candidates(request.operation, n, topology, grid)}
+    bounds = sorted((race.bound_fs(name), i, name) for i, name in enumerate(found))
     best, end = "", np.inf
-    for bound, _, name, plan in sorted(zip(bounds, range(len(found)), names, plans, strict=True)):
-        taken = _end_fs(op, plan, job, send_overhead_fs, name) if bound <= end else np.inf
+    for bound, _, name in bounds:
+        taken = race.end_fs(name) if bound <= end and bound < np.inf else np.inf
         if (taken, name) < (end, best):
             best, end = name, taken
     if not best:
-        what = f"no algorithm of {request.operation} fits the optical switches of {topology.name} on {n} ranks"
-        raise InputError(f"choice: {what}; take fewer ranks")
-    shape = next(a for a in found if a.name == best).fit(n, grid)
+        raise InputError(f"choice: no algorithm of {op.name} can be timed on {n} ranks of {topology.name}; {race.refused[0]}")
+    shape = found[best].fit(n, grid)
     return Served(best, () if isinstance(shape, int) else shape)
 
 
-def _end_fs(op: Operation, plan: Schedule, job: tuple[int, int, Topology, I32], send_overhead_fs: int, name: str) -> float:
-    """When the last task ends; never where an optical switch would be torn."""
-    try:
-        return float(time_collective(op, plan, *job, send_overhead_fs, f"{op.name} {name}").end_fs.max(initial=0))
-    except TornError:
-        return np.inf
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """What each algorithm takes to serve one request; a schedule is built anew for each look, for a few fill the memory."""
+
+    op: Operation
+    grid: Grid
+    job: tuple[int, int, Topology, I32]  # elements, bytes of each, where, the NPUs
+    send_overhead_fs: int
+    refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
+
+    def bound_fs(self, name: str) -> float:
+        """What it takes at least; for ever where it has too many messages to be timed."""
+        try:
+            return least_fs(self.op, self._plan(name), *self.job, name=f"{self.op.name} {name}") * (1 - _ROUNDING)
+        except RowsError as error:
+            self.refused.append(error)
+            return np.inf
+
+    def end_fs(self, name: str) -> float:
+        """When the last task ends; never where an optical switch would be torn, or every row be needed."""
+        try:
+            timeline = time_collective(self.op, self._plan(name), *self.job, self.send_overhead_fs, f"{self.op.name} {name}")
+        except (RowsError, TornError) as error:
+            self.refused.append(error)
+            return np.inf
+        return float(timeline.end_fs.max(initial=0))
+
+    def _plan(self, name: str) -> Schedule:
+        return stored(self.op.name, name, self.op.n_ranks, self.op.root, self.grid)
 
 
 def _grid(topology: Topology, npus: tuple[int, ...]) -> Grid:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from emu.collective.algorithm import Request, Served
+from emu.collective.schedule import RowsError
 from emu.fabric.lowering.circuits import TornError
 from emu.study.bench import BenchRequest, BenchRow, bench, check
 from emu.study.choice import candidates, fastest
@@ -15,13 +16,13 @@ from emu.topology.topology import Topology
 
 
 def compare(topology: Topology, request: BenchRequest) -> Iterator[BenchRow]:
-    """Time every candidate at every size, algorithm by algorithm; but those that would tear an optical switch.
+    """Time every candidate at every size, algorithm by algorithm; but not what would tear an optical switch or need every row.
 
     Raises:
         InputError: as `bench`; or no algorithm fits.
     """
     for each in candidates(request.operation, request.ranks or len(order(topology)), topology):
-        with suppress(TornError):
+        with suppress(RowsError, TornError):
             yield from bench(topology, replace(request, algorithm=each.name, timing_only=True))
 
 

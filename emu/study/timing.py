@@ -10,8 +10,7 @@ import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.collective.operation import Operation, cut
-from emu.collective.schedule import Schedule
-from emu.errors import InputError
+from emu.collective.schedule import RowsError, Schedule
 from emu.fabric.graph import Graph
 from emu.fabric.lower import lower
 from emu.fabric.lowering.classes import invariant
@@ -93,7 +92,7 @@ def _mended(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Itera
     except UnevenError as error:
         near = " or ".join(f"{even * item_bytes} B" for even in even_counts(op, plan, count)) or "fewer ranks"
         what = f"{count * item_bytes} B do not cut evenly among {op.n_ranks} ranks"
-        raise InputError(f"{error.name}: {what}, {error.needed}; take {near}") from None
+        raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
 
 
 def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:

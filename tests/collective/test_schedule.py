@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import direct, exchange, ring
-from emu.collective.algorithm import Build
-from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.collective.algorithm import Build, algorithm
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.collective.transform import then
 from emu.errors import InputError
 
@@ -209,3 +209,21 @@ def test_a_translation_of_too_many_rows_is_refused_before_it_is_expanded():
     one = Schedule.build(8192, 8192, [Sends(0, np.arange(1, 8192), 0)], translate=(8192,))
     with pytest.raises(InputError, match=r"67100672 rows of all 8192 ranks, at most 2\*\*24 can be stored; take fewer ranks"):
         one.expand()
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "shape"),
+    [
+        ("all_gather", "swing", 2**17),
+        ("reduce_scatter", "in-switch", 2**17),
+        ("all_to_all", "binary-exchange", 2**17),
+        ("all_reduce", "railx-ring", (64, 64, 7, 7)),
+        ("all_reduce", "sipco", (448, 448)),
+    ],
+)
+def test_rows_that_no_memory_holds_are_refused_before_they_are_made(operation, name, shape):
+    tracemalloc.start()
+    with pytest.raises(RowsError, match=r"rows or more, at most 2\*\*24"):
+        algorithm(operation, name).stored(shape)
+    assert tracemalloc.get_traced_memory()[1] < 2**30
+    tracemalloc.stop()

@@ -13,10 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from emu.backend.record import Recording
 from emu.cluster import cluster
 from emu.cluster.threads import Threads
-from emu.collective.algorithm import ALGORITHMS, Choice, Request, Served, schedule
+from emu.collective.algorithm import ALGORITHMS, Choice, Request, Served, algorithm, schedule, stored
 from emu.collective.operation import operation
+from emu.collective.schedule import RowsError
 from emu.errors import InputError
-from emu.study.choice import Fastest, candidates, choice_on
+from emu.study.choice import Fastest, candidates, choice_on, fastest
 from emu.study.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
 from emu.study.timing import least_fs, time_collective
 from emu.topology.catalogue import build_topology
@@ -101,10 +102,26 @@ def test_what_cannot_be_chosen_is_refused() -> None:
 def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() -> None:
     turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), (src * 8 + dst)[:, None]), 5)
     on = replace(build_topology("switch:n=4,bandwidth=50GB/s,latency=1us"), circuits=turning)
-    with pytest.raises(
-        InputError, match=r"^choice: no algorithm of all_to_all fits the optical switches of switch.* on 4 ranks; "
-    ):
+    with pytest.raises(InputError, match=r"^choice: no algorithm of all_to_all can be timed on 4 ranks of switch.*; .* switch"):
         Fastest(on, "float32")(Request("all_to_all", (0, 1, 2, 3), 0, 64))
+
+
+def test_what_has_more_messages_than_can_be_timed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """130 elements are no 12 equal blocks, so that every row counts: 264 of a ring, 528 of a 2D ring."""
+    topology = build_topology("torus:dims=3x4,bandwidth=1GB/s,latency=1us")
+    monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 270)
+    asked = Request("all_reduce", tuple(range(12)), 0, 130)
+    with pytest.raises(RowsError, match="do not cut evenly among 12 ranks"):
+        time_collective(operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12))
+    fastest.cache_clear()
+    assert fastest(topology, asked, 4).algorithm not in ("2d-ring", "torus-buckets")
+    monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 0)
+    monkeypatch.setattr("emu.study.choice.candidates", lambda *_: [algorithm("all_reduce", "2d-ring")])
+    fastest.cache_clear()
+    with pytest.raises(
+        InputError, match=r"choice: no algorithm of all_reduce can be timed on 12 ranks of torus.*; all_reduce "
+    ):
+        fastest(topology, asked, 4)
 
 
 def train(rank: int) -> None:
