@@ -1,13 +1,14 @@
 """How fast the engine is, on graphs made with numpy alone: `python benchmarks/engine.py [RANKS [CASE ...]]`.
 
-N ranks on one switch with a link up and a link down each, under leaves of 16 ranks, or on a torus. Each case is timed by every
-way that the engine has: by the sweep and the quotient where they accept, and by the solver. A star marks what refuses: its time
-is wasted.
+N ranks on one switch with a link up and a link down each, under leaves of 16 ranks, in a fat tree, or on a torus. Each case is
+timed by every way that the engine has: by the sweep and the quotient where they accept, and by the solver. A star marks what
+refuses: its time is wasted.
 """
 
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import isqrt
 
@@ -61,6 +62,14 @@ def clos(n: int, src: I64, dst: I64) -> tuple[F64, I64]:
     return np.full(4 * n, CAPACITY_BPS), np.stack(hops, axis=1)
 
 
+def fat_tree(n: int, src: I64, dst: I64) -> tuple[F64, I64]:
+    """Capacities, and routes [V, 6] over leaves of 8 ranks, pods of 4 leaves and 8 spines, and cores, which a hash takes."""
+    way, far, away = (src * 40503 + dst * 30011 >> 7) % 32, src // 8 != dst // 8, src // 32 != dst // 32
+    leaf = [np.where(far, (2 + i) * n + end // 8 * 8 + way % 8, -1) for i, end in enumerate((src, dst))]
+    core = [np.where(away, (4 + i) * n + end // 32 * 32 + way, -1) for i, end in enumerate((src, dst))]
+    return np.full(6 * n, CAPACITY_BPS), np.stack([src, leaf[0], core[0], core[1], leaf[1], n + dst], axis=1)
+
+
 def torus(n: int, src: I64, dst: I64) -> tuple[F64, I64]:
     """Capacities, and routes [V, side] on a square torus, the last dimension first and the shorter way round."""
     side, hops = isqrt(n), []
@@ -98,15 +107,30 @@ def by_rounds(n: int, fabric: Fabric = switch) -> Graph:
     return graph(capacity, np.full(len(t), 2**16), hops, preds, np.array(True))
 
 
-def irregular(n: int) -> Graph:
-    """100 messages a rank of random size, place and start, which keep the links busy for 0.7 of the time."""
-    random, m = np.random.default_rng(0), 100 * n
+def at_random(n: int, m: int, fabric: Fabric = switch, load: float = 0.7) -> Graph:
+    """`m` messages of random size, place and start, which keep the links busy for `load` of the time."""
+    random = np.random.default_rng(0)
     src = random.integers(n, size=m)
-    hops = np.stack([src, n + (src + random.integers(1, n, size=m)) % n], axis=1)
-    size = random.integers(1, 2**21, size=m)
-    horizon = size.sum() / n / CAPACITY_BPS / 0.7 * 1e15
-    ready = random.integers(int(horizon), size=m)
-    return graph(np.full(2 * n, CAPACITY_BPS), size, hops, np.empty((m, 0)), np.array(False), ready)
+    dst = (src + random.integers(1, n, size=m)) % n
+    size, (capacity, hops) = random.integers(1, 2**21, size=m), fabric(n, src, dst)
+    horizon = size @ (hops >= 0).sum(axis=1) / capacity.sum() / load * 1e15
+    return graph(capacity, size, hops, np.empty((m, 0)), np.array(False), random.integers(int(horizon), size=m))
+
+
+def random_256(n: int, fabric: Fabric, m: int = 100_000, load: float = 0.7) -> Graph:
+    """Random messages between 256 ranks at most: so many on more links would take minutes."""
+    return at_random(min(n, 256), m, fabric, load)
+
+
+def irregular(n: int) -> Graph:
+    """100 random messages a rank on one switch."""
+    return at_random(n, 100 * n)
+
+
+def uneven(n: int) -> Graph:
+    """All-to-all in one round between 128 ranks at most, of random sizes."""
+    whole = at_once(min(n, 128))
+    return replace(whole, size_bytes=np.random.default_rng(0).integers(1, 2**21, size=whole.n_tasks))
 
 
 def two_tier(n: int) -> Graph:
@@ -158,6 +182,12 @@ CASES: dict[str, Callable[[int], Graph]] = {
     "rounds, torus": partial(by_rounds, fabric=torus),
     "irregular": irregular,
     "two-tier": two_tier,
+    "random, star": partial(random_256, fabric=switch),
+    "random, torus": partial(random_256, fabric=torus),
+    "random, fat tree": partial(random_256, fabric=fat_tree),
+    "3 x, torus": partial(random_256, fabric=torus, m=10_000, load=3.0),
+    "3 x, fat tree": partial(random_256, fabric=fat_tree, m=10_000, load=3.0),
+    "uneven at once": uneven,
 }
 
 
@@ -169,7 +199,7 @@ def timed(way: Callable[[], object]) -> str:
 def main() -> None:
     """Print one line a case."""
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
-    sys.stdout.write(f"{'case':16}{'messages':>10}{'classes':>10}")
+    sys.stdout.write(f"{'case':18}{'messages':>10}{'classes':>10}")
     sys.stdout.write("".join(f"{f'{way} s':>9} " for way in ("check", "sweep", "quotient", "solver", "run")) + " how\n")
     for name in sys.argv[2:] or CASES:
         case = CASES[name](n)
@@ -178,7 +208,7 @@ def main() -> None:
         ways = (checked, partial(sweep, order=in_order), partial(quotient, order=in_order), solve, run)
         times = "".join(timed(partial(way, case)) for way in ways)
         classes = f"{small.graph.n_tasks:,}" if small else "-"
-        sys.stdout.write(f"{name:16}{case.n_tasks:10,}{classes:>10}{times}  {run(case).how}\n")
+        sys.stdout.write(f"{name:18}{case.n_tasks:10,}{classes:>10}{times}  {run(case).how}\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,20 @@ from numba import int64, njit, void
 from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64
-from emu.fabric.engine.layout import COLUMNS, F64_OUT, FLOWING, I32_OUT, I64_OUT, LEFT, LINKS, TASKS, Columns, types
+from emu.fabric.engine.layout import (
+    COLUMNS,
+    F64_OUT,
+    FLOWING,
+    I32_OUT,
+    I64_OUT,
+    LEFT,
+    LINKS,
+    TASKS,
+    U32,
+    U32_OUT,
+    Columns,
+    types,
+)
 
 
 @njit(void(TASKS, int64, COLUMNS), cache=True)
@@ -17,8 +30,8 @@ def count_waits(tasks: NDArray[np.void], first: int, g: Columns) -> None:
     for v in range(first, len(tasks)):
         for i in range(g.pred_start[v], g.pred_start[v + 1]):
             p = g.pred[i]
-            if tasks[p].status != LEFT:
-                tasks[v].waits += 1
+            if tasks[p].state != LEFT:
+                tasks[v].state += 1
                 continue
             delay = 0 if g.pred_left[i] or g.hop_start[p] == g.hop_start[p + 1] else g.alpha[p]
             tasks[v].start = max(tasks[v].start, tasks[p].left + delay)
@@ -29,32 +42,32 @@ def successors(tasks: NDArray[np.void], g: Columns) -> tuple[I64, I32]:
     """Turn the edges from what has not left yet round: for each task who waits, ~v where only for its body."""
     at = np.zeros(len(tasks) + 1, np.int64)
     for p in g.pred:
-        at[p + 1] += tasks[p].status != LEFT
+        at[p + 1] += tasks[p].state != LEFT
     at = np.cumsum(at)
     start, after = at.copy(), np.empty(at[-1], np.int32)
     for v in range(len(tasks)):
         for i in range(g.pred_start[v], g.pred_start[v + 1]):
             p = g.pred[i]
-            if tasks[p].status != LEFT:
+            if tasks[p].state != LEFT:
                 after[at[p]] = ~v if g.pred_left[i] else v
                 at[p] += 1
     return start, after
 
 
-@njit(I32_OUT(TASKS, LINKS, COLUMNS), cache=True)
-def place_members(tasks: NDArray[np.void], links: NDArray[np.void], g: Columns) -> I32:
+@njit(U32_OUT(TASKS, LINKS, COLUMNS), cache=True)
+def place_members(tasks: NDArray[np.void], links: NDArray[np.void], g: Columns) -> U32:
     """Give every link room for all flows that are still to cross it, those that do so now in front."""
     room = np.zeros(len(links) + 1, np.int64)
     for v in range(len(tasks)):
-        if tasks[v].status != LEFT:
+        if tasks[v].state != LEFT:
             for h in range(g.hop_start[v], g.hop_start[v + 1]):
                 room[g.hop_link[h] + 1] += 1
     room = np.cumsum(room)
-    members = np.empty(room[-1], np.int32)
+    members = np.empty(room[-1], np.uint32)
     for link in range(len(links)):
         links[link].first, links[link].length = room[link], 0
     for v in range(len(tasks)):
-        if tasks[v].status == FLOWING:
+        if tasks[v].state == FLOWING:
             for h in range(g.hop_start[v], g.hop_start[v + 1]):
                 k = links[g.hop_link[h]]
                 members[k.first + k.length] = v

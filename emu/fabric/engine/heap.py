@@ -6,10 +6,10 @@ Of `push` and `replace_first`, whoever calls keeps the count; the heap of events
 from numba import float64, int32, int64, void
 
 from emu.arrays import F64, I32, I64
-from emu.fabric.engine.layout import ENGINE, EVENTS, F64_OUT, I32_OUT, I64_OUT, NEVER, Engine, compiled, inlined
+from emu.fabric.engine.layout import ENGINE, EVENTS, F64_OUT, I32_OUT, I64_OUT, NEVER, Engine, inlined
 
 
-@compiled([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
+@inlined([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
 def push(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) -> None:
     """Add a node to a heap of n."""
     while n > 0 and keys[(n - 1) >> 1] > key:
@@ -19,14 +19,13 @@ def push(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) -> None:
     keys[n], nodes[n] = key, node
 
 
-@compiled([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
+@inlined([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
 def replace_first(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) -> None:
     """Put a node in the place of the first of a heap of n."""
     at = 0
     while 2 * at + 1 < n:
         child = 2 * at + 1
-        if child + 1 < n and keys[child + 1] < keys[child]:
-            child += 1
+        child += child + 1 < n and keys[child + 1] < keys[child]
         if keys[child] >= key:
             break
         keys[at], nodes[at] = keys[child], nodes[child]
@@ -37,7 +36,7 @@ def replace_first(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) ->
 @inlined(void(ENGINE, int64, int64, int64))
 def _seat(e: Engine, at: int, time: int, link: int) -> None:
     e.event_time[at], e.event_link[at] = time, link
-    e.links[link].place = at
+    e.event_place[link] = at
 
 
 @inlined(void(ENGINE, int64, int64, int64))
@@ -61,11 +60,11 @@ def _sift(e: Engine, at: int, time: int, link: int) -> None:
 def expect(e: Engine, link: int, time: int) -> None:
     """Let the first of the flows that a link limits leave at `time`; NEVER: none."""
     e.links[link].next_left = time
-    at = e.links[link].place
+    at = e.event_place[link]
     if time == NEVER:
         if at < 0:
             return
-        e.links[link].place = -1
+        e.event_place[link] = -1
         e.reg[EVENTS] -= 1
         if at == e.reg[EVENTS]:
             return

@@ -6,7 +6,7 @@ V tasks, L links, H hops.
 import numpy as np
 from numba import int64, void
 
-from emu.fabric.engine.fair import NEAR_FULL, open_link, solve
+from emu.fabric.engine.fair import NEAR_FULL, solve
 from emu.fabric.engine.heap import expect, push, replace_first
 from emu.fabric.engine.layout import (
     ENGINE,
@@ -20,14 +20,14 @@ from emu.fabric.engine.layout import (
     READY,
     STARTS,
     TOO_LATE,
-    WAITING,
     Engine,
     compiled,
     inlined,
 )
+from emu.fabric.engine.opening import open_link
 
 
-@compiled(int64(ENGINE, int64))
+@inlined(int64(ENGINE, int64))
 def _end(e: Engine, v: int) -> int:
     """When a task that has left ends: a message is delivered alpha later. -1: beyond the clock."""
     if e.graph.hop_start[v] == e.graph.hop_start[v + 1]:
@@ -35,14 +35,14 @@ def _end(e: Engine, v: int) -> int:
     return int(-1 if e.graph.alpha[v] >= NEVER - e.tasks[v].left else e.tasks[v].left + e.graph.alpha[v])
 
 
-@compiled(void(ENGINE, int64))
+@inlined(void(ENGINE, int64))
 def _schedule(e: Engine, v: int) -> None:
     """Put a message into the heap of starts, behind another of the same start where one was met lately."""
-    e.tasks[v].status, e.tasks[v].next = READY, -1
+    e.tasks[v].state, e.tasks[v].next = READY, -1
     time = e.tasks[v].start
     slot = (time ^ (time >> 17)) % len(e.recent)
     head = e.recent[slot]
-    if head >= 0 and e.tasks[head].status == READY and e.tasks[head].start == time:
+    if head >= 0 and e.tasks[head].state == READY and e.tasks[head].start == time:
         e.tasks[v].next, e.tasks[head].next = e.tasks[head].next, v
         return
     e.recent[slot] = v
@@ -50,7 +50,7 @@ def _schedule(e: Engine, v: int) -> None:
     e.reg[STARTS] += 1
 
 
-@compiled(int64(ENGINE, int64, int64))
+@inlined(int64(ENGINE, int64, int64))
 def resolve(e: Engine, v: int, queue: int) -> int:
     """Let a task start at its `start`: a message in its time; what needs no link has left at once and joins the queue."""
     if e.graph.size[v] > 0:
@@ -61,11 +61,11 @@ def resolve(e: Engine, v: int, queue: int) -> int:
     if delay >= NEVER - f.start:
         e.reg[TOO_LATE] = v
         return queue
-    f.left, f.status, f.next = f.start + delay, LEFT, queue
+    f.left, f.state, f.next = f.start + delay, LEFT, queue
     return v
 
 
-@compiled(void(ENGINE, int64))
+@inlined(void(ENGINE, int64))
 def release(e: Engine, queue: int) -> None:
     """Tell the successors of a queue of tasks, linked by `next`, when they left and end."""
     while queue >= 0:
@@ -80,8 +80,8 @@ def release(e: Engine, queue: int) -> None:
                 after, time = ~after, e.tasks[v].left
             f = e.tasks[after]
             f.start = max(f.start, time)
-            f.waits -= 1
-            if f.waits == 0:
+            f.state -= 1
+            if f.state == 0:
                 queue = resolve(e, after, queue)
 
 
@@ -89,44 +89,46 @@ def release(e: Engine, queue: int) -> None:
 def begin(e: Engine, first: int) -> None:
     """Start what waits for nothing among the tasks from `first` on."""
     for v in range(first, len(e.tasks)):
-        if e.tasks[v].status == WAITING and e.tasks[v].waits == 0:
+        if e.tasks[v].state == 0:
             release(e, resolve(e, v, -1))
 
 
-@compiled(void(ENGINE, int64))
+@inlined(void(ENGINE, int64))
 def _vacate(e: Engine, v: int) -> None:
     """Take a flow from its links; one that was not full, and is not now, needs no new solution."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
         k.n_flowing -= e.graph.hop_weight[h]
-        k.load = k.load - e.graph.hop_weight[h] * e.tasks[v].rate if k.n_flowing > 0 else 0.0
-        if k.level < np.inf or k.load > k.capacity * NEAR_FULL:
+        k.load -= e.graph.hop_weight[h] * e.tasks[v].rate
+        if k.load > k.capacity * NEAR_FULL:
             open_link(e, e.graph.hop_link[h], e.tasks[v].rate)
+        elif k.n_flowing == 0:
+            k.load = 0.0
 
 
-@compiled(void(ENGINE, int64, int64))
+@inlined(void(ENGINE, int64, int64))
 def _leave(e: Engine, link: int, now: int) -> None:
     """Let the flows of a link that leave now do so, and expect the next."""
     k, following = e.links[link], NEVER
     for i in range(k.first, k.first + k.length):
         v = e.members[i]
         f = e.tasks[v]
-        if f.status != FLOWING:
+        if f.state != FLOWING:
             continue
         if f.left > now:
             if f.limit == link:
                 following = min(following, f.left)
             continue
-        f.status, f.next = LEFT, -1
+        f.state, f.next = LEFT, -1
         _vacate(e, v)
         release(e, v)
     expect(e, link, following)
 
 
-@compiled(void(ENGINE, int64, int64))
+@inlined(void(ENGINE, int64, int64))
 def _start(e: Engine, v: int, now: int) -> None:
     f = e.tasks[v]
-    f.status, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
+    f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
         e.members[k.first + k.length] = v
@@ -146,7 +148,7 @@ def _open_likely(e: Engine, v: int) -> None:
         share = min(share, max(k.capacity / k.n_flowing, (k.capacity - k.load) / weight))
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k, weight = e.links[e.graph.hop_link[h]], e.graph.hop_weight[h]
-        if k.level < np.inf or k.load + weight * share >= k.capacity * NEAR_FULL:
+        if k.load + weight * share >= k.capacity * NEAR_FULL:
             open_link(e, e.graph.hop_link[h], least)
     e.floor[0] = min(e.floor[0], least)
 

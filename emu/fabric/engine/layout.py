@@ -8,43 +8,46 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numba import boolean, float64, from_dtype, int32, int64, njit
+from numba import boolean, float64, from_dtype, int32, int64, njit, uint32
 from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.fabric.graph import Graph
 from emu.units import MAX_TICKS
 
-WAITING, READY, FLOWING, LEFT = range(4)  # status of a task
-OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS, TOUCHED = range(7)  # places in `reg`: how many of each there are,
-NOW, TRIAL, TOO_LATE, AGAIN = range(7, 11)  # the time, a counter, a task that ends beyond the clock or -1, and how
-N_REG = 11  # many links were open when it turned out that one had to be so from the start, or 0
+READY, FLOWING, IN_TRIAL, LEFT = range(-4, 0)  # state of a task that waits for no other
+OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS, LATE = range(7)  # places in `reg`: how many of each there are,
+NOW, TRIAL, TOO_LATE, N_REG = range(7, 11)  # the time, a counter, and a task that ends beyond the clock or -1
+KEPT = 16  # rounds that a link keeps
+LINE = 64  # bytes of a cache line
 NEVER = MAX_TICKS
 
-LINK = np.dtype(
+U32 = NDArray[np.uint32]  # what is often an index has no sign, which would be looked at each time
+
+LINK = np.dtype(  # of two cache lines the first is what a flow that crosses it reads and writes
     [
         ("capacity", "f8"),
-        ("level", "f8"),  # rate at which it saturated; infinite: it did not
-        ("new_level", "f8"),  # in the current trial
-        ("rise", "f8"),  # its old level, as long as the trial has not passed that
-        ("load", "f8"),  # sum of rates, up to rounding: no result may depend on it
-        ("tried", "f8"),  # load in the current trial
+        ("load", "f8"),  # sum of rates, up to rounding, infinite if it is saturated: no result may depend on it
         ("used", "f8"),  # by flows frozen in rounds before `round`
         ("round", "f8"),  # rate of the last round that froze a flow of it
         ("best", "f8"),  # its level before `round`
-        ("n_flowing", "i8"),  # these three count weights
-        ("n_frozen", "i8"),  # in `round`
-        ("n_left", "i8"),  # not yet frozen
-        ("next_left", "i8"),  # when the first of the flows it limits will have left
+        ("n_frozen", "i8"),  # weights, in `round`
+        ("n_left", "i8"),  # weights not yet frozen
         ("opened_in", "i8"),  # the last trial that solved it anew
-        ("tried_in", "i8"),  # the last trial that loaded it
+        ("level", "f8"),  # rate at which it saturated; infinite: it did not
+        ("new_level", "f8"),  # in the current trial
+        ("rise", "f8"),  # its old level, as long as the trial has not passed that
+        ("n_flowing", "i8"),  # weights
+        ("next_left", "i8"),  # when the first of the flows it limits will have left
         ("first", "i8"),  # of its part of `members`
         ("length", "i4"),
-        ("place", "i4"),  # in the heap of events; -1: not there
+        ("n_others", "i4"),  # those in front that were slower when the trial opened it
+        ("staying", "i4"),  # the first, by `next`, of the flows that it limits and that wait in the trial; -1: none
+        ("n_kept", "i4"),  # rounds in `kept_rate` and `kept_weight`, in ascending order
     ],
     align=True,
 )
-TASK = np.dtype(
+TASK = np.dtype(  # a cache line
     [
         ("start", "i8"),  # not before this, then the start
         ("left", "i8"),  # expected, then true
@@ -52,12 +55,10 @@ TASK = np.dtype(
         ("remaining", "f8"),
         ("rate", "f8"),
         ("new_rate", "f8"),  # below 0: in the trial, and not yet frozen
-        ("trial", "i8"),  # the last that it took part in
-        ("waits", "i4"),  # predecessors that have not left
-        ("next", "i4"),  # with the same start, or in the queue of releases
+        ("state", "i4"),  # predecessors that have not left, then one of the above
+        ("next", "i4"),  # with the same start, staying with the same link, or in the queue of releases
         ("limit", "i4"),  # the link that limits it
         ("new_limit", "i4"),
-        ("status", "i1"),
     ],
     align=True,
 )
@@ -70,7 +71,7 @@ class Columns(NamedTuple):
     alpha: I64  # [V]
     ready: I64  # [V]
     hop_start: I64  # [V + 1]
-    hop_link: I32  # [H]
+    hop_link: U32  # [H]
     hop_weight: I32  # [H]
     pred_start: I64  # [V + 1]
     pred: I32  # [E]
@@ -85,18 +86,21 @@ class Engine(NamedTuple):
     graph: Columns
     next_start: I64  # [V + 1]
     next_task: I32  # [E] who waits; ~v: only until the body has left
-    members: I32  # [H] by link: what started to flow, and maybe has left since
+    members: U32  # [H] by link: what started to flow, and maybe has left since
     floor: F64  # [1] no rate below this changes in this step
     opened: I32  # [L] links whose rates are to be solved
-    touched: I32  # [L] other links crossed by a changed flow
+    late: I32  # [L] links that were opened too late
     fresh: I32  # [V] flows that start now
     flows: I32  # [V] those, and the flows on opened links
-    level_key: F64  # [L + V] heap of levels
-    level_node: I32  # [L + V] a link, or ~v: a flow limited by a link that is not open
+    level_key: F64  # [2 L] heap of levels
+    level_node: I32  # [2 L] an opened link, or ~k: one that is not, but limits flows of the trial
     frozen_rate: F64  # [V] heap of the rates of what is frozen already on a link that is being opened
     frozen_weight: I32  # [V]
+    kept_rate: F64  # [L * KEPT] by link: its rounds when it was last solved
+    kept_weight: I64  # [L * KEPT]
     event_time: I64  # [L] heap of links by `next_left`
     event_link: I32  # [L]
+    event_place: I32  # [L] of each link in that heap; -1: not there
     start_time: I64  # [V] heap of starts
     start_task: I32  # [V] the first of the tasks with one start
     recent: I32  # [64] tasks last put into that heap
@@ -106,19 +110,29 @@ class Engine(NamedTuple):
 types: Any = numba.types  # numba leaves it untyped
 
 # Without reference counts (no function so compiled may make an array): passing this many arrays would cost ten times the work.
-compiled: Any = partial(njit, cache=True, _nrt=False)
+compiled: Any = partial(njit, cache=True, _nrt=False, error_model="numpy")
+# And without a look at each divisor: a branch of errors that none can take.
 inlined: Any = partial(compiled, forceinline=True)  # for the same reason: a call that stays one costs ten times its work
 
-I64_IN, I32_IN, BOOL_IN, F64_IN = (types.Array(kind, 1, "C", readonly=True) for kind in (int64, int32, boolean, float64))
-I64_OUT, I32_OUT, BOOL_OUT, F64_OUT = int64[::1], int32[::1], boolean[::1], float64[::1]
+_KINDS = (int64, int32, uint32, boolean, float64)
+I64_IN, I32_IN, U32_IN, BOOL_IN, F64_IN = (types.Array(kind, 1, "C", readonly=True) for kind in _KINDS)
+I64_OUT, I32_OUT, U32_OUT, BOOL_OUT, F64_OUT = (kind[::1] for kind in _KINDS)
 TASKS, LINKS = from_dtype(TASK)[::1], from_dtype(LINK)[::1]
-COLUMNS = types.NamedTuple((I64_IN,) * 4 + (I32_IN,) * 2 + (I64_IN, I32_IN, BOOL_IN), Columns)
-_LISTS = (I32_OUT, F64_OUT, I32_OUT, I32_OUT, I32_OUT, I32_OUT)
-_HEAPS = (F64_OUT, I32_OUT, F64_OUT, I32_OUT, I64_OUT, I32_OUT, I64_OUT, I32_OUT)
+COLUMNS = types.NamedTuple((I64_IN,) * 4 + (U32_IN, I32_IN, I64_IN, I32_IN, BOOL_IN), Columns)
+_LISTS = (U32_OUT, F64_OUT, I32_OUT, I32_OUT, I32_OUT, I32_OUT)
+_HEAPS = (F64_OUT, I32_OUT, F64_OUT, I32_OUT, F64_OUT, I64_OUT, I64_OUT, I32_OUT, I32_OUT, I64_OUT, I32_OUT)
 ENGINE = types.NamedTuple((TASKS, LINKS, COLUMNS, I64_IN, I32_IN, *_LISTS, *_HEAPS, I32_OUT, I64_OUT), Engine)
 
 
 def columns(graph: Graph) -> Columns:
     """The columns of a graph as the compiled code takes them: contiguous, and not to be written."""
     names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "pred_start", "pred", "pred_left")
-    return Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
+    taken = Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
+    return taken._replace(hop_link=taken.hop_link.view(np.uint32))
+
+
+def aligned(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
+    """Records [n] of zeros that begin where a cache line does."""
+    room = np.zeros(n * kind.itemsize + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + n * kind.itemsize].view(kind)

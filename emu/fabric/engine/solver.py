@@ -9,9 +9,23 @@ from emu.arrays import F64, Bool, column
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.admit import carried, count_waits, place_members, successors
 from emu.fabric.engine.check import check, order
-from emu.fabric.engine.fair import open_link
 from emu.fabric.engine.kernel import advance, begin
-from emu.fabric.engine.layout import FLOWING, LEFT, LINK, N_REG, NEVER, NOW, TASK, TOO_LATE, TRIAL, Engine, columns
+from emu.fabric.engine.layout import (
+    FLOWING,
+    KEPT,
+    LEFT,
+    LINK,
+    N_REG,
+    NEVER,
+    NOW,
+    TASK,
+    TOO_LATE,
+    TRIAL,
+    Engine,
+    aligned,
+    columns,
+)
+from emu.fabric.engine.opening import open_link
 from emu.fabric.graph import Graph
 from emu.fabric.named import TaskError
 from emu.fabric.timeline import Timeline
@@ -30,10 +44,9 @@ class State:
     def __init__(self, capacity_Bps: F64) -> None:
         self._graph = _no_tasks(capacity_Bps)
         check(self._graph)
-        self._tasks = np.zeros(0, TASK)
-        self._links = np.zeros(self._graph.n_links, LINK)
+        self._tasks, self._links = aligned(0, TASK), aligned(self._graph.n_links, LINK)
         self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
-        self._links["next_left"], self._links["place"] = NEVER, -1
+        self._links["next_left"], self._links["staying"] = NEVER, -1
         self._reg = np.zeros(N_REG, np.int64)
         self._reg[TRIAL], self._reg[TOO_LATE] = 1, -1
         self._floor = np.array([np.inf])
@@ -41,7 +54,8 @@ class State:
         n_links = self._graph.n_links
         self._opened, self._event_link = np.zeros(n_links, np.int32), np.zeros(n_links, np.int32)
         self._event_time, self._start_time = np.zeros(n_links, np.int64), np.zeros(0, np.int64)
-        self._start_task = np.zeros(0, np.int32)
+        self._start_task, self._event_place = np.zeros(0, np.int32), np.full(n_links, -1, np.int32)
+        self._kept_rate, self._kept_weight = np.empty(n_links * KEPT), np.empty(n_links * KEPT, np.int64)
         self._engine = self._lay_out()
 
     @property
@@ -52,12 +66,12 @@ class State:
     @property
     def has_left(self) -> Bool:
         """[V] whether the body has left; of a task without one, whether it is known when it will have."""
-        return np.asarray(self._tasks["status"] == LEFT)
+        return np.asarray(self._tasks["state"] == LEFT)
 
     @property
     def rate_Bps(self) -> F64:  # noqa: N802  units keep their case
         """[V] at which each task flows at present; 0: it does not."""
-        return np.where(self._tasks["status"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
+        return np.where(self._tasks["state"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
 
     def add(self, graph: Graph) -> None:
         """Add tasks on the same links, numbered after those there are; what could have started earlier starts now.
@@ -76,9 +90,10 @@ class State:
 
     def admit(self, graph: Graph) -> None:
         """Add tasks that `check` and `order` have let pass."""
-        first, more = self._graph.n_tasks, np.zeros(graph.n_tasks, TASK)
-        more["start"] = np.maximum(graph.ready_fs, self.now_fs)
-        self._tasks = np.concatenate([self._tasks, more]) if first else more
+        first, before = self._graph.n_tasks, self._tasks
+        self._tasks = aligned(first + graph.n_tasks, TASK)
+        self._tasks[:first] = before
+        self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
         self._graph = joined = _joined(self._graph, graph) if first else graph
         self._start_time = np.concatenate([self._start_time, np.zeros(graph.n_tasks, np.int64)])
         self._start_task = np.concatenate([self._start_task, np.zeros(graph.n_tasks, np.int32)])
@@ -138,7 +153,7 @@ class State:
         if self.now_fs < NEVER:
             task = int((~self.has_left).argmax())
             raise RunError(f"solver: task {task} has not left at {self.now_fs} fs; advance further")
-        flowing = np.flatnonzero(self._tasks["status"] == FLOWING)
+        flowing = np.flatnonzero(self._tasks["state"] == FLOWING)
         still = flowing[self._tasks["rate"][flowing] == 0]
         if len(still):
             task, link = int(still[0]), int(self._tasks["limit"][still[0]])
@@ -166,29 +181,14 @@ class State:
         graph, tasks, links = columns(self._graph), self._tasks, self._links
         n, n_links = len(tasks), len(links)
         next_start, next_task = successors(tasks, graph)
-        return Engine(
-            tasks,
-            links,
-            graph,
-            column(next_start, np.int64),
-            column(next_task, np.int32),
-            place_members(tasks, links, graph),
-            self._floor,
-            self._opened,
-            np.empty(n_links, np.int32),
-            np.empty(n, np.int32),
-            np.empty(n, np.int32),
-            np.empty(n + n_links, np.float64),
-            np.empty(n + n_links, np.int32),
-            np.empty(n, np.float64),
-            np.empty(n, np.int32),
-            self._event_time,
-            self._event_link,
-            self._start_time,
-            self._start_task,
-            np.full(_RECENT, -1, np.int32),
-            self._reg,
-        )
+        after = column(next_start, np.int64), column(next_task, np.int32)
+        late, fresh, flows = (np.empty(m, np.int32) for m in (n_links, n, n))
+        lists = place_members(tasks, links, graph), self._floor, self._opened, late, fresh, flows
+        levels = np.empty(2 * n_links, np.float64), np.empty(2 * n_links, np.int32)
+        frozen = np.empty(n, np.float64), np.empty(n, np.int32), self._kept_rate, self._kept_weight
+        events = self._event_time, self._event_link, self._event_place, self._start_time, self._start_task
+        recent = np.full(_RECENT, -1, np.int32)
+        return Engine(tasks, links, graph, *(after + lists + levels + frozen + events), recent, self._reg)
 
 
 def _no_tasks(capacity_Bps: F64) -> Graph:

@@ -1,0 +1,146 @@
+"""A link that is to be solved anew: what of it is frozen already, and which of its flows take part.
+
+L links, V tasks. A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). Those of a link
+that saturated are kept: while it is not opened no flow of it comes, leaves or changes, so that the next time all rounds below
+the rate at which it is opened stand as they are, and of its slower flows only those after them are sorted.
+"""
+
+import numpy as np
+from numba import boolean, float64, int64, void
+
+from emu.fabric.engine.heap import push, replace_first
+from emu.fabric.engine.layout import ENGINE, FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine, inlined
+
+
+@inlined(void(ENGINE, int64, float64))
+def queue(e: Engine, link: int, rate: float) -> None:
+    """Mark a link as open from `rate` on; `_fill` opens it after the turn in progress."""
+    k = e.links[link]
+    k.opened_in, k.round, k.best = e.reg[TRIAL], rate, min(k.level, k.capacity)
+    e.opened[e.reg[OPENED]] = link
+    e.reg[OPENED] += 1
+
+
+@inlined(void(ENGINE, int64, float64))
+def open_link(e: Engine, link: int, rate: float) -> None:
+    """Have the rates on a link solved anew in this step, where no flow below `rate` is concerned."""
+    e.floor[0] = min(e.floor[0], rate)
+    if e.links[link].opened_in != e.reg[TRIAL]:
+        queue(e, link, rate)
+
+
+@inlined(void(ENGINE, float64, int64))
+def _push(e: Engine, key: float, node: int) -> None:
+    push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
+    e.reg[LEVELS] += 1
+
+
+@inlined(void(ENGINE, int64))
+def enter(e: Engine, v: int) -> None:
+    """Let a flow take part in the trial."""
+    e.tasks[v].state, e.tasks[v].new_rate = IN_TRIAL, -1.0
+    e.flows[e.reg[FLOWS]] = v
+    e.reg[FLOWS] += 1
+
+
+@inlined(void(ENGINE, int64))
+def _enter_held(e: Engine, v: int) -> None:
+    """Let a flow take part; if the link that limits it is not open, it stays with that one's others until their turn."""
+    enter(e, v)
+    f = e.tasks[v]
+    k = e.links[f.limit]
+    if k.opened_in != e.reg[TRIAL]:
+        if k.staying < 0:
+            _push(e, f.rate, ~f.limit)
+        f.next, k.staying = k.staying, v
+
+
+@inlined(int64(ENGINE, int64, int64))
+def _weight(e: Engine, v: int, link: int) -> int:
+    h = e.graph.hop_start[v]
+    while e.graph.hop_link[h] != link:
+        h += 1
+    return int(e.graph.hop_weight[h])
+
+
+@inlined(void(ENGINE, int64, float64))
+def begin_round(e: Engine, link: int, rate: float) -> None:
+    """Close a link's round, keep it for the next time that it is opened, and begin that of `rate`."""
+    k = e.links[link]
+    if k.n_frozen > 0:
+        k.used += k.round * k.n_frozen
+        if k.n_kept < KEPT:
+            e.kept_rate[link * KEPT + k.n_kept], e.kept_weight[link * KEPT + k.n_kept] = k.round, k.n_frozen
+            k.n_kept += 1
+    k.best = max(k.best, (k.capacity - k.used) / k.n_left)
+    k.round, k.n_frozen = rate, 0
+
+
+@inlined(boolean(ENGINE, int64, float64, int64))
+def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
+    """Count a flow as frozen on a link that is being opened; whether that can be: no earlier round was at its level."""
+    k, possible = e.links[link], True
+    if k.round != rate:
+        possible = k.best > k.round
+        begin_round(e, link, rate)
+    k.n_frozen += weight
+    k.n_left -= weight
+    return possible
+
+
+@inlined(boolean(ENGINE, int64, float64))
+def _recount(e: Engine, link: int, rate: float) -> bool:
+    """Count those rounds below `rate` that were kept; whether that can be."""
+    k, n, possible = e.links[link], e.links[link].n_kept, True
+    k.used, k.round, k.n_frozen, k.n_left, k.n_kept = 0.0, -1.0, 0, k.n_flowing, 0
+    k.best = k.capacity / k.n_flowing
+    for i in range(link * KEPT, link * KEPT + n):
+        if e.kept_rate[i] >= rate:
+            break
+        possible &= _add(e, link, e.kept_rate[i], e.kept_weight[i])
+    return possible
+
+
+@inlined(int64(ENGINE, int64, float64))
+def _split(e: Engine, link: int, rate: float) -> int:
+    """Let the flows of a link from `rate` on take part, behind the others; collect those not counted yet: how many."""
+    k, n, n_others, n_frozen = e.links[link], e.links[link].first, e.links[link].first, 0
+    for j in range(k.first, k.first + k.length):
+        v = e.members[j]
+        f = e.tasks[v]
+        if f.state == LEFT:
+            continue
+        e.members[n] = v
+        if f.state == FLOWING and f.rate >= rate:
+            _enter_held(e, v)
+        elif f.new_rate >= 0:
+            e.members[n], e.members[n_others] = e.members[n_others], v
+            n_others += 1
+            if f.new_rate > k.round:
+                push(e.frozen_rate, e.frozen_weight, n_frozen, f.new_rate, _weight(e, v, link))
+                n_frozen += 1
+        n += 1
+    k.length, k.n_others = n - k.first, n_others - k.first
+    return n_frozen
+
+
+@inlined(boolean(ENGINE, int64, float64))
+def open_queued(e: Engine, link: int, rate: float) -> bool:
+    """Solve a link anew from `rate` on; whether that can still be: no slower flow is above its level, or after one at it."""
+    k = e.links[link]
+    k.rise, k.new_level, k.staying = k.level, np.inf, -1
+    possible = _recount(e, link, rate)
+    n = _split(e, link, rate)
+    while n > 0:
+        possible &= _add(e, link, e.frozen_rate[0], e.frozen_weight[0])
+        n -= 1
+        replace_first(e.frozen_rate, e.frozen_weight, n, e.frozen_rate[n], e.frozen_weight[n])
+    if k.n_left == 0:
+        return bool(possible and k.best >= k.round)
+    if k.round < rate:
+        possible &= k.best > k.round
+        begin_round(e, link, rate)
+    possible &= k.best >= rate
+    k.best = max(k.best, rate)
+    _push(e, min(k.best, k.rise), link)
+    return bool(possible)
