@@ -46,7 +46,7 @@ def opened(word: str, ray_address: str | None = None) -> Iterator[Cluster]:
 
 
 def run_on(word: str, ray_address: str | None = None) -> Callable[[int, Choice, Callable[[int], Any]], tuple[list[Any], Trace]]:
-    """What `emu.study.train` runs a program on; the cluster lives while it runs.
+    """What `emu.study.training.train` runs a program on; the cluster lives while it runs.
 
     Raises:
         InputError: no such cluster.

@@ -11,9 +11,9 @@ import click
 from emu.collective.algorithm import Choice, algorithm
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.bench import BenchRequest, BenchRow, bench, check, sizes_between
-from emu.study.choice import candidates
-from emu.study.choose import bench_fastest, best_rows, compare
+from emu.study.measure.bench import BenchRequest, BenchRow, bench, check, sizes_between
+from emu.study.measure.choice import candidates
+from emu.study.measure.choose import bench_fastest, best_rows, compare
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from emu.study.step import choice_for, time_trace
+from emu.study.training.step import choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.read import load
 from launch.cli.options import import_option, json_option, perturb_option, timing_options, topology_option

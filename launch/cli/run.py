@@ -8,8 +8,8 @@ import click
 
 from emu.cluster.script import run_script
 from emu.errors import must_be
-from emu.study.choice import choice_on
-from emu.study.step import time_trace, with_choice
+from emu.study.measure.choice import choice_on
+from emu.study.training.step import time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.read import save

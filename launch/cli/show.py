@@ -12,7 +12,7 @@ from emu.collective.msccl.text import to_xml
 from emu.collective.operation import operation as find_operation
 from emu.collective.shape import parse_grid, ranks_of, show_shape
 from emu.errors import must_be
-from emu.study.step import choice_for, time_trace
+from emu.study.training.step import choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.trace.read import load

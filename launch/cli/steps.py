@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from emu.study.step import TimedTrace
+from emu.study.training.step import TimedTrace
 from launch.cli.options import print_json
 from launch.show.perfetto import write_perfetto
 from launch.show.spans import lanes

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from emu.model.plan import Plan
-from emu.study.text import read_text
-from emu.study.train import Trained, TrainRequest, run_steps, time_steps
+from emu.study.training.text import read_text
+from emu.study.training.train import Trained, TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.trace.read import save
 from emu.units import format_time

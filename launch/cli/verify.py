@@ -12,10 +12,10 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Shape, show_shape
 from emu.errors import RunError, must_be
 from emu.registry import unknown
-from emu.study.execution import RANKS as PROCESSES
-from emu.study.execution import Executed, verify_moves
-from emu.study.proving import subject
-from emu.study.verify import RANKS, Verified, ranks_to, shapes_of, verify
+from emu.study.prove.execution import RANKS as PROCESSES
+from emu.study.prove.execution import Executed, verify_moves
+from emu.study.prove.proving import subject
+from emu.study.prove.verify import RANKS, Verified, ranks_to, shapes_of, verify
 from launch.cli.options import cluster_options, import_option, imported, json_option, print_json
 from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked

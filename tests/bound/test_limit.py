@@ -20,9 +20,9 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
-from emu.study.bench import BenchRequest, bench
-from emu.study.choice import candidates
-from emu.study.timing import time_collective
+from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.choice import candidates
+from emu.study.measure.timing import time_collective
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.placement import place
 

@@ -8,7 +8,7 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.schedule import Schedule
 from emu.collective.shape import every
 from emu.errors import InputError
-from emu.study.verify import verify
+from emu.study.prove.verify import verify
 
 NOTHING = Claim("rank", alpha=lambda _: 0, beta=lambda _: Fraction(0))
 

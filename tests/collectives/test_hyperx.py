@@ -8,7 +8,7 @@ import pytest
 
 from collectives import hyperx
 from emu.collective.algorithm import algorithm
-from emu.study.verify import verify
+from emu.study.prove.verify import verify
 
 
 @pytest.mark.parametrize("dims", [(2, 2), (3, 5), (4, 4), (3, 3, 3)])

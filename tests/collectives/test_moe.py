@@ -14,7 +14,7 @@ from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation, routed
 from emu.collective.proof import prove
 from emu.errors import InputError
-from emu.study.verify import verify
+from emu.study.prove.verify import verify
 
 DIMS = [(1, 4), (4, 1), (2, 2), (2, 3), (3, 2), (2, 8), (4, 3)]
 

@@ -16,7 +16,7 @@ from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.study.verify import verify
+from emu.study.prove.verify import verify
 from emu.units import TICKS_PER_S
 
 EVERY = pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from collectives import torus
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
-from emu.study.verify import verify
+from emu.study.prove.verify import verify
 
 OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
 

@@ -4,7 +4,7 @@ import pytest
 
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import parse_grid
-from emu.study.bench import BenchRequest, check
+from emu.study.measure.bench import BenchRequest, check
 from emu.topology.catalogue import build_topology
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
@@ -101,7 +101,7 @@ def test_where_all_sets_are_too_many_the_table_says_that_some_were_tried(emu) ->
 
 def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:
     half = Schedule.build(2, 2, [Sends([0, 1], [1, 0], [1, 0], reduce=True)])  # reduces, and forgets to gather
-    monkeypatch.setattr("emu.study.bench.schedule", lambda *_: half)
+    monkeypatch.setattr("emu.study.measure.bench.schedule", lambda *_: half)
     args = ("--topology", "switch:n=2,bandwidth=1GB/s,latency=1us", "--size", "400B", "--json")
     done = emu("bench", "all_reduce", *args)
     assert done.code == 1

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from emu.study.bench import BenchRequest, bench
-from emu.study.choice import candidates
-from emu.study.choose import best_rows, choose, compare
+from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.choice import candidates
+from emu.study.measure.choose import best_rows, choose, compare
 from emu.topology.catalogue import build_topology
 
 BOARD = "ub-mesh:board"

@@ -27,12 +27,12 @@ from emu.collective.operation import operation
 from emu.errors import InputError, RunError
 from emu.model.plan import Plan
 from emu.registry import import_file
-from emu.study.bench import BenchRequest, bench
-from emu.study.choice import choice_on
-from emu.study.execution import verify_moves
-from emu.study.learn import learn
-from emu.study.program import Program
-from emu.study.text import read_text
+from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.choice import choice_on
+from emu.study.prove.execution import verify_moves
+from emu.study.training.learn import learn
+from emu.study.training.program import Program
+from emu.study.training.text import read_text
 from emu.topology.catalogue import build_topology
 from launch.ray.cluster import RayCluster
 

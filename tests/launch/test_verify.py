@@ -6,7 +6,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.collective.schedule import RowsError
-from emu.study import proving
+from emu.study.prove import proving
 from tests.collective.msccl_programs import WRITTEN
 
 BROKEN = '''"""Rings of my own, one of them wrong."""

@@ -1,4 +1,4 @@
-"""Building and sharding a module; that sharded ranks learn the same is held in tests/study/test_learn.py."""
+"""Building and sharding a module; that sharded ranks learn the same is held in tests/study/training/test_learn.py."""
 
 import re
 

@@ -9,7 +9,7 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
-from emu.study.timing import time_collective
+from emu.study.measure.timing import time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked, bundle, bundles, fibres, states
 from topologies.infinitehbd.circuits.orchestration import components

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from emu.study.bench import BenchRequest, bench
+from emu.study.measure.bench import BenchRequest, bench
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.deadlock import cycle
 

@@ -4,7 +4,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.fabric.run import run
-from emu.study.step import time_trace
+from emu.study.training.step import time_trace
 from emu.topology.star import star
 from emu.trace.device import Device
 from emu.trace.replay import event_name, replay

@@ -7,8 +7,8 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from emu.study.bench import BenchRow
-from emu.study.choose import best_rows
+from emu.study.measure.bench import BenchRow
+from emu.study.measure.choose import best_rows
 from launch.show.write import writing
 
 

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from emu.study.bench import BenchRow
+from emu.study.measure.bench import BenchRow
 from emu.units import format_size, format_time
 from launch.show.write import writing
 

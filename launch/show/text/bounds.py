@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from emu.bound.limit import CUT, LATENCY, MESSAGES, PATHS, TRIED
-from emu.study.bench import BenchRow
+from emu.study.measure.bench import BenchRow
 from emu.units import format_size, format_time
 
 BOUND_COLUMNS = ("of_bound", "bound")

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from emu.study.bench import BenchRow
-from emu.study.choose import best_rows
+from emu.study.measure.bench import BenchRow
+from emu.study.measure.choose import best_rows
 from emu.units import format_size, format_time
 from launch.show.text.bounds import bounds_told, of_bound
 from launch.show.text.table import table

@@ -1,6 +1,6 @@
 """A step's figures as text."""
 
-from emu.study.step import Step
+from emu.study.training.step import Step
 from emu.units import format_size, format_time
 from launch.show.text.spread import spread_told
 

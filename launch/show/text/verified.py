@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from emu.collective.shape import Part, Shape, show_shape
-from emu.study.verify import Verified
+from emu.study.prove.verify import Verified
 from launch.show.text.table import table
 
 _HEADS = ("operation", "algorithm", "ranks", "shapes", "roots", "proved", "claimed time", "wall (s)")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.bench import BenchRequest, bench
-from emu.study.choice import candidates
+from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.choice import candidates
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Links
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.study.bench import BenchRequest, bench
+from emu.study.measure.bench import BenchRequest, bench
 from emu.topology.catalogue import build_topology
 from launch.show.chart.topologies import compared
 

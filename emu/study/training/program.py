@@ -13,7 +13,7 @@ from emu.backend.count import paused, track
 from emu.model.model import MODELS
 from emu.model.parallel import Parallel, build_mesh, build_module, parallelize
 from emu.model.plan import Plan
-from emu.study.text import batch
+from emu.study.training.text import batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from emu.errors import RunError
 from emu.model.memory import rank_bytes
 from emu.model.model import MODELS
 from emu.model.plan import Plan
-from emu.study.learn import check_first_step, gradient_error, learn, on_threads
-from emu.study.program import Program
-from emu.study.text import read_text
+from emu.study.training.learn import check_first_step, gradient_error, learn, on_threads
+from emu.study.training.program import Program
+from emu.study.training.text import read_text
 from emu.trace.trace import Kind
 
 TINY = MODELS.find("llama-tiny")

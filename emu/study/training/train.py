@@ -13,11 +13,11 @@ from emu.errors import InputError, must_be
 from emu.model.memory import host_bytes
 from emu.model.model import MODELS, Model
 from emu.model.plan import Plan
-from emu.study.choice import choice_on
-from emu.study.learn import Learned, RunOn, learn, on_threads
-from emu.study.program import Program
-from emu.study.step import Step, time_trace, with_choice
-from emu.study.text import check_text, read_text
+from emu.study.measure.choice import choice_on
+from emu.study.training.learn import Learned, RunOn, learn, on_threads
+from emu.study.training.program import Program
+from emu.study.training.step import Step, time_trace, with_choice
+from emu.study.training.text import check_text, read_text
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device

@@ -10,7 +10,7 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.classes import invariant
-from emu.study.timing import Job, even_counts, least_fs, spread_collective, time_collective
+from emu.study.measure.timing import Job, even_counts, least_fs, spread_collective, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits

@@ -9,8 +9,8 @@ from torch import Tensor
 from emu.backend.execute import execute
 from emu.collective.algorithm import Algorithm, Choice
 from emu.collective.operation import operation
-from emu.study.move import Move, Moved, Run
-from emu.study.proving import roots_of
+from emu.study.measure.move import Move, Moved, Run
+from emu.study.prove.proving import roots_of
 
 RANKS = (2, 3, 4)
 _COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks

@@ -9,7 +9,7 @@ from emu.backend.record import Recording
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.study.step import TimedTrace, choice_of, time_trace, with_choice
+from emu.study.training.step import TimedTrace, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.trace.device import Device
 from emu.trace.trace import Trace

@@ -23,7 +23,7 @@ from emu.collective.shape import Part, Shape, dims_of, ranks_of, show_shape
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
 from emu.fabric.symmetric import run_named
-from emu.study.proving import How, Proved, proved
+from emu.study.prove.proving import How, Proved, proved
 from emu.units import TICKS_PER_S
 
 RANKS = (*range(1, 18), 31, 32, 64)

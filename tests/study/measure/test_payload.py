@@ -10,7 +10,7 @@ from torch import Tensor
 from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
 from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
 from emu.errors import InputError
-from emu.study.payload import DTYPES, Payload
+from emu.study.measure.payload import DTYPES, Payload
 
 COUNT = 40 * 8  # tokens are all of one size
 BITWISE = {"and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor}

@@ -20,9 +20,9 @@ from emu.errors import InputError, must_be
 from emu.fabric.perturb import Spread, check_seeds
 from emu.fabric.timeline import Timeline
 from emu.registry import unknown
-from emu.study.move import Move, Moved, Run, move
-from emu.study.payload import Payload, dtype_of
-from emu.study.timing import Job, spread_collective, time_collective
+from emu.study.measure.move import Move, Moved, Run, move
+from emu.study.measure.payload import Payload, dtype_of
+from emu.study.measure.timing import Job, spread_collective, time_collective
 from emu.topology.placement import by_axes, order, place
 from emu.topology.topology import Topology
 from emu.units import format_size, seconds

@@ -7,9 +7,9 @@ import pytest
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice, Request, algorithm
 from emu.collective.operation import OPERATIONS, operation
-from emu.study.bench import BenchRequest, bench
-from emu.study.execution import Executed, verify_moves
-from emu.study.move import Move, Moved, move
+from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.move import Move, Moved, move
+from emu.study.prove.execution import Executed, verify_moves
 from emu.topology.catalogue import build_topology
 
 

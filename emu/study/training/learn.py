@@ -11,7 +11,7 @@ from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.plan import Plan
-from emu.study.program import Outcome, Program
+from emu.study.training.program import Outcome, Program
 from emu.trace.trace import Trace
 
 # Of the first step, where the weights are equal: beyond this the run computes something else than the reference.

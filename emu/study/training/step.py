@@ -11,7 +11,7 @@ from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
-from emu.study.choice import AUTO, choice_on
+from emu.study.measure.choice import AUTO, choice_on
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device

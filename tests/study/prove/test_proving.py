@@ -7,8 +7,8 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.proof import Fault
 from emu.collective.schedule import Schedule, Sends
-from emu.study.proving import proved, subject
-from emu.study.verify import ranks_to, shapes_of, verify
+from emu.study.prove.proving import proved, subject
+from emu.study.prove.verify import ranks_to, shapes_of, verify
 
 
 @pytest.fixture

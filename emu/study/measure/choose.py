@@ -7,10 +7,10 @@ from dataclasses import replace
 from emu.collective.algorithm import Request, Served
 from emu.collective.schedule import RowsError
 from emu.fabric.lowering.circuits import TornError
-from emu.study.bench import BenchRequest, BenchRow, bench, check
-from emu.study.choice import candidates, fastest
-from emu.study.move import Run
-from emu.study.payload import dtype_of
+from emu.study.measure.bench import BenchRequest, BenchRow, bench, check
+from emu.study.measure.choice import candidates, fastest
+from emu.study.measure.move import Run
+from emu.study.measure.payload import dtype_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 

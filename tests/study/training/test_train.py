@@ -9,7 +9,7 @@ import pytest
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.plan import Plan
-from emu.study.train import TrainRequest, train
+from emu.study.training.train import TrainRequest, train
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 

@@ -19,7 +19,7 @@ from emu.collective.shape import Grid, Part
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
 from emu.registry import unknown
-from emu.study.timing import least_fs, time_collective
+from emu.study.measure.timing import least_fs, time_collective
 from emu.topology.placement import hubs, order, place
 from emu.topology.topology import Topology
 from emu.trace.device import FLOAT_BYTES, timed_as

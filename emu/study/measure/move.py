@@ -13,7 +13,7 @@ from emu.backend.call import Call, Known
 from emu.backend.group import Group
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
-from emu.study.payload import Payload, dtype_of
+from emu.study.measure.payload import Payload, dtype_of
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from emu.collective.algorithm import ALGORITHMS, Choice, Request, Served, algori
 from emu.collective.operation import operation
 from emu.collective.schedule import RowsError
 from emu.errors import InputError
-from emu.study.choice import Fastest, candidates, choice_on, fastest
-from emu.study.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
-from emu.study.timing import least_fs, time_collective
+from emu.study.measure.choice import Fastest, candidates, choice_on, fastest
+from emu.study.measure.timing import least_fs, time_collective
+from emu.study.training.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits
@@ -116,7 +116,7 @@ def test_what_has_more_messages_than_can_be_timed_is_passed_over(monkeypatch: py
     fastest.cache_clear()
     assert fastest(topology, asked, 4).algorithm not in ("2d-ring", "torus-buckets")
     monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 0)
-    monkeypatch.setattr("emu.study.choice.candidates", lambda *_: [algorithm("all_reduce", "2d-ring")])
+    monkeypatch.setattr("emu.study.measure.choice.candidates", lambda *_: [algorithm("all_reduce", "2d-ring")])
     fastest.cache_clear()
     with pytest.raises(
         InputError, match=r"choice: no algorithm of all_reduce can be timed on 12 ranks of torus.*; all_reduce "
