@@ -64,6 +64,11 @@ class Collective:
         return time_alone(*arguments) if self.declared else run(lower(*arguments).graph)
 
 
+def built(topology: str | tuple[Tier, ...]) -> Topology:
+    """The topology of a line, or a tree of those tiers."""
+    return build_topology(topology) if isinstance(topology, str) else clos("tree", topology)
+
+
 @dataclass(frozen=True, slots=True)
 class Flows:
     """Messages of random size, place and start, that keep the links of NPUs busy for a part of the time."""
@@ -74,7 +79,7 @@ class Flows:
 
     def time(self) -> Timeline:
         """From these words to the end of the last message."""
-        topology = build_topology(self.topology) if isinstance(self.topology, str) else clos("tree", self.topology)
+        topology = built(self.topology)
         random = np.random.default_rng(0)
         src = random.integers(topology.n_npus, size=self.count)
         dst = (src + random.integers(1, topology.n_npus, size=self.count)) % topology.n_npus

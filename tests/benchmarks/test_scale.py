@@ -9,7 +9,7 @@ import pytest
 from benchmarks.growth import SERIES, Point, Series, draw, grid, slope
 from benchmarks.memory import Asked, columns, rise
 from benchmarks.peers import __main__ as peers
-from benchmarks.scale import CASES, LINK, Case, Collective, Flows, Measured, chosen, main, measure, row
+from benchmarks.scale import CASES, LINK, Case, Collective, Flows, Measured, built, chosen, main, measure, row
 from emu.collective.algorithm import algorithm
 from emu.fabric.graph import Graph
 from emu.topology.catalogue import build_topology
@@ -45,7 +45,7 @@ def test_declared_symmetry_times_thousands_of_ranks_by_a_few_tasks(name):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_case_is_of_the_catalogue(case):
-    topology = build_topology(case.what.topology)
+    topology = built(case.what.topology)
     if isinstance(case.what, Collective):
         found = algorithm(case.what.operation, case.what.algorithm)
         assert found.fit(topology.n_npus, case.what.dims) == (case.what.dims or topology.n_npus)

@@ -36,8 +36,8 @@ def refused(emu, *args: str) -> str:
         ),
         (
             {"bandwidth": "1B/s"},
-            ["--size", "1GiB", "--algorithm", "direct"],
-            f"all_reduce direct: {FIRST_OF_ALL} 128 MiB over links of 1 B/s, {SHARED} 2 us of latency, {LATE}",
+            ["--size", "1GiB", "--algorithm", "halving-doubling"],
+            f"all_reduce halving-doubling: {FIRST_OF_ALL} 512 MiB over links of 1 B/s, {SHARED} 2 us of latency, {LATE}",
         ),
         (
             {"latency": "4000s"},
