@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import PrefixStore
 
-from emu.backend.call import Members
-from emu.backend.execute import Buffers, execute
-from emu.backend.wire import LOOPBACK, Links, reach_store, serve_store
+from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.wire import LOOPBACK, Links, reach_store, serve_store
+from emu.backend.rank.call import Members
 from emu.collective.algorithm import algorithm, schedule
 from emu.collective.operation import cut, operation
 from emu.collective.proof import prove

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.distributed_c10d import destroy_process_group, init_process_group
 
-from emu.backend.call import Call
-from emu.backend.count import paused
-from emu.backend.group import BACKEND
-from emu.backend.record import Notes, Recording
-from emu.backend.wire import GlooWire, Lane, Links, UnreachableError, reach_store
-from emu.backend.work import Work
+from emu.backend.executor.wire import GlooWire, Lane, Links, UnreachableError, reach_store
+from emu.backend.rank.call import Call
+from emu.backend.rank.count import paused
+from emu.backend.rank.group import BACKEND
+from emu.backend.rank.record import Notes, Recording
+from emu.backend.rank.work import Work
 from emu.cluster.baton import Generators
 from emu.cluster.cluster import check_agrees, failed, perform, place
 from emu.cluster.isolate import isolated

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from emu.backend.count import paused
+from emu.backend.rank.count import paused
 
 
 class Own(Protocol):

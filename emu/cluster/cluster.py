@@ -6,9 +6,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.backend.call import Call, dtype_name
-from emu.backend.count import paused
-from emu.backend.execute import Buffers, Wire, execute
+from emu.backend.executor.execute import Buffers, Wire, execute
+from emu.backend.rank.call import Call, dtype_name
+from emu.backend.rank.count import paused
 from emu.collective.algorithm import Choice, Request
 from emu.collective.operation import Operation, operation
 from emu.errors import EmuError, RunError

@@ -12,7 +12,7 @@ import torch._C._distributed_c10d as native
 from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-from emu.backend.group import BACKEND, Front, Group
+from emu.backend.rank.group import BACKEND, Front, Group
 
 _NUMBERS = itertools.count()
 

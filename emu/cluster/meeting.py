@@ -4,8 +4,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emu.backend.call import Call
-from emu.backend.work import Work
+from emu.backend.rank.call import Call
+from emu.backend.rank.work import Work
 from emu.cluster.cluster import check_agrees, place
 from emu.errors import RunError
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emu.backend.call import Call, Known, Members
-from emu.backend.reduction import REDUCE_OPERATIONS
+from emu.backend.executor.reduction import REDUCE_OPERATIONS
+from emu.backend.rank.call import Call, Known, Members
 from emu.collective.operation import OPERATIONS
 from emu.collective.routing import TOKENS
 

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
-from emu.backend.record import Recording
+from emu.backend.rank.record import Recording
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError

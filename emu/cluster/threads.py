@@ -15,11 +15,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.distributed_c10d import init_process_group
 
-from emu.backend.call import Call
-from emu.backend.count import paused
-from emu.backend.group import BACKEND
-from emu.backend.record import Recording
-from emu.backend.work import Work
+from emu.backend.rank.call import Call
+from emu.backend.rank.count import paused
+from emu.backend.rank.group import BACKEND
+from emu.backend.rank.record import Recording
+from emu.backend.rank.work import Work
 from emu.cluster.baton import Baton, Generators, Own
 from emu.cluster.cluster import failed, perform
 from emu.cluster.isolate import isolated

@@ -13,7 +13,7 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.count import paused
+from emu.backend.rank.count import paused
 from emu.errors import must_be
 from emu.model.model import Model
 from emu.model.plan import Plan

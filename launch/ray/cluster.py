@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import ray
 from torch._C._distributed_c10d import TCPStore
 
-from emu.backend.record import merge
-from emu.backend.wire import LOOPBACK, serve_store
+from emu.backend.executor.wire import LOOPBACK, serve_store
+from emu.backend.rank.record import merge
 from emu.cluster.apart import Ended, Job, at_key
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import RunError, must_be

@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch.distributed import ReduceOp
 
-from emu.backend import call
-from emu.backend.call import Call, Members
+from emu.backend.rank import call
+from emu.backend.rank.call import Call, Members
 from emu.cluster.notice import call_of, calls_of, notice, notice_size
 
 GROUP = Members("0", (4, 7, 9), "dp")

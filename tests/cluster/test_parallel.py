@@ -10,7 +10,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.record import Recording
+from emu.backend.rank.record import Recording
 from emu.cluster.threads import Threads
 from emu.trace.trace import Kind
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.record import Recording
+from emu.backend.rank.record import Recording
 from emu.cluster.threads import Threads
 from emu.errors import InputError, RunError
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from emu.backend.execute import Buffers, execute
+from emu.backend.executor.execute import Buffers, execute
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.operation import OPERATIONS, REDUCING, ROUTED, operation
 from emu.collective.shape import Shape

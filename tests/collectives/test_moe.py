@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from collectives import moe
-from emu.backend.execute import Buffers, execute
+from emu.backend.executor.execute import Buffers, execute
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation, routed
 from emu.collective.proof import prove

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.execute import Buffers, execute
+from emu.backend.executor.execute import Buffers, execute
 from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from emu.backend.count import Count, Operator
+from emu.backend.rank.count import Count, Operator
 from emu.model.model import MODELS
 from emu.model.parallel import STYLES
 

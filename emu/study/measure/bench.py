@@ -9,8 +9,8 @@ import numpy as np
 import psutil
 
 from emu.arrays import I32
-from emu.backend.execute import execute
-from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.execute import execute
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces
 from emu.bound.limit import Limit, limit_of
 from emu.collective.algorithm import Choice, algorithm, schedule, stored
 from emu.collective.operation import REDUCING, Operation, operation

@@ -9,8 +9,8 @@ import numpy as np
 import torch.distributed as dist
 from torch import Tensor
 
-from emu.backend.call import Call, Known
-from emu.backend.group import Group
+from emu.backend.rank.call import Call, Known
+from emu.backend.rank.group import Group
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.study.measure.payload import Payload, dtype_of

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.call import dtype_name
-from emu.backend.execute import Buffers
-from emu.backend.reduction import FOLDS
+from emu.backend.executor.execute import Buffers
+from emu.backend.executor.reduction import FOLDS
+from emu.backend.rank.call import dtype_name
 from emu.collective.operation import Operation
 from emu.registry import unknown
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.count import paused, track
+from emu.backend.rank.count import paused, track
 from emu.model.model import MODELS
 from emu.model.parallel import Parallel, build_mesh, build_module, parallelize
 from emu.model.plan import Plan

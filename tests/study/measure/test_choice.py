@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.record import Recording
+from emu.backend.rank.record import Recording
 from emu.cluster import cluster
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import ALGORITHMS, Choice, Request, Served, algorithm, schedule, stored

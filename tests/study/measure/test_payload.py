@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from emu.backend.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces
 from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
 from emu.errors import InputError
 from emu.study.measure.payload import DTYPES, Payload

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-from emu.backend.call import Members
+from emu.backend.rank.call import Members
 from emu.errors import InputError, RunError
 
 LOOPBACK = "127.0.0.1"

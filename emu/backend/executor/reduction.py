@@ -6,7 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from emu.backend.call import dtype_name
+from emu.backend.rank.call import dtype_name
 from emu.errors import must_be
 
 FOLDS: dict[str, Callable[..., Tensor]] = {

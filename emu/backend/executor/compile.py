@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.crossing import Crossing, Rows, Transfer
-from emu.backend.layout import INPUT, STAGE, Addressing, Layout, Place
+from emu.backend.executor.crossing import Crossing, Rows, Transfer
+from emu.backend.executor.layout import INPUT, STAGE, Addressing, Layout, Place
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from emu.backend.group import Group
+from emu.backend.rank.group import Group
 from emu.cluster.script import run_script
 from emu.cluster.threads import Threads
 from emu.errors import InputError, RunError
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "every_method.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "every_method.py"
 N = 3
 METHODS = [
     "allreduce",

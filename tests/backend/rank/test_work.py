@@ -3,7 +3,7 @@ import torch
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
-from emu.backend.work import Work
+from emu.backend.rank.work import Work
 
 
 def failed():

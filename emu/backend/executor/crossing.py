@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.layout import INBOXES, Addressing, Layout
+from emu.backend.executor.layout import INBOXES, Addressing, Layout
 
 
 class Rows(NamedTuple):

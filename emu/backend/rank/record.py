@@ -17,8 +17,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from emu.arrays import column
-from emu.backend.call import Call, Members, dtype_name
-from emu.backend.count import Count, Operator
+from emu.backend.rank.call import Call, Members, dtype_name
+from emu.backend.rank.count import Count, Operator
 from emu.trace.trace import Events, Group, Kind, Trace
 
 COMPUTE_STREAM = 0

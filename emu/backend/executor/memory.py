@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64, Bool
-from emu.backend.layout import INPUT, OUTPUT, REGIONS, Addressing
+from emu.backend.executor.layout import INPUT, OUTPUT, REGIONS, Addressing
 from emu.collective.operation import Operation
 from emu.errors import InputError
 

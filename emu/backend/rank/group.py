@@ -9,10 +9,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FakeProcessGroup
 
-from emu.backend import call
-from emu.backend.call import Call, Members
-from emu.backend.count import paused
-from emu.backend.work import Work
+from emu.backend.rank import call
+from emu.backend.rank.call import Call, Members
+from emu.backend.rank.count import paused
+from emu.backend.rank.work import Work
 
 BACKEND = "emu"
 _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads that no caller inside PyTorch uses

@@ -8,16 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.backend.executor.test_execute import random_schedules
 from torch import Tensor
 
-from emu.backend.compile import Compiler
-from emu.backend.execute import Buffers, execute
-from emu.backend.layout import INBOXES, lay_out
-from emu.backend.memory import address
+from emu.backend.executor.compile import Compiler
+from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.layout import INBOXES, lay_out
+from emu.backend.executor.memory import address
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule
-from tests.backend.test_execute import random_schedules
 
 _FILL = -77.0  # what lies where a message is still to come
 

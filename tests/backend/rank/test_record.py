@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from emu.backend.record import Recording, merge
+from emu.backend.rank.record import Recording, merge
 from emu.cluster.threads import Threads
 from emu.trace.trace import Kind
 

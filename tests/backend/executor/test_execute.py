@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emu.backend.execute import Buffers, execute
-from emu.backend.reduction import REDUCE_OPERATIONS
+from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.reduction import REDUCE_OPERATIONS
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import then

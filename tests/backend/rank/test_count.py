@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from emu.backend.count import Count, Operator, paused
+from emu.backend.rank.count import Count, Operator, paused
 from emu.errors import RunError
 
 F32 = 4

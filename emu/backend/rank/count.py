@@ -124,7 +124,7 @@ def _is_composite(func: OpOverload) -> bool:
 
 def _no_formula(name: str) -> Callable[..., int]:
     def refuse(*_: object, **__: object) -> int:
-        raise RunError(f"count: {name} multiplies matrices and has no formula for its FLOPs; add one to emu.backend.count")
+        raise RunError(f"count: {name} multiplies matrices and has no formula for its FLOPs; add one to emu.backend.rank.count")
 
     return refuse
 

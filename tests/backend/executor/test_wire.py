@@ -9,10 +9,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 from collectives.ring import reduce_scatter
-from emu.backend import wire as wire_module
-from emu.backend.call import Members
-from emu.backend.execute import Buffers, execute
-from emu.backend.wire import CHANNELS, GlooWire, Lane, Links, UnreachableError, reach_store, serve_store
+from emu.backend.executor import wire as wire_module
+from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.wire import CHANNELS, GlooWire, Lane, Links, UnreachableError, reach_store, serve_store
+from emu.backend.rank.call import Members
 from emu.collective.operation import operation
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError, RunError

@@ -8,16 +8,16 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from tests.backend.executor.test_execute import QueueWire
 from torch import Tensor
 
-from emu.backend import execute as execute_module
-from emu.backend.execute import Buffers, execute
+from emu.backend.executor import execute as execute_module
+from emu.backend.executor.execute import Buffers, execute
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.operation import ROOTED, ROUTED, Operation, operation
 from emu.collective.routing import TOKENS, standard_routing
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
-from tests.backend.test_execute import QueueWire
 
 NS = (1, 2, 3, 5, 8, 12, 16)
 SHAPES = 2  # of a number of ranks, the best first

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.compile import REDUCE, Batch, Compiler, Program, Round
-from emu.backend.crossing import Transfer
-from emu.backend.layout import INBOXES, SCRATCH, STAGE, Addressing, Layout, lay_out
-from emu.backend.memory import address, overwritten, stride
-from emu.backend.reduction import FOLDS, REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.compile import REDUCE, Batch, Compiler, Program, Round
+from emu.backend.executor.crossing import Transfer
+from emu.backend.executor.layout import INBOXES, SCRATCH, STAGE, Addressing, Layout, lay_out
+from emu.backend.executor.memory import address, overwritten, stride
+from emu.backend.executor.reduction import FOLDS, REDUCE_OPERATIONS, check_reduces
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, must_be
