@@ -17,10 +17,10 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool
 from emu.fabric.engine.check import check, order
 from emu.fabric.engine.layout import columns
-from emu.fabric.engine.merge import Quotient, merge
-from emu.fabric.engine.quotient import quotient
-from emu.fabric.engine.refine import refine
-from emu.fabric.engine.solver import State
+from emu.fabric.engine.quotient.merge import Quotient, merge
+from emu.fabric.engine.quotient.quotient import quotient
+from emu.fabric.engine.quotient.refine import refine
+from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.run import run

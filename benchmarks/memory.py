@@ -20,8 +20,8 @@ from emu.arrays import column
 from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule
 from emu.fabric.engine.check import order
-from emu.fabric.engine.quotient import quotient
-from emu.fabric.engine.solver import State
+from emu.fabric.engine.quotient.quotient import quotient
+from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.lower import lower

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from emu.fabric.engine.check import check, order
-from emu.fabric.engine.quotient import quotient
-from emu.fabric.engine.solver import State
+from emu.fabric.engine.quotient.quotient import quotient
+from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline

@@ -8,7 +8,7 @@ import pytest
 
 from emu.errors import InputError, RunError
 from emu.fabric.engine.check import check, order
-from emu.fabric.engine.solver import State
+from emu.fabric.engine.solver.state import State
 from emu.fabric.graph import Graph
 from emu.fabric.named import TaskError, named
 from emu.fabric.run import CapacityEvent, run

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 
 from emu.fabric.engine.check import order
-from emu.fabric.engine.solver import State
+from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.run import CapacityEvent, run

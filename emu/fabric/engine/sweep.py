@@ -11,7 +11,6 @@ import numpy as np
 from numba import boolean, float64, int64, njit
 
 from emu.arrays import F64, I32, I64, Bool
-from emu.fabric.engine.admit import carried
 from emu.fabric.engine.layout import (
     BOOL_OUT,
     COLUMNS,
@@ -25,6 +24,7 @@ from emu.fabric.engine.layout import (
     compiled,
     types,
 )
+from emu.fabric.engine.solver.admit import carried
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.units import MAX_TICKS, TICKS_PER_S

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.backend.executor.test_execute import random_schedules
 from torch import Tensor
 
 from emu.backend.executor.compile import Compiler
@@ -18,6 +17,7 @@ from emu.backend.executor.memory import address
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule
+from tests.backend.executor.test_execute import random_schedules
 
 _FILL = -77.0  # what lies where a message is still to come
 

@@ -8,7 +8,6 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from tests.backend.executor.test_execute import QueueWire
 from torch import Tensor
 
 from emu.backend.executor import execute as execute_module
@@ -18,6 +17,7 @@ from emu.collective.operation import ROOTED, ROUTED, Operation, operation
 from emu.collective.routing import TOKENS, standard_routing
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
+from tests.backend.executor.test_execute import QueueWire
 
 NS = (1, 2, 3, 5, 8, 12, 16)
 SHAPES = 2  # of a number of ranks, the best first

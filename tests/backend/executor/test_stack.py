@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.backend.executor.test_execute_catalogue import apart, buffers, in_place
 from torch import Tensor
 
 from emu.backend.executor import execute as execute_module
@@ -11,6 +10,7 @@ from emu.backend.executor.execute import Buffers, execute
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule
+from tests.backend.executor.test_execute_catalogue import apart, buffers, in_place
 
 N = 16
 CASES = [("all_reduce", "ring"), ("reduce_scatter", "ring"), ("all_gather", "ring"), ("all_to_all", "bruck")]

@@ -10,7 +10,7 @@ from numba import boolean, int64, void
 
 from emu.arrays import I32, I64
 from emu.fabric.engine.layout import COLUMNS, I32_IN, I32_OUT, I64_OUT, Columns, columns, compiled, types
-from emu.fabric.engine.refine import U64, U64_IN
+from emu.fabric.engine.quotient.refine import U64, U64_IN
 from emu.fabric.graph import Graph
 
 _MAX_WEIGHT = 2**31 - 1

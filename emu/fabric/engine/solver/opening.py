@@ -8,8 +8,8 @@ the rate at which it is opened stand as they are, and of its slower flows only t
 import numpy as np
 from numba import boolean, float64, int64, void
 
-from emu.fabric.engine.heap import push, replace_first
 from emu.fabric.engine.layout import ENGINE, FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine, inlined
+from emu.fabric.engine.solver.heap import push, replace_first
 
 
 @inlined(void(ENGINE, int64, float64))

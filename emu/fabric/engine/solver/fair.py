@@ -9,9 +9,9 @@ file, which it calls, changed.
 import numpy as np
 from numba import float64, int64, void
 
-from emu.fabric.engine.heap import expect, replace_first
 from emu.fabric.engine.layout import ENGINE, FLOWING, FLOWS, FRESH, LATE, LEVELS, NEVER, NOW, OPENED, TRIAL, Engine, inlined
-from emu.fabric.engine.opening import begin_round, enter, open_queued, queue
+from emu.fabric.engine.solver.heap import expect, replace_first
+from emu.fabric.engine.solver.opening import begin_round, enter, open_queued, queue
 
 NEAR_FULL = 1 - 2.0**-20  # a link loaded above this share is solved anew; one too many changes no result
 

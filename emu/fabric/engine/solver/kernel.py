@@ -6,8 +6,6 @@ V tasks, L links, H hops.
 import numpy as np
 from numba import int64, void
 
-from emu.fabric.engine.fair import NEAR_FULL, solve
-from emu.fabric.engine.heap import expect, push, replace_first
 from emu.fabric.engine.layout import (
     ENGINE,
     EVENTS,
@@ -24,7 +22,9 @@ from emu.fabric.engine.layout import (
     compiled,
     inlined,
 )
-from emu.fabric.engine.opening import open_link
+from emu.fabric.engine.solver.fair import NEAR_FULL, solve
+from emu.fabric.engine.solver.heap import expect, push, replace_first
+from emu.fabric.engine.solver.opening import open_link
 
 
 @inlined(int64(ENGINE, int64))

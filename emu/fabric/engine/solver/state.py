@@ -7,9 +7,7 @@ import numpy as np
 
 from emu.arrays import F64, Bool, column
 from emu.errors import InputError, RunError, must_be
-from emu.fabric.engine.admit import carried, count_waits, place_members, successors
 from emu.fabric.engine.check import check, order
-from emu.fabric.engine.kernel import advance, begin
 from emu.fabric.engine.layout import (
     FLOWING,
     KEPT,
@@ -25,7 +23,9 @@ from emu.fabric.engine.layout import (
     aligned,
     columns,
 )
-from emu.fabric.engine.opening import open_link
+from emu.fabric.engine.solver.admit import carried, count_waits, place_members, successors
+from emu.fabric.engine.solver.kernel import advance, begin
+from emu.fabric.engine.solver.opening import open_link
 from emu.fabric.graph import Graph
 from emu.fabric.named import TaskError
 from emu.fabric.timeline import Timeline
