@@ -22,13 +22,14 @@ from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 from emu.fabric.graph import Graph
 from emu.fabric.lower import lower
+from emu.fabric.lowering.heads import heads
 from emu.fabric.run import run
 from emu.fabric.symmetric import time_alone
 from emu.fabric.timeline import Timeline
 from emu.topology.catalogue import build_topology
 from emu.topology.clos import Tier, clos
 from emu.topology.placement import by_axes, place
-from emu.topology.topology import Routes, Topology
+from emu.topology.topology import Links, Routes, Topology
 from emu.units import TICKS_PER_S, format_time
 
 REPEATS, GB = 3, 10**9
@@ -83,17 +84,17 @@ class Flows:
         random = np.random.default_rng(0)
         src = random.integers(topology.n_npus, size=self.count)
         dst = (src + random.integers(1, topology.n_npus, size=self.count)) % topology.n_npus
-        routes = topology.routes(src, dst, np.arange(self.count))
+        asked = src, dst, np.arange(self.count)
+        routes = topology.routes(*asked)
         size = random.integers(1, 2**21, size=self.count)
         out = topology.links.bandwidth_Bps[topology.links.src < topology.n_npus].sum()
         ready = random.integers(int(size.sum() / out / self.load * TICKS_PER_S), size=self.count)
-        return run(_free(topology, routes, size, ready))
+        return run(_free(topology.links, routes, heads(topology, asked, routes), size, ready))
 
 
-def _free(topology: Topology, routes: Routes, size_bytes: I64, ready_fs: I64) -> Graph:
+def _free(links: Links, routes: Routes, alpha: I64, size_bytes: I64, ready_fs: I64) -> Graph:
     """Messages that wait for nothing but their time."""
-    n, none, links = len(size_bytes), np.empty(0, np.int32), topology.links
-    alpha = np.add.reduceat(links.latency_fs[routes.link], routes.start[:-1])
+    n, none = len(size_bytes), np.empty(0, np.int32)
     hops = routes.start, routes.link, np.ones(len(routes.link), np.int32)
     pred = np.zeros(n + 1, np.int64), none, none != 0
     origin = np.arange(n, dtype=np.int32)

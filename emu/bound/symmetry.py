@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from emu.arrays import I64, column
 from emu.bound.network import Network, sums
+from emu.topology.orbits import orbits
 from emu.topology.routing import mix
 from emu.topology.topology import Topology
 
@@ -79,11 +78,7 @@ def _keys(net: Network, src: I64, dst: I64) -> I64:
 def _kinds(keys: I64, mapped: list[I64]) -> I64:
     """The number of the kind of each key, where each of `mapped` holds the keys that they are mapped on."""
     order = np.argsort(keys)
-    there = [order[np.searchsorted(keys, images, sorter=order)] for images in mapped]
-    here = np.tile(np.arange(len(keys)), len(there))
-    edges = (np.ones(len(here), np.int8), (here, np.concatenate(there) if there else here))
-    alike = csr_array(edges, shape=(len(keys), len(keys)))
-    return column(connected_components(alike, directed=False)[1], np.int64)
+    return orbits(len(keys), [order[np.searchsorted(keys, images, sorter=order)] for images in mapped])
 
 
 def _kept(net: Network, images: Iterable[I64]) -> list[I64]:

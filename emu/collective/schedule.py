@@ -106,7 +106,7 @@ class Schedule:
         """
         if n_slots + len(temps) > _INT32:
             raise InputError(f"schedule: {n_slots} slots and {len(temps)} spare ones, at most 2**31")
-        tables = _gather(rounds, MAX_ROWS)
+        tables = _gather(rounds)
         ends = np.cumsum([t.shape[1] for t in tables], dtype=np.int64)
         src, dst, slot, reduce, channel, dst_slot = _joined(tables)
         schedule = Schedule(
@@ -132,6 +132,11 @@ class Schedule:
     def n_rows(self) -> int:
         """S; with `translate`, the stored rows only."""
         return len(self.src)
+
+    @property
+    def n_rows_of_all(self) -> int:
+        """Rows of all ranks, as `expand` would store them."""
+        return self.n_rows * (self.n_ranks if self.translate else 1)
 
     @property
     def n_rounds(self) -> int:
@@ -166,7 +171,7 @@ class Schedule:
         """
         if not self.translate:
             return self
-        rows = self.n_rows * self.n_ranks
+        rows = self.n_rows_of_all
         if rows > MAX_ROWS:
             raise RowsError(f"schedule: {rows} rows of all {self.n_ranks} ranks, at most 2**24 can be stored; take fewer ranks")
         return Schedule.build(self.n_ranks, self.n_slots, self._everywhere(), shares=self.shares, helpers=self.helpers)
@@ -234,15 +239,14 @@ class Schedule:
         return digest(getattr(self, name) for name in self.__slots__)
 
 
-def _gather(rounds: Iterable[Sends | Iterable[Sends]], most: int) -> list[I32]:
+def _gather(rounds: Iterable[Sends | Iterable[Sends]]) -> list[I32]:
     """The sorted table of each round that has rows."""
     tables, total = [], 0
     for sends in rounds:
         several = [s.table() for s in ((sends,) if isinstance(sends, Sends) else sends)]
         table = several[0] if len(several) == 1 else np.concatenate([np.empty((6, 0), np.int64), *several], axis=1)
         total += table.shape[1]
-        if total > most:
-            raise _too_many(total)
+        check_rows(total)
         if table.size:
             tables.append(_sorted(_narrowed(table)))
     return tables
@@ -291,8 +295,4 @@ def check_rows(rows: int) -> None:
         RowsError: more than 2**24.
     """
     if rows > MAX_ROWS:
-        raise _too_many(rows)
-
-
-def _too_many(rows: int) -> RowsError:
-    return RowsError(f"schedule: {rows} rows or more, at most 2**24; declare translations and store the rows of rank 0")
+        raise RowsError(f"schedule: {rows} rows or more, at most 2**24; declare translations and store the rows of rank 0")

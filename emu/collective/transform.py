@@ -104,8 +104,8 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
     if (int(schedule.channel.max(initial=0)) + 1) * k > 2**15:
         raise must_be("schedule", "channels", "at most 2**15", (int(schedule.channel.max()) + 1) * k, "take fewer")
     table, place = np.empty((6, schedule.n_rows * k), np.int32), _places(schedule, k)
-    names = (schedule.src, schedule.dst, schedule.reduce), (schedule.slot, schedule.channel, schedule.written_slot)
-    for row, values in enumerate((*names[0], *names[1])):
+    columns = (schedule.src, schedule.dst, schedule.reduce, schedule.slot, schedule.channel, schedule.written_slot)
+    for row, values in enumerate(columns):
         table[row, place] = np.repeat(values.astype(np.int32), k) * (k if row > 2 else 1)
     table[3:, place] += np.tile(np.arange(k, dtype=np.int32), schedule.n_rows)
     src, dst, reduce, slot, channel, written = table

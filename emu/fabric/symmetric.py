@@ -110,7 +110,7 @@ def every_row(
     Raises:
         RowsError: they are more than 2**24; the message says why they are needed. An `UnevenError` if other sizes mend that.
     """
-    rows = schedule.n_rows * schedule.n_ranks
+    rows = schedule.n_rows_of_all
     if not schedule.translate or rows <= MAX_ROWS:
         return schedule.expand()
     needed = f"so that each of {rows} rows must be timed, at most 2**24"

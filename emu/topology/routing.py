@@ -136,23 +136,38 @@ def _next(ways: _Ways, away: I16, row: I64, here: I64, chance: I64) -> I64:
 
 def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
     """`own` between NPUs; from or to a switch, where a collective's helper is, a shortest path."""
-    return partial(_own_or_shortest, own, links, n_nodes, n_npus)
+    return between_npus(own, partial(_shortest, links, n_nodes), n_npus)
 
 
-def _own_or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
-    switch = (src >= n_npus) | (dst >= n_npus)
-    if not switch.any():
+def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Indexed when it is asked: of most topologies it never is."""
+    return shortest(links, n_nodes)(src, dst, key)
+
+
+def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
+    """A router that asks `own` for pairs of NPUs and `otherwise` for those with another node at an end."""
+    return partial(_between_npus, own, otherwise, n_npus)
+
+
+def _between_npus(own: Router, otherwise: Router, n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
+    other = (src >= n_npus) | (dst >= n_npus)
+    if not other.any():
         return own(src, dst, key)
-    return either(
-        switch, shortest(links, n_nodes)(src[switch], dst[switch], key[switch]), own(src[~switch], dst[~switch], key[~switch])
-    )
+    return either(other, otherwise(src[other], dst[other], key[other]), own(src[~other], dst[~other], key[~other]))
 
 
 def either(which: Bool, those: Routes, others: Routes) -> Routes:
-    """Routes of pairs in order: the next of `those` where `which` is set, else the next of `others`."""
+    """Routes of pairs in order: the next of `those` where `which` is set, else the next of `others`.
+
+    Where only one side names virtual channels, the other's hops are on channel 0.
+    """
     hops = np.zeros(len(which), np.int64)
     hops[which], hops[~which] = those.hops, others.hops
     inside = np.repeat(which, hops)
     link = np.empty(hops.sum(), np.int32)
     link[inside], link[~inside] = those.link, others.link
-    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link, np.int32))
+    virtual = None
+    if those.virtual is not None or others.virtual is not None:
+        virtual = np.zeros(len(link), np.int16)
+        virtual[inside], virtual[~inside] = (0 if side.virtual is None else side.virtual for side in (those, others))
+    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link, np.int32), virtual)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from emu.arrays import F64, I32, I64, column
 from emu.collective.translation import Translations
 from emu.fabric.lowering.heads import heads
+from emu.topology.orbits import orbits
 from emu.topology.topology import Links, Topology
 
 _PRODUCTS = 2  # of random powers of the moves, for which routes are tried too
@@ -50,7 +49,7 @@ class Domain(NamedTuple):
     @staticmethod
     def of(moves: tuple[Move, ...], n_ranks: int) -> "Domain":
         """The least rank of each orbit; of no moves every rank."""
-        number = _orbits([move.rank for move in moves]) if moves else np.arange(n_ranks)
+        number = orbits(n_ranks, [move.rank for move in moves])
         return Domain(column(np.unique(number, return_index=True)[1], np.int64), column(number, np.int32))
 
 
@@ -79,7 +78,7 @@ def shared_ways(topology: Topology, asking: Asking, moves: tuple[Move, ...], dom
         return None
     if len(found.link) * images <= _PROVED and not _keep(topology, asking(np.arange(len(domain.number))), moves):
         return None
-    orbit = _orbits([move.link for move in moves])
+    orbit = orbits(len(links), [move.link for move in moves])
     first, size = np.unique(orbit, return_index=True, return_counts=True)[1:]
     crossing = np.repeat(np.arange(len(found.start) - 1), found.hops) * len(first) + orbit[found.link]
     crossed, times = np.unique(crossing, return_counts=True)
@@ -177,11 +176,3 @@ def _products(moves: tuple[Move, ...]) -> list[Move]:
             found = tuple(_power(c, k)[done] for c, done in zip(move, found, strict=True))
         products.append(Move(*found))
     return products
-
-
-def _orbits(permutations: list[I64]) -> I64:
-    """The orbit that each number is in; orbits are numbered by their least."""
-    n = len(permutations[0])
-    here, there = np.tile(np.arange(n), len(permutations)), np.concatenate(permutations)
-    joined = csr_array((np.ones(len(here), np.int8), (here, there)), (n, n))
-    return column(connected_components(joined, directed=False)[1], np.int64)

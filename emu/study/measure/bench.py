@@ -121,7 +121,7 @@ def bench(topology: Topology, request: BenchRequest, run_ranks: Run | None = Non
 
 def _whole(plan: Schedule, asked: tuple[str, str, int, int, Grid]) -> Schedule:
     """Every row, for data to be moved by."""
-    rows = plan.n_rows * (plan.n_ranks if plan.translate else 1)
+    rows = plan.n_rows_of_all
     if rows > MAX_ROWS:
         where, mend = f"{asked[0]} {asked[1]}", "take fewer ranks, or --timing-only"
         raise must_be(where, "rows to move data by", "at most 2**24", rows, mend)

@@ -82,9 +82,9 @@ def fastest(topology: Topology, request: Request, item_bytes: int, send_overhead
     op, placement = operation(request.operation, n, request.root), place(topology, n, request.ranks)
     race = _Race(op, grid, (request.elements, item_bytes, topology, placement), send_overhead_fs)
     found = {a.name: a for a in candidates(request.operation, n, topology, grid)}
-    bounds = sorted((race.bound_fs(name), i, name) for i, name in enumerate(found))
+    bounds = sorted((race.bound_fs(name), name) for name in found)
     best, end = "", np.inf
-    for bound, _, name in bounds:
+    for bound, name in bounds:
         taken = race.end_fs(name) if bound <= end and bound < np.inf else np.inf
         if (taken, name) < (end, best):
             best, end = name, taken

@@ -49,7 +49,7 @@ def subject(found: Algorithm, shape: Shape, root: int = 0) -> Subject:
         InputError: as `Algorithm.schedule`.
     """
     stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
-    rows = stored.n_rows * (stored.n_ranks if stored.translate else 1)
+    rows = stored.n_rows_of_all
     if rows > MAX_ROWS:
         return Subject(*one_of_each(stored, wanted), "by translation", rows)
     return Subject(stored.expand(), wanted, "exact", rows)

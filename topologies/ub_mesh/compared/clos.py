@@ -12,11 +12,10 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.routing import join, shortest, take_turns
+from emu.topology.routing import between_npus, join, shortest, take_turns
 from emu.topology.topology import Routes, Topology
 from emu.topology.wiring import Cables, wire
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
-from topologies.ub_mesh.routes.routing import either
 
 _NAME = "ub-mesh:clos"
 _DIMS = (128, 8, 8)
@@ -71,7 +70,7 @@ def clos(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
     n, leaves, spines = dims[0] * rack, dims[0] * LEAVES, LEAVES * rack
     lrs = dims[0] * dims[1] * _CPU
     nodes = n + leaves + spines + lrs
-    router = either(n, partial(_route, dims), shortest(links, nodes, np.arange(nodes) >= n))
+    router = between_npus(partial(_route, dims), shortest(links, nodes, np.arange(nodes) >= n), n)
     parts = {"NPU": n, "HRS": leaves + spines, "LRS": lrs}
     tiers = tuple(kind.kind.removeprefix("link ") for kind in laid)
     words = (*rates(lane), *_words(dims[0]))

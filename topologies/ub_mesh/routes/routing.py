@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.topology.routing import join, shortest, take_turns
+from emu.topology.routing import between_npus, join, shortest, take_turns
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.parts import Plan, cables, pair
 from topologies.ub_mesh.routes.apr import Ways, ways
@@ -35,7 +35,7 @@ def router(plan: Plan, links: Links, routing: str = "shortest") -> Router:
     first = dict(zip(cables(plan), np.cumsum([0, *counts]), strict=False))
     between = ways(plan.five[1:3], int(routing != "shortest")) if plan.meshed else None
     known = _Known(plan, {name: int(cable) for name, cable in first.items()}, between, routing == "borrow")
-    return either(plan.npus, partial(_between_npus, known), shortest(links, plan.nodes, relays))
+    return between_npus(partial(_route, known), shortest(links, plan.nodes, relays), plan.npus)
 
 
 class _Known(NamedTuple):
@@ -55,27 +55,7 @@ class _Ends(NamedTuple):
     x: I64
 
 
-def either(n_npus: int, own: Router, otherwise: Router) -> Router:
-    """A router that asks `own` for pairs of NPUs and `otherwise` for those with another node at an end."""
-    return partial(_either, n_npus, own, otherwise)
-
-
-def _either(n_npus: int, own: Router, otherwise: Router, src: I64, dst: I64, key: I64) -> Routes:
-    plain = (src < n_npus) & (dst < n_npus)
-    if plain.all():
-        return own(src, dst, key)
-    found = own(src[plain], dst[plain], key[plain]), otherwise(src[~plain], dst[~plain], key[~plain])
-    hops = np.zeros(len(src), np.int64)
-    hops[plain], hops[~plain] = (routes.hops for routes in found)
-    mine = np.repeat(plain, hops)
-    link, virtual = np.zeros((2, len(mine)), np.int32)
-    link[mine], link[~mine] = (routes.link for routes in found)
-    virtual[mine] = 0 if found[0].virtual is None else found[0].virtual
-    start = column(np.concatenate(([0], np.cumsum(hops))), np.int64)
-    return Routes(start, column(link, np.int32), column(virtual, np.int16))
-
-
-def _between_npus(known: _Known, src: I64, dst: I64, key: I64) -> Routes:
+def _route(known: _Known, src: I64, dst: I64, key: I64) -> Routes:
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
     hops = _inside(known, a, b) + _outside(known, a, b, _turn(known.plan, a, b, key))
     links = np.stack([link for link, _ in hops], axis=-1)
