@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+JOBS := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test slow check format fidelity clean
 
@@ -10,7 +11,7 @@ demo: .venv/ready
 	$(BIN)/emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack --steps 5
 
 test: .venv/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(JOBS)
 
 slow: .venv/ready
 	$(BIN)/python -m pytest -m slow

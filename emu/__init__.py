@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emu.collective.algorithm import Choice as Choice
+    from emu.collective.algorithm import collective as collective
     from emu.collective.algorithm import schedule as schedule
     from emu.collective.claim import Claim as Claim
     from emu.collective.operation import operation as operation
@@ -27,6 +28,7 @@ _HOME = {
     "Schedule": "emu.collective.schedule",
     "Sends": "emu.collective.schedule",
     "build_topology": "emu.topology.catalogue",
+    "collective": "emu.collective.algorithm",
     "lower": "emu.fabric.lower",
     "operation": "emu.collective.operation",
     "prove": "emu.collective.proof",

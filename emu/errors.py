@@ -5,6 +5,7 @@ class EmuError(Exception):
     """Base of every error that Emu raises on purpose; `str()` of it is the one line that is shown."""
 
     exit_code = 1
+    rank: int | None = None  # whose program it ended, if it was one's
 
 
 class InputError(EmuError):

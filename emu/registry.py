@@ -12,7 +12,8 @@ import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,6 +23,8 @@ from typing import Generic, TypeVar
 from emu.errors import InputError
 
 T = TypeVar("T")
+_OF_CATALOGUE: list[object] = []  # all that it has filed
+_FILED: list[object] | None = None  # what the catalogue, or the user's file, that is being read has filed so far; None: neither
 
 
 class Registry(Generic[T]):
@@ -43,9 +46,13 @@ class Registry(Generic[T]):
         Raises:
             InputError: the name is taken.
         """
+        if _FILED is not None and _FILED is not _OF_CATALOGUE:
+            load_catalogue(self.package)  # so that it is the user's line that takes a name for the second time
         if name in self._filed:
             raise InputError(f"registry: {self.kind} {name!r} is filed twice; give one of them another name")
         self._filed[name] = thing
+        if _FILED is not None:
+            _FILED.append(thing)
 
     def find(self, name: str) -> T:
         """The thing of that name.
@@ -74,6 +81,22 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
 @cache
 def load_catalogue(package: str) -> None:
     """Import every module of the catalogue package that the entry point `package` names."""
+    with _filing(_OF_CATALOGUE):
+        _load(package)
+
+
+def is_of_catalogue(thing: object) -> bool:
+    """Whether the catalogue has filed it, and no user's file."""
+    return any(thing is each for each in _OF_CATALOGUE)
+
+
+def catalogue_folders() -> list[Path]:
+    """Where the catalogue's packages lie."""
+    specs = (_spec_beside(point.value) for point in entry_points(group="emu.catalogue"))
+    return sorted(Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None)
+
+
+def _load(package: str) -> None:
     for point in entry_points(group="emu.catalogue", name=package):
         users = _set_aside(point.value)
         root = _import_package(point.value)
@@ -106,11 +129,25 @@ def _drop(name: str) -> dict[str, ModuleType]:
     return {n: sys.modules.pop(n) for n in list(sys.modules) if n == name or n.startswith(name + ".")}
 
 
-def import_file(path: Path) -> None:
+@contextmanager
+def _filing(filed: list[object]) -> Iterator[None]:
+    """What is filed meanwhile goes to that list as well."""
+    global _FILED  # noqa: PLW0603  a decorator in the file that is read has no other way to tell
+    before, _FILED = _FILED, filed
+    try:
+        yield
+    finally:
+        _FILED = before
+
+
+def import_file(path: Path) -> list[object]:
     """Run a user's own Python file, so that what it files is found with the rest.
 
+    Returns:
+        What it has filed.
+
     Raises:
-        InputError: the file cannot be read, or fails; the message has its error and line.
+        InputError: the file cannot be read, fails, or files nothing; the message has its error and line.
     """
     name = f"emu_import_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -118,12 +155,18 @@ def import_file(path: Path) -> None:
         raise InputError(f"--import: {str(path)!r} is no Python file that can be read; give the path of a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    filed: list[object] = []
     try:
-        spec.loader.exec_module(module)
+        with _filing(filed):
+            spec.loader.exec_module(module)
     except InputError:
         raise
     except Exception as error:  # whatever a user's file does wrong
         raise InputError(f"--import: {_line(error, str(path)) or path.name}: {type(error).__name__}: {error}") from error
+    if not filed:
+        mend = 'write @collective("all_reduce", "a-name") above the function that builds its schedule'
+        raise InputError(f"--import: {path.name} registers nothing; {mend}")
+    return filed
 
 
 def line_of(error: Exception) -> str:
@@ -178,8 +221,8 @@ def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
     return name, variant, settings
 
 
-def check_settings(where: str, build: Callable[..., object], given: Iterable[str]) -> None:
-    """Refuse settings that `build` does not take, and say which it still needs.
+def check_settings(where: str, build: Callable[..., object], given: Mapping[str, str]) -> None:
+    """Refuse settings that `build` does not take, and say which it still needs beside those that are given.
 
     Raises:
         InputError: an unknown setting (with the nearest), or a required one that is missing.
@@ -192,5 +235,5 @@ def check_settings(where: str, build: Callable[..., object], given: Iterable[str
             raise InputError(f"{where}: unknown setting {key!r}; {hint}")
     missing = [k for k, p in known.items() if p.default is p.empty and k not in given]
     if missing:
-        example = ",".join(f"{k}=..." for k in missing)
+        example = ",".join(f"{k}={given.get(k, '...')}" for k in known if k in given or k in missing)
         raise InputError(f"{where}: settings missing: {', '.join(missing)}; write {where}:{example}")

@@ -82,16 +82,18 @@ def build(n: int, latency: str, rate: float = 1.0) -> None:
 
 
 def test_settings_that_are_taken_are_let_through():
-    check_settings("ring", build, ["n", "latency"])
-    check_settings("ring", build, ["n", "latency", "rate"])
+    check_settings("ring", build, {"n": "8", "latency": "1us"})
+    check_settings("ring", build, {"n": "8", "latency": "1us", "rate": "2"})
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["n", "latncy"], "ring: unknown setting 'latncy'; did you mean latency[?]"),
-        (["zzz"], "ring: unknown setting 'zzz'; it takes n, latency, rate"),
-        (["rate"], "ring: settings missing: n, latency; write ring:n=...,latency=..."),
+        ({"n": "8", "latncy": "1us"}, "ring: unknown setting 'latncy'; did you mean latency[?]"),
+        ({"zzz": "1"}, "ring: unknown setting 'zzz'; it takes n, latency, rate"),
+        ({}, "ring: settings missing: n, latency; write ring:n=[.]{3},latency=[.]{3}$"),
+        ({"n": "8"}, "ring: settings missing: latency; write ring:n=8,latency=[.]{3}$"),
+        ({"rate": "2", "latency": "1us"}, "ring: settings missing: n; write ring:n=[.]{3},latency=1us,rate=2$"),
     ],
 )
 def test_settings_that_are_not_taken_or_missing_are_named(given, says):

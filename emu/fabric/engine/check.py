@@ -4,11 +4,10 @@ V tasks, L links, H hops, E predecessor edges.
 """
 
 import numpy as np
-from numba import boolean, int64, njit
 
 from emu.arrays import I32, I64, Bool
+from emu.compiled.function import compiled, compiled_making_arrays
 from emu.errors import must_be
-from emu.fabric.engine.layout import I32_IN, I32_OUT, I64_IN, types
 from emu.fabric.graph import Graph
 from emu.fabric.named import TaskError
 
@@ -80,7 +79,7 @@ def _refuse(graph: Graph, bad: Bool, name: str, what: str, values: I32 | I64, n_
     raise TaskError("graph", f"{name} of {{}} must be {what}, got {values[row]}", task + n_before)
 
 
-@njit(int64(I64_IN, I32_IN, int64), cache=True)
+@compiled_making_arrays
 def _crossed_twice(hop_start: I64, hop_link: I32, n_links: int) -> int:
     """The first task that crosses a link twice, or -1."""
     last = np.full(n_links, -1, np.int64)
@@ -106,7 +105,7 @@ def order(graph: Graph, n_before: int = 0) -> I32:
     return np.asarray(tasks)
 
 
-@njit(boolean(I64_IN, I32_IN, int64), cache=True)
+@compiled
 def _in_order(pred_start: I64, pred: I32, n_before: int) -> bool:
     for v in range(len(pred_start) - 1):
         for i in range(pred_start[v], pred_start[v + 1]):
@@ -115,7 +114,7 @@ def _in_order(pred_start: I64, pred: I32, n_before: int) -> bool:
     return True
 
 
-@njit(types.Tuple((I32_OUT, int64))(I64_IN, I32_IN, int64), cache=True)
+@compiled_making_arrays
 def _depth_first(pred_start: I64, pred: I32, n_before: int) -> tuple[I32, int]:
     """Topological order by depth first search from each task to its predecessors, and a task on a cycle or -1."""
     n = len(pred_start) - 1

@@ -3,15 +3,13 @@
 V tasks, L links, H hops, E predecessor edges. Rates are bytes per tick of 1 fs.
 """
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import numba
 import numpy as np
-from numba import boolean, float64, from_dtype, int32, int64, njit, uint32
 from numpy.typing import NDArray
 
-from emu.arrays import F64, I32, I64, Bool, column
+from emu.arrays import I32, I64, Bool, column
+from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT, OUT, Layout
 from emu.fabric.graph import Graph
 from emu.units import MAX_TICKS
 
@@ -23,6 +21,7 @@ LINE = 64  # bytes of a cache line
 NEVER = MAX_TICKS
 
 U32 = NDArray[np.uint32]  # what is often an index has no sign, which would be looked at each time
+U32_OUT = Annotated[U32, OUT]
 
 LINK = np.dtype(  # of two cache lines the first is what a flow that crosses it reads and writes
     [
@@ -62,6 +61,8 @@ TASK = np.dtype(  # a cache line
     ],
     align=True,
 )
+TASKS = Annotated[NDArray[np.void], Layout(written=True, record=TASK)]
+LINKS = Annotated[NDArray[np.void], Layout(written=True, record=LINK)]
 
 
 class Columns(NamedTuple):
@@ -81,47 +82,30 @@ class Columns(NamedTuple):
 class Engine(NamedTuple):
     """All arrays of the solver."""
 
-    tasks: NDArray[np.void]  # [V]
-    links: NDArray[np.void]  # [L]
+    tasks: TASKS  # [V]
+    links: LINKS  # [L]
     graph: Columns
     next_start: I64  # [V + 1]
     next_task: I32  # [E] who waits; ~v: only until the body has left
-    members: U32  # [H] by link: what started to flow, and maybe has left since
-    floor: F64  # [1] no rate below this changes in this step
-    opened: I32  # [L] links whose rates are to be solved
-    late: I32  # [L] links that were opened too late
-    fresh: I32  # [V] flows that start now
-    flows: I32  # [V] those, and the flows on opened links
-    level_key: F64  # [2 L] heap of levels
-    level_node: I32  # [2 L] an opened link, or ~k: one that is not, but limits flows of the trial
-    frozen_rate: F64  # [V] heap of the rates of what is frozen already on a link that is being opened
-    frozen_weight: I32  # [V]
-    kept_rate: F64  # [L * KEPT] by link: its rounds when it was last solved
-    kept_weight: I64  # [L * KEPT]
-    event_time: I64  # [L] heap of links by `next_left`
-    event_link: I32  # [L]
-    event_place: I32  # [L] of each link in that heap; -1: not there
-    start_time: I64  # [V] heap of starts
-    start_task: I32  # [V] the first of the tasks with one start
-    recent: I32  # [64] tasks last put into that heap
-    reg: I64  # the scalars
-
-
-types: Any = numba.types  # numba leaves it untyped
-
-# Without reference counts (no function so compiled may make an array): passing this many arrays would cost ten times the work.
-compiled: Any = partial(njit, cache=True, _nrt=False, error_model="numpy")
-# And without a look at each divisor: a branch of errors that none can take.
-inlined: Any = partial(compiled, forceinline=True)  # for the same reason: a call that stays one costs ten times its work
-
-_KINDS = (int64, int32, uint32, boolean, float64)
-I64_IN, I32_IN, U32_IN, BOOL_IN, F64_IN = (types.Array(kind, 1, "C", readonly=True) for kind in _KINDS)
-I64_OUT, I32_OUT, U32_OUT, BOOL_OUT, F64_OUT = (kind[::1] for kind in _KINDS)
-TASKS, LINKS = from_dtype(TASK)[::1], from_dtype(LINK)[::1]
-COLUMNS = types.NamedTuple((I64_IN,) * 4 + (U32_IN, I32_IN, I64_IN, I32_IN, BOOL_IN), Columns)
-_LISTS = (U32_OUT, F64_OUT, I32_OUT, I32_OUT, I32_OUT, I32_OUT)
-_HEAPS = (F64_OUT, I32_OUT, F64_OUT, I32_OUT, F64_OUT, I64_OUT, I64_OUT, I32_OUT, I32_OUT, I64_OUT, I32_OUT)
-ENGINE = types.NamedTuple((TASKS, LINKS, COLUMNS, I64_IN, I32_IN, *_LISTS, *_HEAPS, I32_OUT, I64_OUT), Engine)
+    members: U32_OUT  # [H] by link: what started to flow, and maybe has left since
+    floor: F64_OUT  # [1] no rate below this changes in this step
+    opened: I32_OUT  # [L] links whose rates are to be solved
+    late: I32_OUT  # [L] links that were opened too late
+    fresh: I32_OUT  # [V] flows that start now
+    flows: I32_OUT  # [V] those, and the flows on opened links
+    level_key: F64_OUT  # [2 L] heap of levels
+    level_node: I32_OUT  # [2 L] an opened link, or ~k: one that is not, but limits flows of the trial
+    frozen_rate: F64_OUT  # [V] heap of the rates of what is frozen already on a link that is being opened
+    frozen_weight: I32_OUT  # [V]
+    kept_rate: F64_OUT  # [L * KEPT] by link: its rounds when it was last solved
+    kept_weight: I64_OUT  # [L * KEPT]
+    event_time: I64_OUT  # [L] heap of links by `next_left`
+    event_link: I32_OUT  # [L]
+    event_place: I32_OUT  # [L] of each link in that heap; -1: not there
+    start_time: I64_OUT  # [V] heap of starts
+    start_task: I32_OUT  # [V] the first of the tasks with one start
+    recent: I32_OUT  # [64] tasks last put into that heap
+    reg: I64_OUT  # the scalars
 
 
 def columns(graph: Graph) -> Columns:

@@ -8,22 +8,11 @@ V tasks, L links, H hops, B bodies on one link.
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, float64, int64, njit
 
 from emu.arrays import F64, I32, I64, Bool
-from emu.fabric.engine.layout import (
-    BOOL_OUT,
-    COLUMNS,
-    F64_IN,
-    F64_OUT,
-    I32_IN,
-    I64_IN,
-    I64_OUT,
-    Columns,
-    columns,
-    compiled,
-    types,
-)
+from emu.compiled.function import compiled, compiled_making_arrays
+from emu.compiled.kinds import BOOL_OUT, F64_OUT, I64_OUT
+from emu.fabric.engine.layout import Columns, columns
 from emu.fabric.engine.solver.admit import carried
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
@@ -34,17 +23,14 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    rate: F64  # [V] nominal, of a message
-    start: I64  # [V]
-    left: I64  # [V]
-    end: I64  # [V]
-    met: Bool  # [L] whether bodies may meet
-    since: I64  # [L] of the bodies so far, the one that leaves last: when it started, when it leaves, its load
-    until: I64  # [L]
-    load: F64  # [L]
-
-
-_PASS = types.NamedTuple((F64_OUT, I64_OUT, I64_OUT, I64_OUT, BOOL_OUT, I64_OUT, I64_OUT, F64_OUT), _Pass)
+    rate: F64_OUT  # [V] nominal, of a message
+    start: I64_OUT  # [V]
+    left: I64_OUT  # [V]
+    end: I64_OUT  # [V]
+    met: BOOL_OUT  # [L] whether bodies may meet
+    since: I64_OUT  # [L] of the bodies so far, the one that leaves last: when it started, when it leaves, its load
+    until: I64_OUT  # [L]
+    load: F64_OUT  # [L]
 
 
 def sweep(graph: Graph, order: I32) -> Timeline | None:
@@ -57,7 +43,7 @@ def sweep(graph: Graph, order: I32) -> Timeline | None:
     return Timeline(s.start, s.left, s.end, carried(g, n_links), "sweep")
 
 
-@compiled(int64(COLUMNS, F64_IN, _PASS, int64))
+@compiled
 def _body(g: Columns, capacity: F64, s: _Pass, v: int) -> int:
     """The ticks that a body takes at its nominal rate: 0 without one, -1 beyond the clock."""
     if g.size[v] == 0:
@@ -70,7 +56,7 @@ def _body(g: Columns, capacity: F64, s: _Pass, v: int) -> int:
     return int(ticks) if ticks < float(MAX_TICKS) else -1
 
 
-@compiled(boolean(COLUMNS, F64_IN, _PASS, int64))
+@compiled
 def _cross(g: Columns, capacity: F64, s: _Pass, v: int) -> bool:
     """Let a body cross its links; False: one surely cannot carry it beside another."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
@@ -84,7 +70,7 @@ def _cross(g: Columns, capacity: F64, s: _Pass, v: int) -> bool:
     return True
 
 
-@compiled(boolean(COLUMNS, F64_IN, I32_IN, _PASS))
+@compiled
 def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
     """Time all tasks; False where two surely share a link, or the clock ends."""
     for i in range(len(s.start)):
@@ -102,7 +88,7 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
     return True
 
 
-@njit(boolean(float64, F64_IN, I64_IN), cache=True)
+@compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
     """Whether a link carries `weights` flows at each of the ascending `rates`, in the very arithmetic of the solver."""
     n_left, used, level = weights.sum(), 0.0, 0.0
@@ -119,7 +105,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
     return True
 
 
-@njit(boolean(float64, I64_IN, I64_IN, F64_IN, I64_IN), cache=True)
+@compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
     """Whether a link carries its bodies [B] at every instant; ends come before starts."""
     rates = np.unique(rate)
@@ -144,7 +130,7 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
     return True
 
 
-@njit(boolean(COLUMNS, F64_IN, F64_IN, I64_IN, I64_IN, boolean[::1]), cache=True)
+@compiled_making_arrays
 def _verify(g: Columns, capacity: F64, rate: F64, start: I64, left: I64, met: Bool) -> bool:
     """Whether every link where bodies may meet carries all of them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)

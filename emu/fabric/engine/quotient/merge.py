@@ -6,11 +6,12 @@ V tasks, L links, C classes of tasks, K classes of links, H and E hops and prede
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, int64, void
 
 from emu.arrays import I32, I64
-from emu.fabric.engine.layout import COLUMNS, I32_IN, I32_OUT, I64_OUT, Columns, columns, compiled, types
-from emu.fabric.engine.quotient.refine import U64, U64_IN
+from emu.compiled.function import compiled
+from emu.compiled.kinds import I32_OUT, I64_OUT
+from emu.fabric.engine.layout import Columns, columns
+from emu.fabric.engine.quotient.refine import U64
 from emu.fabric.graph import Graph
 
 _MAX_WEIGHT = 2**31 - 1
@@ -18,40 +19,35 @@ _MAX_STEPS = 32  # of searches, per hop and predecessor: more only where equal t
 
 
 class _Partition(NamedTuple):
-    task: I32  # [V] class of each task; those of its predecessors have lower numbers
-    link: I32  # [L] class of each link
-    place: I32  # [L] among the links of its class
-    links: I64  # [K] how many each class has
-    size: I64  # [C]
-    alpha: I64  # [C]
-    ready: I64  # [C]
+    task: I32_OUT  # [V] class of each task; those of its predecessors have lower numbers
+    link: I32_OUT  # [L] class of each link
+    place: I32_OUT  # [L] among the links of its class
+    links: I64_OUT  # [K] how many each class has
+    size: I64_OUT  # [C]
+    alpha: I64_OUT  # [C]
+    ready: I64_OUT  # [C]
 
 
 class _Merged(NamedTuple):
     """The hops and predecessors of the quotient."""
 
-    hop_start: I64  # [C + 1]
-    hop_link: I32  # [H]
-    hop_weight: I32  # [H]
-    pred_start: I64  # [C + 1]
-    pred: I32  # [E] 2 c + 1: until a task of class c has left; 2 c: until it has ended
+    hop_start: I64_OUT  # [C + 1]
+    hop_link: I32_OUT  # [H]
+    hop_weight: I32_OUT  # [H]
+    pred_start: I64_OUT  # [C + 1]
+    pred: I32_OUT  # [E] 2 c + 1: until a task of class c has left; 2 c: until it has ended
 
 
 class _Seen(NamedTuple):
-    hop_by: I32  # [H] the last task found to have it
-    pred_by: I32  # [E] the last task
-    room: I64  # [H + 1] where the crossings of each hop stand
-    crossings: I32  # by hop, then by the link's place: the weight of the tasks that cross
-    steps: I64  # [1] that searches may still take
+    hop_by: I32_OUT  # [H] the last task found to have it
+    pred_by: I32_OUT  # [E] the last task
+    room: I64_OUT  # [H + 1] where the crossings of each hop stand
+    crossings: I32_OUT  # by hop, then by the link's place: the weight of the tasks that cross
+    steps: I64_OUT  # [1] that searches may still take
 
 
-_PARTITION = types.NamedTuple((I32_OUT, I32_OUT, I32_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT), _Partition)
-_MERGED = types.NamedTuple((I64_OUT, I32_OUT, I32_OUT, I64_OUT, I32_OUT), _Merged)
-_SEEN = types.NamedTuple((I32_OUT, I32_OUT, I64_OUT, I32_OUT, I64_OUT), _Seen)
-
-
-@compiled(int64(U64_IN, I32_IN, I32_OUT, I32_OUT, I32_OUT))
-def _number(colour: U64, order: I32, table: I32, of: I32, first: I32) -> int:
+@compiled
+def _number(colour: U64, order: I32, table: I32_OUT, of: I32_OUT, first: I32_OUT) -> int:
     """Number the colours as they come, by open addressing; how many. The table [2^b] comes as zeros, and holds numbers + 1."""
     n, mask = 0, np.uint64(len(table) - 1)
     for i in range(len(colour)):
@@ -67,8 +63,8 @@ def _number(colour: U64, order: I32, table: I32, of: I32, first: I32) -> int:
     return n
 
 
-@compiled(void(COLUMNS, I32_OUT, _PARTITION, I32_OUT, I32_OUT, _MERGED))
-def _declare(g: Columns, first: I32, p: _Partition, crossed: I32, awaited: I32, to: _Merged) -> None:
+@compiled
+def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I32_OUT, to: _Merged) -> None:
     """Let the first task of each class [C] say which links and tasks the class needs; [K] and [2 C] hold who did so last."""
     n_hops = n_preds = 0
     for c in range(len(first)):
@@ -85,8 +81,8 @@ def _declare(g: Columns, first: I32, p: _Partition, crossed: I32, awaited: I32, 
         to.hop_start[c + 1], to.pred_start[c + 1] = n_hops, n_preds
 
 
-@compiled(int64(I32_OUT, int64, int64, int64, int64, I64_OUT))
-def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64) -> int:
+@compiled
+def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OUT) -> int:
     """The place of a value in a row, searched from `at` round; -1: it is not there, or there are no steps left."""
     for i in range(stop - start):
         if values[at] == value:
@@ -96,7 +92,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64) -
     return -1
 
 
-@compiled(boolean(COLUMNS, _PARTITION, _SEEN, _MERGED, int64))
+@compiled
 def _cross(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
     """Whether a task crosses the classes of links that its class says; counts it on each link."""
     start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
@@ -116,7 +112,7 @@ def _cross(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
     return bool(n == stop - start)
 
 
-@compiled(boolean(COLUMNS, _PARTITION, _SEEN, _MERGED, int64))
+@compiled
 def _wait(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
     """Whether a task waits for the classes of tasks that its class says."""
     start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
@@ -130,7 +126,7 @@ def _wait(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
     return bool(n == stop - start)
 
 
-@compiled(boolean(COLUMNS, _PARTITION, _SEEN, _MERGED))
+@compiled
 def _verify(g: Columns, p: _Partition, seen: _Seen, to: _Merged) -> bool:
     """Whether every task is as its class says; counts all on their links."""
     for v in range(len(p.task)):
@@ -142,8 +138,8 @@ def _verify(g: Columns, p: _Partition, seen: _Seen, to: _Merged) -> bool:
     return True
 
 
-@compiled(boolean(_SEEN, I32_OUT))
-def _weigh(seen: _Seen, weight: I32) -> bool:
+@compiled
+def _weigh(seen: _Seen, weight: I32_OUT) -> bool:
     """Whether each class crosses all links of a class equally often: the weight of that hop."""
     for h in range(len(weight)):
         weight[h] = seen.crossings[seen.room[h]]

@@ -5,27 +5,28 @@ the links' need rounds (Paige & Tarjan 1987 find the same partition by splitting
 """
 
 from math import isqrt
+from typing import Annotated
 
 import numpy as np
-from numba import int64, uint64, void
 from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64, column
-from emu.fabric.engine.layout import COLUMNS, I32_IN, I64_OUT, Columns, compiled, types
+from emu.compiled.function import compiled
+from emu.compiled.kinds import OUT
+from emu.fabric.engine.layout import Columns
 
 U64 = NDArray[np.uint64]
+U64_OUT = Annotated[U64, OUT]
 
 MAX_ROUNDS = 12  # each takes some hundredths of the solver's time
 _ALL_COUNTED = 2**14  # tasks; of more, the number of colours is estimated
 _FEW_PAIRS = 64  # half of what a sample holds if all colours are of two tasks
 
-_U64_OUT = uint64[::1]
-U64_IN = types.Array(uint64, 1, "C", readonly=True)
 _GAMMA, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ENDED, _LEFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA3B195354A39B70D)
 
 
-@compiled(uint64(uint64))
+@compiled
 def _mix(x: np.uint64) -> np.uint64:
     """A permutation of the 64-bit numbers that looks random (splitmix64; Steele, Lea, Flood 2014)."""
     x += _GAMMA
@@ -34,8 +35,8 @@ def _mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@compiled(void(COLUMNS, _U64_OUT, _U64_OUT))
-def _colour_alone(g: Columns, own: U64, link: U64) -> None:
+@compiled
+def _colour_alone(g: Columns, own: U64_OUT, link: U64_OUT) -> None:
     """The colours of tasks without their neighbours, and of links, which come as the bits of their capacities."""
     for k in range(len(link)):
         link[k] = _mix(link[k])
@@ -43,7 +44,7 @@ def _colour_alone(g: Columns, own: U64, link: U64) -> None:
         own[v] = _mix(_mix(_mix(np.uint64(g.size[v])) + np.uint64(g.alpha[v])) + np.uint64(g.ready[v]))
 
 
-@compiled(uint64(COLUMNS, U64_IN, _U64_OUT, _U64_OUT, int64))
+@compiled
 def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
     """The colour of a task by those of its links and predecessors."""
     x = own[v]
@@ -54,8 +55,8 @@ def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
     return np.uint64(_mix(x))
 
 
-@compiled(void(COLUMNS, I32_IN, U64_IN, _U64_OUT, _U64_OUT, _U64_OUT))
-def _round(g: Columns, order: I32, own: U64, task: U64, link: U64, load: U64) -> None:
+@compiled
+def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load: U64_OUT) -> None:
     """Colour all tasks anew, then all links by what crosses them."""
     load[:] = np.uint64(0)
     for i in range(len(task)):
@@ -68,8 +69,8 @@ def _round(g: Columns, order: I32, own: U64, task: U64, link: U64, load: U64) ->
         link[k] = _mix(_mix(link[k]) + load[k])
 
 
-@compiled(void(COLUMNS, U64_IN, _U64_OUT, _U64_OUT, I64_OUT, _U64_OUT))
-def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64) -> None:
+@compiled
+def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64_OUT) -> None:
     """What the next round would colour some tasks like, were no predecessor coloured anew."""
     for i in range(len(some)):
         colour[i] = _colour(g, own, task, link, some[i])

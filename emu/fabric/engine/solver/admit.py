@@ -4,28 +4,14 @@ V tasks, E predecessor edges, H hops.
 """
 
 import numpy as np
-from numba import int64, njit, void
-from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64
-from emu.fabric.engine.layout import (
-    COLUMNS,
-    F64_OUT,
-    FLOWING,
-    I32_OUT,
-    I64_OUT,
-    LEFT,
-    LINKS,
-    TASKS,
-    U32,
-    U32_OUT,
-    Columns,
-    types,
-)
+from emu.compiled.function import compiled, compiled_making_arrays
+from emu.fabric.engine.layout import FLOWING, LEFT, LINKS, TASKS, U32, Columns
 
 
-@njit(void(TASKS, int64, COLUMNS), cache=True)
-def count_waits(tasks: NDArray[np.void], first: int, g: Columns) -> None:
+@compiled
+def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
     """Count for each task from `first` on the predecessors that have not left; the others only move its start."""
     for v in range(first, len(tasks)):
         for i in range(g.pred_start[v], g.pred_start[v + 1]):
@@ -37,8 +23,8 @@ def count_waits(tasks: NDArray[np.void], first: int, g: Columns) -> None:
             tasks[v].start = max(tasks[v].start, tasks[p].left + delay)
 
 
-@njit(types.Tuple((I64_OUT, I32_OUT))(TASKS, COLUMNS), cache=True)
-def successors(tasks: NDArray[np.void], g: Columns) -> tuple[I64, I32]:
+@compiled_making_arrays
+def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
     """Turn the edges from what has not left yet round: for each task who waits, ~v where only for its body."""
     at = np.zeros(len(tasks) + 1, np.int64)
     for p in g.pred:
@@ -54,8 +40,8 @@ def successors(tasks: NDArray[np.void], g: Columns) -> tuple[I64, I32]:
     return start, after
 
 
-@njit(U32_OUT(TASKS, LINKS, COLUMNS), cache=True)
-def place_members(tasks: NDArray[np.void], links: NDArray[np.void], g: Columns) -> U32:
+@compiled_making_arrays
+def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
     """Give every link room for all flows that are still to cross it, those that do so now in front."""
     room = np.zeros(len(links) + 1, np.int64)
     for v in range(len(tasks)):
@@ -75,7 +61,7 @@ def place_members(tasks: NDArray[np.void], links: NDArray[np.void], g: Columns) 
     return members
 
 
-@njit(F64_OUT(COLUMNS, int64), cache=True)
+@compiled_making_arrays
 def carried(g: Columns, n_links: int) -> F64:
     """[L] bytes each link carries."""
     total = np.zeros(n_links)

@@ -1,29 +1,27 @@
 """Max-min fair rates, solved anew only where something changed.
 
 L links. Every sum is taken in an order that does not depend on any list's (R1), and a flow is touched only when its rate
-changes bitwise (R2): so neither numbering, history nor the amount re-solved shows in a result. After a change here, or in
-`heap.py` or `opening.py`, touch this file and `kernel.py`: numba's cache of a function does not see that one of another
-file, which it calls, changed.
+changes bitwise (R2): so neither numbering, history nor the amount re-solved shows in a result.
 """
 
 import numpy as np
-from numba import float64, int64, void
 
-from emu.fabric.engine.layout import ENGINE, FLOWING, FLOWS, FRESH, LATE, LEVELS, NEVER, NOW, OPENED, TRIAL, Engine, inlined
+from emu.compiled.function import compiled
+from emu.fabric.engine.layout import FLOWING, FLOWS, FRESH, LATE, LEVELS, NEVER, NOW, OPENED, TRIAL, Engine
 from emu.fabric.engine.solver.heap import expect, replace_first
 from emu.fabric.engine.solver.opening import begin_round, enter, open_queued, queue
 
 NEAR_FULL = 1 - 2.0**-20  # a link loaded above this share is solved anew; one too many changes no result
 
 
-@inlined(void(ENGINE))
+@compiled
 def _pop(e: Engine) -> None:
     e.reg[LEVELS] -= 1
     n = e.reg[LEVELS]
     replace_first(e.level_key, e.level_node, n, e.level_key[n], e.level_node[n])
 
 
-@inlined(void(ENGINE, int64, float64))
+@compiled
 def _freeze(e: Engine, v: int, rate: float) -> None:
     """Give a flow its new rate; if that is another, open those links that were full, or become so."""
     more, trial = rate - e.tasks[v].rate, e.reg[TRIAL]
@@ -42,7 +40,7 @@ def _freeze(e: Engine, v: int, rate: float) -> None:
                 queue(e, link, rate)
 
 
-@inlined(int64(ENGINE, int64, float64))
+@compiled
 def _saturate(e: Engine, link: int, rate: float) -> int:
     """Freeze at `rate` what is left on a link; how many flows."""
     k, n = e.links[link], 0
@@ -58,7 +56,7 @@ def _saturate(e: Engine, link: int, rate: float) -> int:
     return n
 
 
-@inlined(void(ENGINE, int64, float64, float64))
+@compiled
 def _open_fullest(e: Engine, v: int, rate: float, share: float) -> None:
     """Open the links of a flow that will be full when it passes from `rate` to `share`."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -67,7 +65,7 @@ def _open_fullest(e: Engine, v: int, rate: float, share: float) -> None:
             queue(e, e.graph.hop_link[h], rate)
 
 
-@inlined(int64(ENGINE, int64, float64))
+@compiled
 def _let_rise(e: Engine, v: int, rate: float) -> int:
     """Let a flow pass its old rate: open its full links, or those likely to be; if one holds it at `rate`, freeze it: 1."""
     share, room, heaviest = np.inf, np.inf, 0
@@ -89,7 +87,7 @@ def _let_rise(e: Engine, v: int, rate: float) -> int:
     return 0
 
 
-@inlined(int64(ENGINE, int64, float64))
+@compiled
 def _raise(e: Engine, link: int, rate: float) -> int:
     """Let the flows that a link held at `rate` pass it; how many of them another link holds there."""
     k, n = e.links[link], 0
@@ -101,7 +99,7 @@ def _raise(e: Engine, link: int, rate: float) -> int:
     return n
 
 
-@inlined(int64(ENGINE, float64, int64))
+@compiled
 def _turn(e: Engine, rate: float, link: int) -> int:
     """Let it be an opened link's turn, the first of the heap; how many flows that freezes."""
     k, n = e.links[link], 0
@@ -115,7 +113,7 @@ def _turn(e: Engine, rate: float, link: int) -> int:
     return _saturate(e, link, rate) if k.n_left > 0 else 0
 
 
-@inlined(int64(ENGINE, int64))
+@compiled
 def _stay(e: Engine, link: int) -> int:
     """Freeze at their old rate the flows that stay with a link, if that is still not open; how many."""
     k, n = e.links[link], 0
@@ -131,7 +129,7 @@ def _stay(e: Engine, link: int) -> int:
     return n
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _fill(e: Engine, n_first: int) -> None:
     """Freeze the flows in rounds of ascending rate, and open what that has queued after each turn.
 
@@ -156,7 +154,7 @@ def _fill(e: Engine, n_first: int) -> None:
             n_frozen += _stay(e, ~node)
 
 
-@inlined(void(ENGINE, int64, int64))
+@compiled
 def _set_rate(e: Engine, v: int, now: int) -> None:
     f = e.tasks[v]
     f.remaining = max(0.0, f.remaining - f.rate * (now - f.since))
@@ -167,7 +165,7 @@ def _set_rate(e: Engine, v: int, now: int) -> None:
             f.left = now + np.int64(body)
 
 
-@inlined(void(ENGINE))
+@compiled
 def _apply(e: Engine) -> None:
     """Give the flows their new rates, and the links their next events."""
     for i in range(e.reg[OPENED]):
@@ -190,7 +188,7 @@ def _apply(e: Engine) -> None:
         expect(e, e.opened[i], e.links[e.opened[i]].next_left)
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _try(e: Engine, n_first: int) -> None:
     """Fill the first of the opened links, and those that it opens on the way.
 
@@ -207,7 +205,7 @@ def _try(e: Engine, n_first: int) -> None:
             e.links[~e.level_node[i]].staying = -1
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _unload(e: Engine, v: int) -> None:
     """Give a flow its old rate again, and its load to the links that were not open."""
     f = e.tasks[v]
@@ -219,7 +217,7 @@ def _unload(e: Engine, v: int) -> None:
     f.state, f.new_rate = FLOWING, f.rate
 
 
-@inlined(int64(ENGINE, int64))
+@compiled
 def _put_back(e: Engine, n_first: int) -> int:
     """Undo a trial; put the links that were opened too late, or whose load is lost, among the first: how many these are."""
     for i in range(e.reg[FLOWS]):
@@ -239,7 +237,7 @@ def _put_back(e: Engine, n_first: int) -> int:
     return n_first
 
 
-@inlined(void(ENGINE))
+@compiled
 def solve(e: Engine) -> None:
     """Max-min fair rates, where flows came, or opened links lost some or changed capacity, in one pass of ascending rate.
 

@@ -3,14 +3,13 @@
 Of `push` and `replace_first`, whoever calls keeps the count; the heap of events finds a link by its place in it.
 """
 
-from numba import float64, int32, int64, void
+from emu.compiled.function import compiled
+from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT
+from emu.fabric.engine.layout import EVENTS, NEVER, Engine
 
-from emu.arrays import F64, I32, I64
-from emu.fabric.engine.layout import ENGINE, EVENTS, F64_OUT, I32_OUT, I64_OUT, NEVER, Engine, inlined
 
-
-@inlined([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
-def push(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) -> None:
+@compiled
+def push(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node: int) -> None:
     """Add a node to a heap of n."""
     while n > 0 and keys[(n - 1) >> 1] > key:
         up = (n - 1) >> 1
@@ -19,8 +18,8 @@ def push(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) -> None:
     keys[n], nodes[n] = key, node
 
 
-@inlined([void(F64_OUT, I32_OUT, int64, float64, int32), void(I64_OUT, I32_OUT, int64, int64, int32)])
-def replace_first(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) -> None:
+@compiled
+def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node: int) -> None:
     """Put a node in the place of the first of a heap of n."""
     at = 0
     while 2 * at + 1 < n:
@@ -33,13 +32,13 @@ def replace_first(keys: F64 | I64, nodes: I32, n: int, key: float, node: int) ->
     keys[at], nodes[at] = key, node
 
 
-@inlined(void(ENGINE, int64, int64, int64))
+@compiled
 def _seat(e: Engine, at: int, time: int, link: int) -> None:
     e.event_time[at], e.event_link[at] = time, link
     e.event_place[link] = at
 
 
-@inlined(void(ENGINE, int64, int64, int64))
+@compiled
 def _sift(e: Engine, at: int, time: int, link: int) -> None:
     n = e.reg[EVENTS]
     while at > 0 and e.event_time[(at - 1) >> 1] > time:
@@ -56,7 +55,7 @@ def _sift(e: Engine, at: int, time: int, link: int) -> None:
     _seat(e, at, time, link)
 
 
-@inlined(void(ENGINE, int64, int64))
+@compiled
 def expect(e: Engine, link: int, time: int) -> None:
     """Let the first of the flows that a link limits leave at `time`; NEVER: none."""
     e.links[link].next_left = time

@@ -4,10 +4,9 @@ V tasks, L links, H hops.
 """
 
 import numpy as np
-from numba import int64, void
 
+from emu.compiled.function import compiled
 from emu.fabric.engine.layout import (
-    ENGINE,
     EVENTS,
     FLOWING,
     FRESH,
@@ -19,15 +18,13 @@ from emu.fabric.engine.layout import (
     STARTS,
     TOO_LATE,
     Engine,
-    compiled,
-    inlined,
 )
 from emu.fabric.engine.solver.fair import NEAR_FULL, solve
 from emu.fabric.engine.solver.heap import expect, push, replace_first
 from emu.fabric.engine.solver.opening import open_link
 
 
-@inlined(int64(ENGINE, int64))
+@compiled
 def _end(e: Engine, v: int) -> int:
     """When a task that has left ends: a message is delivered alpha later. -1: beyond the clock."""
     if e.graph.hop_start[v] == e.graph.hop_start[v + 1]:
@@ -35,7 +32,7 @@ def _end(e: Engine, v: int) -> int:
     return int(-1 if e.graph.alpha[v] >= NEVER - e.tasks[v].left else e.tasks[v].left + e.graph.alpha[v])
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _schedule(e: Engine, v: int) -> None:
     """Put a message into the heap of starts, behind another of the same start where one was met lately."""
     e.tasks[v].state, e.tasks[v].next = READY, -1
@@ -50,7 +47,7 @@ def _schedule(e: Engine, v: int) -> None:
     e.reg[STARTS] += 1
 
 
-@inlined(int64(ENGINE, int64, int64))
+@compiled
 def resolve(e: Engine, v: int, queue: int) -> int:
     """Let a task start at its `start`: a message in its time; what needs no link has left at once and joins the queue."""
     if e.graph.size[v] > 0:
@@ -65,7 +62,7 @@ def resolve(e: Engine, v: int, queue: int) -> int:
     return v
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def release(e: Engine, queue: int) -> None:
     """Tell the successors of a queue of tasks, linked by `next`, when they left and end."""
     while queue >= 0:
@@ -85,7 +82,7 @@ def release(e: Engine, queue: int) -> None:
                 queue = resolve(e, after, queue)
 
 
-@compiled(void(ENGINE, int64))
+@compiled
 def begin(e: Engine, first: int) -> None:
     """Start what waits for nothing among the tasks from `first` on."""
     for v in range(first, len(e.tasks)):
@@ -93,7 +90,7 @@ def begin(e: Engine, first: int) -> None:
             release(e, resolve(e, v, -1))
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _vacate(e: Engine, v: int) -> None:
     """Take a flow from its links; one that was not full, and is not now, needs no new solution."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -106,7 +103,7 @@ def _vacate(e: Engine, v: int) -> None:
             k.load = 0.0
 
 
-@inlined(void(ENGINE, int64, int64))
+@compiled
 def _leave(e: Engine, link: int, now: int) -> None:
     """Let the flows of a link that leave now do so, and expect the next."""
     k, following = e.links[link], NEVER
@@ -125,7 +122,7 @@ def _leave(e: Engine, link: int, now: int) -> None:
     expect(e, link, following)
 
 
-@inlined(void(ENGINE, int64, int64))
+@compiled
 def _start(e: Engine, v: int, now: int) -> None:
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
@@ -138,7 +135,7 @@ def _start(e: Engine, v: int, now: int) -> None:
     e.reg[FRESH] += 1
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _open_likely(e: Engine, v: int) -> None:
     """Open those links of a new flow that were full, or are likely to be."""
     least = share = np.inf
@@ -153,7 +150,7 @@ def _open_likely(e: Engine, v: int) -> None:
     e.floor[0] = min(e.floor[0], least)
 
 
-@compiled(void(ENGINE, int64))
+@compiled
 def advance(e: Engine, until: int) -> None:
     """Let everything happen that happens before `until`; stops early, with TOO_LATE set, where a task ends beyond the clock."""
     while e.reg[TOO_LATE] < 0:

@@ -6,13 +6,13 @@ the rate at which it is opened stand as they are, and of its slower flows only t
 """
 
 import numpy as np
-from numba import boolean, float64, int64, void
 
-from emu.fabric.engine.layout import ENGINE, FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine, inlined
+from emu.compiled.function import compiled
+from emu.fabric.engine.layout import FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine
 from emu.fabric.engine.solver.heap import push, replace_first
 
 
-@inlined(void(ENGINE, int64, float64))
+@compiled
 def queue(e: Engine, link: int, rate: float) -> None:
     """Mark a link as open from `rate` on; `_fill` opens it after the turn in progress."""
     k = e.links[link]
@@ -21,7 +21,7 @@ def queue(e: Engine, link: int, rate: float) -> None:
     e.reg[OPENED] += 1
 
 
-@inlined(void(ENGINE, int64, float64))
+@compiled
 def open_link(e: Engine, link: int, rate: float) -> None:
     """Have the rates on a link solved anew in this step, where no flow below `rate` is concerned."""
     e.floor[0] = min(e.floor[0], rate)
@@ -29,13 +29,13 @@ def open_link(e: Engine, link: int, rate: float) -> None:
         queue(e, link, rate)
 
 
-@inlined(void(ENGINE, float64, int64))
+@compiled
 def _push(e: Engine, key: float, node: int) -> None:
     push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
     e.reg[LEVELS] += 1
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def enter(e: Engine, v: int) -> None:
     """Let a flow take part in the trial."""
     e.tasks[v].state, e.tasks[v].new_rate = IN_TRIAL, -1.0
@@ -43,7 +43,7 @@ def enter(e: Engine, v: int) -> None:
     e.reg[FLOWS] += 1
 
 
-@inlined(void(ENGINE, int64))
+@compiled
 def _enter_held(e: Engine, v: int) -> None:
     """Let a flow take part; if the link that limits it is not open, it stays with that one's others until their turn."""
     enter(e, v)
@@ -55,7 +55,7 @@ def _enter_held(e: Engine, v: int) -> None:
         f.next, k.staying = k.staying, v
 
 
-@inlined(int64(ENGINE, int64, int64))
+@compiled
 def _weight(e: Engine, v: int, link: int) -> int:
     h = e.graph.hop_start[v]
     while e.graph.hop_link[h] != link:
@@ -63,7 +63,7 @@ def _weight(e: Engine, v: int, link: int) -> int:
     return int(e.graph.hop_weight[h])
 
 
-@inlined(void(ENGINE, int64, float64))
+@compiled
 def begin_round(e: Engine, link: int, rate: float) -> None:
     """Close a link's round, keep it for the next time that it is opened, and begin that of `rate`."""
     k = e.links[link]
@@ -76,7 +76,7 @@ def begin_round(e: Engine, link: int, rate: float) -> None:
     k.round, k.n_frozen = rate, 0
 
 
-@inlined(boolean(ENGINE, int64, float64, int64))
+@compiled
 def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
     """Count a flow as frozen on a link that is being opened; whether that can be: no earlier round was at its level."""
     k, possible = e.links[link], True
@@ -88,7 +88,7 @@ def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
     return possible
 
 
-@inlined(boolean(ENGINE, int64, float64))
+@compiled
 def _recount(e: Engine, link: int, rate: float) -> bool:
     """Count those rounds below `rate` that were kept; whether that can be."""
     k, n, possible = e.links[link], e.links[link].n_kept, True
@@ -101,7 +101,7 @@ def _recount(e: Engine, link: int, rate: float) -> bool:
     return possible
 
 
-@inlined(int64(ENGINE, int64, float64))
+@compiled
 def _split(e: Engine, link: int, rate: float) -> int:
     """Let the flows of a link from `rate` on take part, behind the others; collect those not counted yet: how many."""
     k, n, n_others, n_frozen = e.links[link], e.links[link].first, e.links[link].first, 0
@@ -124,7 +124,7 @@ def _split(e: Engine, link: int, rate: float) -> int:
     return n_frozen
 
 
-@inlined(boolean(ENGINE, int64, float64))
+@compiled
 def open_queued(e: Engine, link: int, rate: float) -> bool:
     """Solve a link anew from `rate` on; whether that can still be: no slower flow is above its level, or after one at it."""
     k = e.links[link]

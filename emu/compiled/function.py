@@ -1,0 +1,157 @@
+"""Functions of numbers that become machine code when that is worth while: never at import, not for a few numbers.
+
+A process first runs them as the Python that they are, which gives the same bits, until they have worked through as many numbers
+as the compiler takes time to get ready. Called from Python, one takes what its annotations say; called by another one it is a
+part of that, whatever it is passed.
+"""
+
+import dis
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, update_wrapper
+from types import FunctionType, ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from emu.arrays import digest
+from emu.compiled.kinds import Kind, elements, has_records, kind_of, signatures_of, text_of
+
+ENOUGH = 2**19  # numbers: about a microsecond each, where numba takes half a second to import and seconds to compile
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass
+class Interpreted:
+    """How many numbers this process has worked through without machine code."""
+
+    elements: int = 0
+
+    def take(self, elements: int) -> bool:
+        """Whether there may be so many more; then they count."""
+        if self.elements + elements > ENOUGH:
+            return False
+        self.elements += elements
+        return True
+
+
+INTERPRETED = Interpreted()
+
+
+class Compiled(Generic[P, R]):
+    """A function that is compiled, or loaded as it was compiled once, when it is worth while.
+
+    Args:
+        function: whose parameters are annotated; the kind of its result follows from what it does.
+        makes_arrays: whether it makes any. Where none does, no array has its references counted.
+    """
+
+    def __init__(self, function: Callable[P, R], makes_arrays: bool) -> None:
+        update_wrapper(self, function)
+        self.function, self.makes_arrays = cast("FunctionType", function), makes_arrays
+        self._entries: dict[int, Callable[..., Any]] = {}  # machine code for each signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it, as machine code if there is some already, or much to do.
+
+        Raises:
+            TypeError: an argument is not what its annotation says; machine code would take the one for the other.
+        """
+        chosen, much = self.match(args)
+        if chosen not in self._entries and not self.has_records and INTERPRETED.take(much):
+            with np.errstate(all="ignore"):
+                return cast("R", self.python(*args))
+        return cast("R", self.machine_code(chosen)(*args))
+
+    def machine_code(self, chosen: int) -> Callable[..., Any]:
+        """Its machine code for one of the signatures."""
+        if chosen not in self._entries:
+            self._entries[chosen] = _machine().entry(self, chosen)
+        return self._entries[chosen]
+
+    @cached_property
+    def python(self) -> FunctionType:
+        """The function, calling those that it calls as Python too."""
+        used = {name: value.python for name, value in _globals_of(self.function).items() if isinstance(value, Compiled)}
+        return FunctionType(self.function.__code__, self.function.__globals__ | used, self.function.__name__)
+
+    @cached_property
+    def has_records(self) -> bool:
+        """Whether it takes any, and so cannot be run as Python."""
+        return any(has_records(kind) for signature in self.signatures for kind in signature.values())
+
+    def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
+        """The first signature that takes these arguments, and how many numbers they are."""
+        for chosen, signature in enumerate(self.signatures):
+            counts = [elements(value, kind) for value, kind in zip(args, signature.values(), strict=True)]
+            if -1 not in counts:
+                return chosen, sum(counts)
+        wrong = counts.index(-1)
+        name, kind = [*signature.items()][wrong]
+        raise TypeError(f"{self.function.__qualname__}: {name} must be {text_of(kind)}, got {args[wrong]!r}")
+
+    @cached_property
+    def signatures(self) -> list[dict[str, Kind]]:
+        """The kinds of its parameters, by their names."""
+        return signatures_of(self.function)
+
+    @cached_property
+    def content(self) -> str:
+        """A digest of all that decides what it does: of itself, of what it calls, and of the constants that they name.
+
+        Machine code that is kept under this name cannot be stale, whichever file was changed.
+
+        Raises:
+            TypeError: it uses something that could change unseen; an argument can stand for it.
+        """
+        code, where = self.function.__code__, self.function.__qualname__
+        constants = [c for c in code.co_consts if c != self.function.__doc__]
+        kinds = [[*map(text_of, signature.values())] for signature in self.signatures]
+        own = (code.co_code, constants, code.co_names, code.co_varnames, kinds, self.makes_arrays)
+        used = sorted(_globals_of(self.function).items())
+        return digest((where, *own, *((name, _content_of(value, f"{where}: {name}")) for name, value in used)))
+
+    @property
+    def _numba_type_(self) -> Any:
+        """How numba asks what this is, where compiled code calls it."""
+        return self._inlined._numba_type_
+
+    @cached_property
+    def _inlined(self) -> Any:
+        return _machine().inlined(self)
+
+
+def _machine() -> Any:
+    """Numba's half; only who computes something pays for importing that."""
+    return importlib.import_module("emu.compiled.machine")
+
+
+def _globals_of(function: FunctionType) -> dict[str, object]:
+    """What a function uses of its module, by name."""
+    loads = (at.argval for at in dis.get_instructions(function.__code__) if at.opname == "LOAD_GLOBAL")
+    return {name: function.__globals__[name] for name in loads if name in function.__globals__}
+
+
+def _content_of(value: object, where: str) -> str:
+    if isinstance(value, Compiled):
+        return value.content
+    if isinstance(value, int | float | np.generic):
+        return repr(value)
+    if isinstance(value, type) and issubclass(value, tuple):
+        return text_of(kind_of(value))
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    if home.split(".")[0] != "numpy":
+        raise TypeError(f"{where} must be a number, compiled, or numpy's, as it could change unseen; pass it as an argument")
+    return f"{home} {getattr(value, '__name__', '')}"
+
+
+def compiled(function: Callable[P, R]) -> Compiled[P, R]:
+    """Compile a function that makes no array."""
+    return Compiled(function, makes_arrays=False)
+
+
+def compiled_making_arrays(function: Callable[P, R]) -> Compiled[P, R]:
+    """Compile a function that makes arrays, of numpy's."""
+    return Compiled(function, makes_arrays=True)

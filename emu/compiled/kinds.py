@@ -1,0 +1,131 @@
+"""What the annotations of a compiled function say: they are its signature.
+
+`int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or their own; `NDArray[...]` is one row of numbers, contiguous
+and not written, unless a `Layout` says otherwise; a tuple, or a class of `NamedTuple`, is its parts. Where some parameters
+have alternatives, a call takes the first of each, or the second of each, and so on.
+"""
+
+from types import FunctionType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, Bool
+
+
+class Layout(NamedTuple):
+    """How an array differs from one row of numbers that is only read."""
+
+    written: bool = False
+    n_dims: int = 1
+    record: np.dtype[np.void] | None = None  # of an array of records: what each is
+
+
+OUT = Layout(written=True)
+I64_OUT = Annotated[I64, OUT]
+I32_OUT = Annotated[I32, OUT]
+F64_OUT = Annotated[F64, OUT]
+BOOL_OUT = Annotated[Bool, OUT]
+I32_2D = Annotated[I32, Layout(n_dims=2)]
+I64_2D = Annotated[I64, Layout(n_dims=2)]
+
+
+class Scalar(NamedTuple):
+    """A number."""
+
+    dtype: np.dtype[Any]
+
+
+class Array(NamedTuple):
+    """Numbers, or records."""
+
+    dtype: np.dtype[Any]
+    layout: Layout
+
+
+class Parts(NamedTuple):
+    """A tuple, or a class of named ones."""
+
+    parts: tuple["Kind", ...]
+    made_by: type[tuple[Any, ...]]
+
+
+Kind = Scalar | Array | Parts
+_PLAIN = {int: np.int64, float: np.float64, bool: np.bool_}
+
+
+def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
+    """The kinds of its parameters by their names, of each alternative."""
+    hints = get_type_hints(function, include_extras=True)
+    choices = {name: _alternatives(hint) for name, hint in hints.items() if name != "return"}
+    many = max(map(len, choices.values()), default=1)
+    return [{name: kinds[i % len(kinds)] for name, kinds in choices.items()} for i in range(many)]
+
+
+def _alternatives(hint: Any) -> list[Kind]:
+    return [*map(kind_of, get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
+
+
+def kind_of(annotation: Any) -> Kind:
+    """What an annotation stands for.
+
+    Raises:
+        TypeError: nothing that compiled code takes.
+    """
+    if get_origin(annotation) is Annotated:
+        array, layout = get_args(annotation)
+        return Array(layout.record or np.dtype(_number(array)), layout)
+    if get_origin(annotation) is tuple:
+        return Parts(tuple(map(kind_of, get_args(annotation))), tuple)
+    if get_args(annotation):
+        return Array(np.dtype(_number(annotation)), Layout())
+    if isinstance(annotation, type) and issubclass(annotation, tuple):
+        hints = get_type_hints(annotation, include_extras=True)
+        return Parts(tuple(map(kind_of, hints.values())), annotation)
+    return Scalar(np.dtype(_number(annotation)))
+
+
+def _number(annotation: Any) -> type[np.generic]:
+    """The numpy number that an annotation ends in, as `NDArray[np.int64]` does."""
+    while get_args(annotation):
+        annotation = get_args(annotation)[-1]
+    number = _PLAIN.get(annotation, annotation)
+    if not (isinstance(number, type) and issubclass(number, np.generic)):
+        raise TypeError(f"compiled code takes numbers, arrays and tuples of them, not {annotation!r}")
+    return number
+
+
+def text_of(kind: Kind) -> str:
+    """All that the compiler is told of a kind, in words that are the same in every process."""
+    if isinstance(kind, Parts):
+        names = f"{kind.made_by.__qualname__}{getattr(kind.made_by, '_fields', '')}"
+        return f"{names}({', '.join(map(text_of, kind.parts))})"
+    described = repr(kind.dtype.descr if kind.dtype.names else kind.dtype.str)
+    if isinstance(kind, Scalar):
+        return described
+    return f"{described}[{kind.layout.n_dims}]{'!' * kind.layout.written}"
+
+
+def has_records(kind: Kind) -> bool:
+    """Whether there are records in it; only compiled code has their fields as attributes."""
+    if isinstance(kind, Parts):
+        return any(map(has_records, kind.parts))
+    return kind.dtype.names is not None
+
+
+def elements(value: Any, kind: Kind) -> int:
+    """How many numbers there are in an argument; -1: compiled code would not take it for this kind."""
+    if isinstance(kind, Scalar):
+        return 1
+    if isinstance(kind, Array):
+        return value.size if _fits(value, kind) else -1
+    if not isinstance(value, kind.made_by) or len(value) != len(kind.parts):
+        return -1
+    parts = [elements(part, inner) for part, inner in zip(value, kind.parts, strict=True)]
+    return -1 if -1 in parts else sum(parts)
+
+
+def _fits(value: Any, kind: Array) -> bool:
+    if not isinstance(value, np.ndarray) or value.dtype != kind.dtype or value.ndim != kind.layout.n_dims:
+        return False
+    return value.flags.c_contiguous and (value.flags.writeable or not kind.layout.written)

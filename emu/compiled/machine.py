@@ -1,0 +1,97 @@
+"""What of compiling is numba's: kinds as its types, functions as its dispatchers, and machine code kept between processes."""
+
+import inspect
+import logging
+import pickle
+import sys
+from functools import cache
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import compiler, runtime, serialize
+from numba.core.caching import NullCache
+
+from emu.arrays import digest
+from emu.compiled import passed
+from emu.compiled.function import Compiled
+from emu.compiled.kinds import Array, Kind, Parts
+from emu.store import Store, user_folder
+
+_MOST_BYTES = 64 * 2**20  # a whole engine takes some 4 MiB
+# Numpy's way with errors: no look at each divisor, for an error that none can raise. A wrapper is how C or Python calls it.
+_ENTRY = {"error_model": "numpy", "no_cfunc_wrapper": True}
+_INLINED = _ENTRY | {"no_cpython_wrapper": True, "forceinline": True}
+_VERSIONS = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
+_HOW = (*map(inspect.getsource, (sys.modules[__name__], passed)), *_VERSIONS)  # functions are compiled
+_FEW = 4  # parts, that are passed one by one
+_log = logging.getLogger("emu")
+
+
+def entry(compiled: Compiled[..., Any], chosen: int) -> Any:
+    """What Python calls, for one of the signatures."""
+    dispatcher = numba.njit(**_ENTRY, _nrt=compiled.makes_arrays)(compiled.function)
+    dispatcher._cache = _Kept(compiled, chosen, dispatcher.targetctx.codegen().magic_tuple())
+    return dispatcher.compile(_types(compiled, chosen))
+
+
+def inlined(compiled: Compiled[..., Any]) -> Any:
+    """What compiled code calls: not kept and not callable by itself, as it is a part of each of its callers."""
+    dispatcher = numba.njit(**_INLINED, _nrt=compiled.makes_arrays)(compiled.function)
+    for chosen in range(len(compiled.signatures)):
+        dispatcher.compile(_types(compiled, chosen))
+    dispatcher.disable_compile()  # or a number of 32 bits, which is made one of 64 as it is, would take another copy
+    return dispatcher
+
+
+def _types(compiled: Compiled[..., Any], chosen: int) -> tuple[Any, ...]:
+    return tuple(map(numba_type, compiled.signatures[chosen].values()))
+
+
+def numba_type(kind: Kind) -> Any:
+    """The type that numba gives a kind of argument."""
+    if isinstance(kind, Parts):
+        parts = [*map(numba_type, kind.parts)]
+        if kind.made_by is tuple:
+            return numba.types.Tuple(parts)
+        return (passed.Passed if len(parts) > _FEW else numba.types.NamedTuple)(parts, kind.made_by)
+    number = numba.from_dtype(kind.dtype)
+    if not isinstance(kind, Array):
+        return number
+    return numba.types.Array(number, kind.layout.n_dims, "C", readonly=not kind.layout.written)
+
+
+class _Kept(NullCache):
+    """Where numba looks for an entry's machine code before it compiles, and puts it then."""
+
+    def __init__(self, compiled: Compiled[..., Any], chosen: int, processor: object) -> None:
+        name = f"{compiled.function.__module__}.{compiled.function.__qualname__}"
+        self._name = f"{name}-{digest((compiled.content, chosen, *_HOW, processor))}"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What was compiled once; None: it never was. Unlike numba's this does not get ready to compile, which takes 0.3 s."""
+        kept = _store().read(self._name)
+        if kept is None:
+            _say_once(f"compiling what times messages; it is done once, and kept in {_store().folder}", logging.INFO)
+            return None
+        runtime.rtsys.initialize(target_context)
+        return compiler.CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled."""
+        try:
+            _store().write(self._name, serialize.dumps(data._reduce()))
+        except OSError as error:
+            mend = "every command compiles it anew; set XDG_CACHE_HOME to a folder that can be written"
+            _say_once(f"compiled code cannot be kept: {error}; {mend}", logging.WARNING)
+
+
+@cache
+def _store() -> Store:
+    return Store(user_folder() / "compiled", _MOST_BYTES)
+
+
+@cache
+def _say_once(line: str, level: int) -> None:
+    _log.log(level, line)

@@ -1,0 +1,79 @@
+"""A class of named parts, given to compiled code as a pointer to them.
+
+Numba passes a tuple by its parts, seven words an array. Of the engine's state that is two hundred words a call, which every
+function would spell out for every function that it calls: most of the time that it takes to compile them. A part is loaded when
+it is named; nothing writes the parts themselves, and the loads say so, so that each is loaded once however much is stored.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import NativeValue, models, register_model, unbox
+
+
+class Passed(types.Type):
+    """Parts of these kinds, by the names that a class of named ones gives them."""
+
+    def __init__(self, parts: list[Any], made_by: Any) -> None:
+        self.parts = dict(zip(made_by._fields, parts, strict=True))
+        super().__init__(name=f"{made_by.__qualname__}({', '.join(f'{k}: {v}' for k, v in self.parts.items())})")
+
+
+@register_model(Passed)
+class PassedModel(models.PrimitiveModel):
+    """The pointer, and the structure that it points to."""
+
+    def __init__(self, manager: Any, passed: Passed) -> None:
+        self.parts = [manager.lookup(part) for part in passed.parts.values()]
+        self.structure = ir.LiteralStructType([part.get_data_type() for part in self.parts])
+        super().__init__(manager, passed, self.structure.as_pointer())
+
+
+@infer_getattr
+class PassedParts(AttributeTemplate):
+    """The kinds of its parts."""
+
+    key = Passed
+
+    def generic_resolve(self, passed: Passed, name: str) -> Any:
+        """Of the part of that name; None if there is none."""
+        return passed.parts.get(name)
+
+
+@lower_getattr_generic(Passed)
+def load(context: Any, builder: Any, passed: Passed, value: Any, name: str) -> Any:
+    """Load a part."""
+    index = list(passed.parts).index(name)
+    place = cgutils.gep_inbounds(builder, value, 0, index)
+    before = len(builder.block.instructions)
+    part = context.data_model_manager[passed].parts[index].load_from_data_pointer(builder, place)
+    for instruction in builder.block.instructions[before:]:
+        if isinstance(instruction, ir.LoadInstr):
+            instruction.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return impl_ret_borrowed(context, builder, passed.parts[name], part)
+
+
+@unbox(Passed)
+def unpack(passed: Passed, value: Any, c: Any) -> NativeValue:
+    """Put the parts of a Python value where compiled code finds them."""
+    model = c.context.data_model_manager[passed]
+    place = cgutils.alloca_once(c.builder, model.structure)
+    failed = cgutils.false_bit
+    natives = []
+    for i, part in enumerate(passed.parts.values()):
+        native = c.unbox(part, c.pyapi.tuple_getitem(value, i))
+        c.builder.store(model.parts[i].as_data(c.builder, native.value), cgutils.gep_inbounds(c.builder, place, 0, i))
+        failed = c.builder.or_(failed, native.is_error)
+        natives.append((part, native))
+
+    def clean_up() -> None:
+        for part, native in natives:
+            if native.cleanup is not None:
+                native.cleanup()
+            if c.context.enable_nrt:
+                c.context.nrt.decref(c.builder, part, native.value)
+
+    return NativeValue(place, cleanup=clean_up, is_error=failed)

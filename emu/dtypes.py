@@ -1,0 +1,47 @@
+"""The element types of data, by torch's names, and the reduce operations that can be taken of each; known without torch."""
+
+from emu.errors import must_be
+from emu.registry import unknown
+
+REDUCE_OPERATIONS = ("sum", "avg", "product", "min", "max", "and", "or", "xor")
+
+_REALS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_MOVED = {"float8_e4m3fn": 1, "float8_e5m2": 1}  # torch adds none of them
+_COMPLEX = {"complex128": 16, "complex64": 8}
+_FLAGS = {"bool": 1}
+_INTEGERS = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8}
+DTYPES = {**_REALS, **_MOVED, **_COMPLEX, **_FLAGS, **_INTEGERS}  # bytes of an element
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of an element.
+
+    Raises:
+        InputError: none of `DTYPES`.
+    """
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    return DTYPES[dtype]
+
+
+def reductions_of(dtype: str) -> tuple[str, ...]:
+    """Which reduce operations can be taken of a dtype, in the order of `REDUCE_OPERATIONS`."""
+    if dtype in _MOVED:
+        return ()
+    if dtype in _COMPLEX:
+        return ("sum", "avg")
+    cannot = {"and", "or", "xor"} if dtype in _REALS else {"avg"}
+    return tuple(name for name in REDUCE_OPERATIONS if name not in cannot)
+
+
+def check_reduces(where: str, dtype: str, reduce: str, can: tuple[str, ...]) -> None:
+    """Refuse a reduce operation that is none of those that can be taken of a dtype.
+
+    Raises:
+        InputError: the message names those that can.
+    """
+    if not can:
+        mend = "it can be moved, by an operation that adds nothing; cast it to reduce it"
+        raise must_be(where, "dtype", "one that can be reduced", dtype, mend)
+    if reduce not in can:
+        raise must_be(where, "reduce", f"{', '.join(can[:-1])} or {can[-1]} for {dtype}", reduce)

@@ -1,0 +1,93 @@
+"""What is kept between commands: found again, whole, bounded, in the folder that the user's platform has for it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emu.store import Store, user_folder
+
+
+def store(tmp_path: Path, most_bytes: int = 1000) -> Store:
+    return Store(tmp_path / "new" / "folder", most_bytes)
+
+
+def test_what_was_written_is_read_and_what_was_not_is_not_there(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    assert kept.read("a") is None
+    kept.write("a", b"one")
+    kept.write("a", b"two")
+    kept.write("b", b"")
+    assert (kept.read("a"), kept.read("b"), kept.read("c")) == (b"two", b"", None)
+    assert sorted(path.name for path in kept.folder.iterdir()) == ["a", "b"]
+
+
+def test_what_was_of_use_least_recently_makes_room(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    for i, name in enumerate("abc"):
+        kept.write(name, bytes(300))
+        os.utime(kept.folder / name, (i, i))
+    assert kept.read("a") is not None  # and so it is of use now
+    kept.write("d", bytes(300))
+    assert [name for name in "abcd" if kept.read(name) is not None] == ["a", "c", "d"]
+
+
+def test_a_file_of_more_than_there_is_room_for_is_not_kept(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    kept.write("large", bytes(1001))
+    assert kept.read("large") is None
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data + b"!", lambda data: b"!" + data[1:], lambda _: b""]
+)
+def test_a_damaged_file_is_as_if_it_were_not_there(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    kept = store(tmp_path)
+    kept.write("a", b"one")
+    (kept.folder / "a").write_bytes(damage((kept.folder / "a").read_bytes()))
+    assert kept.read("a") is None
+    kept.write("a", b"one")
+    assert kept.read("a") == b"one"
+
+
+def test_a_folder_that_cannot_be_made_is_an_os_error_to_write_and_nothing_to_read(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("a file, not a folder")
+    assert store(tmp_path).read("a") is None
+    with pytest.raises(OSError, match="new"):
+        store(tmp_path).write("a", b"one")
+
+
+def test_a_file_is_whole_whoever_writes_it_meanwhile(tmp_path: Path) -> None:
+    kept = store(tmp_path, 10**8)
+    kept.write("a", b"x" * 10**6)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom emu.store import Store\n"
+        "for letter in b'xyz' * 20:\n    Store(Path(sys.argv[1]), 10**8).write('a', bytes([letter]) * 10**6)\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(kept.folder)]) for _ in range(2)]
+    while any(writer.poll() is None for writer in writers):
+        data = kept.read("a")
+        assert data is not None
+        assert len(data) == 10**6
+        assert len(set(data)) == 1
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [path.name for path in kept.folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "environ", "folder"),
+    [
+        ("linux", {}, "~/.cache/emu"),
+        ("darwin", {}, "~/Library/Caches/emu"),
+        ("win32", {}, "~/AppData/Local/emu"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/emu"),
+        ("linux", {"XDG_CACHE_HOME": "/elsewhere"}, "/elsewhere/emu"),
+        ("darwin", {"XDG_CACHE_HOME": "/elsewhere"}, "/elsewhere/emu"),
+        ("linux", {"XDG_CACHE_HOME": ""}, "~/.cache/emu"),
+    ],
+)
+def test_the_folder_is_the_one_that_the_platform_has_for_caches(platform: str, environ: dict[str, str], folder: str) -> None:
+    assert user_folder(environ, platform) == Path(folder).expanduser()
