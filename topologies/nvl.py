@@ -15,7 +15,7 @@ import numpy as np
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
 from emu.topology.clos import Tier, bisection, clos, count
-from emu.topology.routing import shortest
+from emu.topology.path.shortest import shortest
 from emu.topology.topology import Box, Drawing, Topology
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds

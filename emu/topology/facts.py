@@ -5,14 +5,12 @@ L links, N NPUs, W words of 64 targets.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import gcd
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from emu.arrays import F64, I64, Bool
+from emu.arrays import F64, I64, Bool, column
+from emu.topology.flow import Arcs, least_cut
+from emu.topology.path.shortest import UNREACHED, Ways, shortest
 from emu.topology.topology import Topology
 
 _EXACT_WORK = 2**24  # link-words a breadth-first step may touch before the diameter is sampled
@@ -60,7 +58,8 @@ def diameter(topology: Topology) -> tuple[int | None, bool]:
     """Links between the two NPUs farthest apart, and whether every NPU was asked (else 64 of them)."""
     n, n_links = topology.n_npus, max(1, len(topology.links))
     if n_links * (n // 64 + 1) > _EXACT_WORK:
-        farthest = [_hops_to(topology, target)[:n] for target in _sample(n, 64)]
+        ways = _anyhow(topology)
+        farthest = [_hops_to(ways, target)[:n] for target in _sample(n, 64)]
         return (None, True) if min(hops.min() for hops in farthest) < 0 else (int(max(hops.max() for hops in farthest)), False)
     size, farthest_yet = 64 * max(1, _CHUNK_WORK // n_links), 0
     for first in range(0, n, size):
@@ -76,21 +75,15 @@ def _sample(n: int, most: int) -> I64:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
-def _hops_to(topology: Topology, target: int) -> I64:
+def _anyhow(topology: Topology) -> Ways:
+    """All ways, whoever passes messages on, and however fast."""
+    return shortest(topology.links, topology.n_nodes, cost=np.ones(len(topology.links)))
+
+
+def _hops_to(ways: Ways, target: int) -> I64:
     """[nodes] links on the shortest way from each node to `target`; -1: there is none."""
-    links, n = topology.links, topology.n_nodes
-    backwards = csr_array((np.ones(len(links), np.int8), (links.dst, links.src)), shape=(n, n))
-    found, parent = breadth_first_order(backwards, int(target), directed=True, return_predecessors=True)
-    place = np.empty(n, np.int64)
-    place[found] = np.arange(len(found))
-    behind = place[parent[found[1:]]]  # ascending: who is found through the first is found first
-    hops, first, end = np.full(n, -1), 0, 1
-    for steps in range(n):
-        hops[found[first:end]] = steps
-        first, end = end, 1 + int(np.searchsorted(behind, end))
-        if first == len(found):
-            break
-    return hops
+    found = ways.grades(np.array([target]))[0]
+    return np.where(found < UNREACHED, found, -1)
 
 
 def _steps_to(topology: Topology, targets: I64) -> int | None:
@@ -118,9 +111,9 @@ def paths(topology: Topology) -> tuple[int, int]:
 
     Asked are all NPUs to as many as 16 of them, fewer where there are many links; parallel links make different paths.
     """
-    n, most, fewest, farthest = topology.n_npus, 0.0, 0.0, 0
+    n, most, fewest, farthest, ways = topology.n_npus, 0.0, 0.0, 0, _anyhow(topology)
     for target in _sample(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
-        hops = _hops_to(topology, target)
+        hops = _hops_to(ways, target)
         count, reach = _paths_to(topology, hops)[:n], int(hops[:n].max())
         least = float(count[hops[:n] == reach].min())
         if reach > 0:
@@ -169,19 +162,10 @@ def cut(topology: Topology, low: Bool) -> float:
 
 
 def _flow(topology: Topology, sources: Bool) -> float:
-    """The greatest flow (B/s) with all sources made one node, 0, and all other NPUs another, 1."""
-    switches = topology.n_nodes - topology.n_npus
-    merged = np.concatenate((np.where(sources, 0, 1), 2 + np.arange(switches)))
-    src, dst = merged[topology.links.src], merged[topology.links.dst]
-    if not switches:
-        return float(topology.links.bandwidth_Bps[(src == 0) & (dst == 1)].sum())
-    capacity, unit = _whole(topology.links.bandwidth_Bps)
-    graph = csr_array((capacity, (src, dst)), shape=(2 + switches, 2 + switches))
-    return float(maximum_flow(graph, 0, 1).flow_value) * unit
-
-
-def _whole(bandwidth_Bps: F64) -> tuple[NDArray[np.int32], int]:
-    """Bandwidths as multiples of a unit so that sums of them stay below 2**31, as the flow's integers must."""
-    whole = np.rint(bandwidth_Bps).astype(np.int64)
-    unit = max(gcd(*map(int, np.unique(whole))), int(whole.sum() // 2**31) + 1)
-    return (whole // unit).astype(np.int32), unit
+    """The greatest flow (B/s) from all sources to all other NPUs: what the least cut between them lets through."""
+    links, switches = topology.links, np.zeros(topology.n_nodes - topology.n_npus, np.bool_)
+    inside = np.concatenate((sources, switches))
+    if len(switches) and sources.any() and not sources.all():
+        src, dst, whole = (column(c, np.int64) for c in (links.src, links.dst, np.ceil(links.bandwidth_Bps)))
+        inside = least_cut(Arcs(src, dst, whole), inside, np.concatenate((~sources, switches)))
+    return float(links.bandwidth_Bps[inside[links.src] & ~inside[links.dst]].sum())

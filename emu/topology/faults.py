@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
-from emu.topology.routing import shortest
+from emu.topology.path.shortest import shortest
 from emu.topology.topology import Links, Router, Routes, Topology
 
 
@@ -33,9 +33,10 @@ def without(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = (),
     left = Links(*(getattr(topology.links, name)[~dead] for name in Links.__slots__))
     relaying = topology.n_nodes == topology.n_npus if npus_relay is None else npus_relay
     relays = (np.arange(topology.n_nodes) >= topology.n_npus) | relaying
-    detour = shortest(left, topology.n_nodes, relays)
+    cost = None if topology.cost is None else topology.cost[~dead]
+    detour = shortest(left, topology.n_nodes, relays, cost)
     router = partial(_route, topology.router, detour, dead, column(np.cumsum(~dead) - 1, np.int64))
-    return replace(topology, name=f"{topology.name} with faults", links=left, router=router, symmetry=None)
+    return replace(topology, name=f"{topology.name} with faults", links=left, router=router, symmetry=None, cost=cost)
 
 
 def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:

@@ -1,10 +1,26 @@
-"""What permutations bring to one another."""
+"""What is joined: by links, whichever way they go, or by permutations that bring one to another."""
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+from numpy.typing import ArrayLike
 
 from emu.arrays import I64, column
+
+
+def components(n: int, a: ArrayLike, b: ArrayLike) -> I64:
+    """[n] the component that each number below n is in, where each of `a` [L] is joined to its `b`; numbered by their least.
+
+    Shiloach and Vishkin, An O(log n) parallel connectivity algorithm, J. Algorithms 3 (1982): components that touch become
+    one, and every number is told the least of its own.
+    """
+    one, other = column(a, np.int64), column(b, np.int64)
+    least, before = np.arange(n), np.empty(0, np.int64)
+    while not np.array_equal(least, before):
+        before = least.copy()
+        low, high = np.minimum(least[one], least[other]), np.maximum(least[one], least[other])
+        np.minimum.at(least, high, low)
+        while not np.array_equal(least, least[least]):
+            least = least[least]
+    return column(np.unique(least, return_inverse=True)[1], np.int64)
 
 
 def orbits(n: int, permutations: list[I64]) -> I64:
@@ -14,7 +30,5 @@ def orbits(n: int, permutations: list[I64]) -> I64:
         n: How many numbers.
         permutations: [n] each, where every number is brought; of none each number is an orbit.
     """
-    here = np.tile(np.arange(n), len(permutations))
     there = np.concatenate([np.empty(0, np.int64), *permutations])
-    joined = csr_array((np.ones(len(here), np.int8), (here, there)), (n, n))
-    return column(connected_components(joined, directed=False)[1], np.int64)
+    return components(n, np.tile(np.arange(n), len(permutations)), there)

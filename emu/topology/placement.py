@@ -68,6 +68,13 @@ def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
     return column(np.concatenate((np.asarray(ranks), found)), np.int32)
 
 
+def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]:
+    """What a schedule with so many helpers takes for granted: that switches add, where the topology does not say so."""
+    if not helpers or topology.adds:
+        return ()
+    return (f"switches of {topology.name} are taken to add and to copy what they pass on; nothing says that they can",)
+
+
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
     """The first switches, as many as `most`, to which every rank has a route."""
     nodes, found, size = column(ranks, np.int64), list[int](), 1

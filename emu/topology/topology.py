@@ -106,6 +106,8 @@ class Topology:
     adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand ones can
     circuits: Circuits | None = None  # None: nothing turns during a run
     symmetry: Symmetry | None = None  # None: none is declared; the engine times by symmetry only what a topology declares
+    cost: I64 | None = None  # [L] what a route over a link counts, where that decides and not how many links there are
+    names: Callable[[int], str] | None = None  # what its description calls a node; None: nodes have numbers only
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -144,6 +146,12 @@ class Topology:
             raise InputError(f"{self.name}: no route from node {arrays[0][pair]} to node {arrays[1][pair]}")
         return found
 
+    def call(self, node: int) -> str:
+        """A node in words: by its own name where nodes have names, else NPU or switch and its number."""
+        if self.names is not None:
+            return self.names(node)
+        return f"{'NPU' if node < self.n_npus else 'switch'} {node}"
+
     def place(self, n_ranks: int, faulty: ArrayLike = ()) -> I64:
         """[n_ranks] the NPU of each rank where some NPUs are faulty, by the system's own rules of placement.
 
@@ -160,9 +168,10 @@ class Topology:
         return column(found[:n_ranks], np.int64)
 
     def digest(self) -> str:
-        """Equal names, shapes and links have equal digests (the router is named by them)."""
+        """Equal names, shapes, links and costs of them have equal digests (the router is named by them)."""
         links = (getattr(self.links, n) for n in Links.__slots__)
-        return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links))
+        cost = () if self.cost is None else (self.cost,)
+        return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links, *cost))
 
 
 def check_link_count(name: str, count: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.measure.timing import time_collective
+from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from topologies.infinitehbd.circuits.fibres import bundle, bundles, states
 from topologies.infinitehbd.circuits.orchestration import deploy, orchestrate

@@ -9,7 +9,7 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
-from emu.study.measure.timing import time_collective
+from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked, bundle, bundles, fibres, states
 from topologies.infinitehbd.circuits.orchestration import components
@@ -172,3 +172,6 @@ def test_a_reconfiguration_stands_between_rounds_that_need_a_bundle_in_two_state
 
     turns = (end_us(140) - end_us(70)) / 70
     assert turns == pytest.approx(4)  # between four rounds over fibres, and back to loopback for two within a node
+    own = build_topology("infinitehbd:binary:nodes=16")
+    own_us = time_collective(op, plan_, 2**16, 4, own, own.place(64)).end_fs.max() / 1e9
+    assert 60 <= (own_us - end_us(0)) / turns <= 80  # what 5.1 says of OCSTrx

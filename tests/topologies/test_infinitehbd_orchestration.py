@@ -89,24 +89,95 @@ def test_a_job_gets_what_it_asks_and_the_largest_what_there_is():
 
 @pytest.fixture(scope="module")
 def crossing():
-    """Mean shares of CP edges that leave a ToR: 1024 nodes of 8, two a ToR, 256 a domain, K = 3, TP32."""
+    """Shares of CP edges that leave a ToR: 1024 nodes of 8, two a ToR, 256 a domain, K = 3, TP32."""
 
     def share(job, faults, draws=40):
         p = plan((4, 128, 2, 8), 3, 32)
         rng = np.random.default_rng(0)
         drawn = [rng.choice(1024, round(faults * 1024), replace=False) for _ in range(draws)]
-        return np.mean([cross_tor(p, orchestrate(p, faulty, int(job * 8192) // 32 * 32)) for faulty in drawn])
+        return np.array([cross_tor(p, orchestrate(p, faulty, int(job * 8192) // 32 * 32)) for faulty in drawn])
 
     return share
 
 
 def test_a_job_of_90_percent_at_5_percent_faults_crosses_tors_as_in_the_paper(crossing):
     dcn_share = 0.1  # of all traffic, which the paper's baseline sends across ToRs
-    assert 100 * dcn_share * crossing(0.9, 0.05) == pytest.approx(1.72, abs=0.5)  # hbd-o-172
+    percent = 100 * dcn_share * crossing(0.9, 0.05)
+    error = percent.std(ddof=1) / np.sqrt(len(percent))  # of the mean of these draws
+    assert error < 0.2
+    assert abs(percent.mean() - 1.72) < 2 * error  # hbd-o-172
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_groups_and_what_they_cross_are_those_of_the_algorithms_step_by_step(k):
+    p = plan((3, 20, 2, 8), k, 32)
+    rng = np.random.default_rng(k)
+    rooms = set()
+    for job in np.tile((0.5, 0.85, 0.9, 0.92), 25):
+        faulty = rng.choice(p.nodes, int(rng.integers(0, 12)), replace=False)
+        wanted = min(int(job * p.npus) // p.tp, len(_by_hand(p, faulty, 0)))
+        constraints, by_hand = max(
+            (c, g) for c in range(p.sublines + p.dims[0] + 1) if len(g := _by_hand(p, faulty, c)) >= wanted
+        )
+        found = orchestrate(p, faulty, wanted * p.tp)
+        assert {tuple(group) for group in found.tolist()} <= set(by_hand)
+        if wanted == len(by_hand):
+            assert sorted(map(tuple, found.tolist())) == sorted(by_hand)
+        assert cross_tor(p, found) == pytest.approx(_crossed_by_hand(p, found.tolist()))
+        rooms.add(constraints)
+    assert len(rooms) > 5  # some jobs fit under more constraints than others
+
+
+def _by_hand(p, faulty, constraints):
+    """Groups under so many constraints, node by node: nodes of equal place in their ToRs make a line, sub-line by sub-line."""
+    lines = [[tor * p.tor + place for tor in range(p.nodes // p.tor)] for place in range(p.tor)]
+    parts = [line[i : i + p.subline] for line in lines for i in range(0, len(line), p.subline)]
+    apart, aligned = min(constraints, len(parts)), max(0, constraints - len(parts))
+    out = set(faulty.tolist())
+    for node in list(out):
+        if node // (p.tor * p.subline) < aligned:
+            out |= {node // p.tor * p.tor + other for other in range(p.tor)}
+    rest = [node for part in parts[apart:] for node in part]
+    found = []
+    for part, closed in [(part, False) for part in parts[:apart]] + [(rest, p.closed and not apart)]:
+        for run in _runs(p, part, out, closed):
+            found += [tuple(run[i : i + p.m]) for i in range(0, len(run) - p.m + 1, p.m)]
+    return found
+
+
+def _runs(p, line, out, closed):
+    """Working nodes of a line in a row, which fibres to up to K away join past the others; a pair of farthest ones ends one."""
+    if closed:  # begin after the widest gap that no fibre passes, if there is one
+        starts = [
+            i for i in range(len(line)) if all(line[i - back] in out for back in range(1, p.k + 1)) and line[i] not in out
+        ]
+        line = line[starts[0] :] + line[: starts[0]] if starts else line
+    runs, last, far = [], None, False
+    for place, node in enumerate(line):
+        if node in out:
+            continue
+        gap = None if last is None else place - last
+        blocked = gap == p.k and far and p.k % 2 == 1 and p.m > 2
+        if gap is None or gap > p.k or blocked:
+            runs.append([])
+        far = gap is not None and gap == p.k and not blocked
+        runs[-1].append(node)
+        last = place
+    return runs
+
+
+def _crossed_by_hand(p, found):
+    """Of the edges of rings of p groups in a row, between nodes of equal place, the share whose ends are in two ToRs."""
+    leaves = []
+    for first in range(0, len(found) - p.tor + 1, p.tor):
+        ring = found[first : first + p.tor]
+        for group, before in zip(ring, [ring[-1], *ring[:-1]], strict=True):
+            leaves += [a // p.tor != b // p.tor for a, b in zip(group, before, strict=True)]
+    return np.mean(leaves) if leaves else 0.0
 
 
 def test_a_job_of_85_percent_crosses_next_to_no_tor_below_7_percent_faults(crossing):
-    shares = [crossing(0.85, f, 20) for f in (0.05, 0.06, 0.08, 0.09)]
+    shares = [crossing(0.85, f, 20).mean() for f in (0.05, 0.06, 0.08, 0.09)]
     assert max(shares[:2]) < 0.05  # (1 - f)^2 of nodes are in whole ToRs: 0.85 at 7.8 %
     assert 0.1 < shares[2] < shares[3]
 

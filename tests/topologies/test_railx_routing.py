@@ -6,9 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.bench import bench
+from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.deadlock import cycle
+from emu.topology.path.deadlock import cycle
 
 SMALL = [f"railx:{v}:{e}" for v in ("torus", "hyperx", "dragonfly", "split") for e in TOPOLOGIES.find(f"railx:{v}").examples]
 ROWS = {"rx-t2-hx-d": 2, "rx-t2-df-d": 3, "rx-vc": 3}  # figures of the paper's, by their ids in the list of targets
@@ -120,6 +121,27 @@ def test_a_torus_takes_the_nearer_way_round_by_one_rail():
     assert taken[topology.links.dimension > 0].min() > 0
 
 
+@pytest.mark.parametrize("line", ["m=3,n=2,nodes=6x4", "m=4,n=1,nodes=2x4", "m=2,n=2,nodes=5x8"])
+def test_of_two_ways_round_with_as_many_rails_a_torus_takes_the_shorter_walk(line):
+    """Along one dimension, where the best way is known: fewest rails, and of those fewest links inside nodes."""
+    topology = build_topology(f"railx:torus:{line}")
+    m, links = topology.dims[-1], topology.links
+    graph = nx.DiGraph()
+    weights = np.where(links.dimension > 0, 1000, 1).tolist()
+    graph.add_weighted_edges_from(zip(links.src.tolist(), links.dst.tolist(), weights, strict=True))
+    for axis in (1, 0):  # of the nodes' grid: X, then Y
+        src = np.arange(m * m)  # all chips of node 0, to all chips in the same row (column) of chips
+        place = np.stack(np.unravel_index(src, (m, m)))
+        for far in range(1, topology.dims[axis]):
+            node = far if axis == 1 else far * topology.dims[1]
+            pairs = [(int(a), int(b)) for a in src for b in src if place[1 - axis][a] == place[1 - axis][b]]
+            ends = np.array(pairs).T + np.array([[0], [node * m * m]])
+            routes = topology.routes(*ends, np.arange(len(pairs)))
+            for pair, (a, b) in enumerate(ends.T.tolist()):
+                taken = np.where(links.dimension[routes.of(pair)] > 0, 1000, 1).sum()
+                assert taken == nx.shortest_path_length(graph, a, b, weight="weight"), (a, b)
+
+
 def test_a_dragonfly_takes_a_hop_in_its_row_one_between_rows_and_one_in_the_other():
     topology = build_topology("railx:dragonfly:m=2,n=2,groups=19")
     src, dst, routes = _routes(topology, 20_000)
@@ -171,9 +193,7 @@ def test_a_2d_ring_on_as_many_channels_as_a_chip_has_ports_fills_all_rails_as_eq
     """Upwards only, so V / (n B); a link of a node is as fast as the n rails here, and as long."""
     side, size, alpha, port = 8, 64 * 2**14, 300e-9, 50e9
     torus = build_topology(f"railx:torus:m=2,n={n},nodes=4x4,k=1,latency=300ns,optical=300ns")
-    request = BenchRequest(
-        "all_reduce", f"2d-ring@{n}", (size * 2 * n,), "int8", timing_only=True, dims=(side, side), axes=(0, 2, 1, 3)
-    )
+    request = BenchRequest("all_reduce", f"2d-ring@{n}", (size * 2 * n,), "int8", dims=(side, side), axes=(0, 2, 1, 3))
     (row,) = bench(torus, request)
     steps, volume = 4 * (side - 1), size * 2 * n
     assert row.time_s == pytest.approx(steps * alpha + volume / (n * port) * (1 - 1 / side**2), rel=1e-6)

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from emu.collective.translation import Translations
-from emu.fabric.lowering.shared import moves_of
+from emu.fabric.symmetric import moves_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
+
+
+def translating(topology):
+    """Whether a permutation of nodes translates the NPUs."""
+    n = topology.n_npus
+    moves = Translations(topology.dims or (n,), n, 1)
+    return lambda node: np.array_equal(node[:n], moves.rank(np.arange(n), node[0]))
+
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
 DECLARED = [line for line in LINES if build_topology(line).symmetry is not None]
@@ -26,7 +34,7 @@ def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
     topology, links = build_topology(line), build_topology(line).links
     n = topology.n_npus
     src, dst = np.array(list(itertools.permutations(range(n), 2)), np.int64).reshape(-1, 2).T
-    for node, _, link in moves_of(topology, np.arange(n), Translations(topology.dims or (n,), n, 1)):
+    for node, link in moves_of(topology, np.arange(n), translating(topology)):
         assert np.array_equal(node[links.src], links.src[link])
         assert np.array_equal(node[links.dst], links.dst[link])
         assert np.array_equal(links.bandwidth_Bps, links.bandwidth_Bps[link])
@@ -41,6 +49,6 @@ def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
 def test_switch_ring_torus_and_mesh_have_a_translation_along_each_dimension(line, found):
     topology = build_topology(f"{line},bandwidth=1GB/s,latency=1ns")
     n = topology.n_npus
-    moves = moves_of(topology, np.arange(n), Translations(topology.dims or (n,), n, 1))
+    moves = moves_of(topology, np.arange(n), translating(topology))
     assert len(moves) == found
-    assert all((move.rank != np.arange(n)).all() for move in moves)
+    assert all((move.node[:n] != np.arange(n)).all() for move in moves)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from emu.arrays import column
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.deadlock import cycle
+from emu.topology.path.deadlock import cycle
 from emu.topology.topology import Routes
 from topologies.ub_mesh.backup import redirected
 from topologies.ub_mesh.routes import apr

@@ -1,4 +1,6 @@
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 
 import networkx as nx
@@ -7,7 +9,7 @@ import pytest
 
 from emu.arrays import column
 from emu.topology import facts
-from emu.topology.facts import bisection, cut, diameter, summary
+from emu.topology.facts import bisection, cut, diameter, paths, summary
 from emu.topology.grid import Dimension, grid
 from emu.topology.star import star
 from emu.topology.topology import Links, Routes, Topology
@@ -68,6 +70,29 @@ def test_the_diameter_of_a_large_topology_is_a_lower_bound_and_says_so():
     assert diameter(large) == (48, False)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_paths_are_as_many_as_networkx_counts_between_all_pairs_and_between_the_farthest(seed):
+    random = np.random.default_rng(seed)
+    n, switches = int(random.integers(3, 9)), int(random.integers(0, 4))
+    order = random.permutation(n + switches)
+    ends = [*zip(order, np.roll(order, 1), strict=True), *random.integers(0, n + switches, (2 * n, 2)).tolist()]
+    src, dst = np.array([(a, b) for a, b in ends if a != b]).T
+    zeros = np.zeros(len(src))
+    links = Links(*(column(c, t) for c, t in zip((src, dst, zeros + 1, zeros, zeros), _DTYPES, strict=True)))
+    graph = nx.MultiDiGraph(zip(src.tolist(), dst.tolist(), strict=True))
+    counts = {}
+    for a, b in itertools.permutations(range(n), 2):
+        hops = nx.shortest_path_length(graph, a, b)
+        counts[a, b] = hops, sum(1 for _ in nx.all_simple_edge_paths(graph, a, b, cutoff=hops))
+    farthest = max(hops for hops, _ in counts.values())
+    fewest = min(count for hops, count in counts.values() if hops == farthest)
+    found = paths(Topology("random", n, n + switches, links, _nowhere))
+    assert found == (fewest, max(count for _, count in counts.values()))
+
+
+_DTYPES = (np.int32, np.int32, np.float64, np.int64, np.int16)
+
+
 @pytest.mark.parametrize("switches", [0, 1, 5])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cut_is_the_least_that_networkx_finds(seed, switches):
@@ -122,3 +147,15 @@ def test_summary_counts_what_leaves_npus_only():
     assert (found.npus, found.switches, found.links) == (3, 1, 6)
     assert found.degree == (1, 1)
     assert found.injection_Bps == (1e9, 2e9)
+
+
+def test_every_topology_of_the_catalogue_is_built_and_summed_up_without_what_is_slow_to_load():
+    script = """if True:
+        import sys
+        from emu.topology.catalogue import TOPOLOGIES, build_topology
+        from emu.topology.facts import summary
+        for _, blueprint in TOPOLOGIES:
+            summary(build_topology(blueprint.example))
+        print({"scipy", "networkx", "numba", "matplotlib", "torch", "ray"} & set(sys.modules))
+    """
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -10,7 +10,7 @@ import pytest
 from emu.errors import InputError
 from emu.topology.faults import without
 from emu.topology.grid import Dimension, grid
-from emu.topology.routing import shortest
+from emu.topology.path.shortest import shortest
 from emu.topology.star import star
 from emu.topology.topology import Topology
 from emu.topology.wiring import Cables, wire

@@ -2,7 +2,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from emu.topology.orbits import orbits
+from emu.topology.orbits import components, orbits
 
 
 def _swaps(n: int, seed: int) -> np.ndarray:
@@ -24,3 +24,21 @@ def test_orbits_are_the_components_of_what_permutations_join_numbered_by_their_l
 
 def test_without_a_permutation_each_number_is_an_orbit():
     assert orbits(4, []).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_components_are_those_of_networkx(seed):
+    random = np.random.default_rng(seed)
+    n = int(random.integers(1, 60))
+    ends = random.integers(0, n, (int(random.integers(0, 70)), 2))
+    graph = nx.Graph(ends.tolist())
+    graph.add_nodes_from(range(n))
+    found = components(n, *ends.T)
+    expected = sorted(map(sorted, nx.connected_components(graph)))
+    assert [np.flatnonzero(found == k).tolist() for k in range(found.max() + 1)] == expected
+
+
+def test_a_long_path_numbered_backwards_and_forwards_is_one_component():
+    there = np.arange(5000)
+    order = np.concatenate((there[::2], there[1::2][::-1]))
+    assert components(5000, order[:-1], order[1:]).max() == 0

@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -5,8 +6,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.grid import Dimension, grid
-from emu.topology.placement import by_axes, hubs, place, with_helpers
-from emu.topology.routing import shortest
+from emu.topology.path.shortest import shortest
+from emu.topology.placement import by_axes, hubs, place, switches_add_assumption, with_helpers
 from emu.topology.star import star
 from emu.topology.topology import Topology
 from emu.topology.wiring import Cables, wire
@@ -27,6 +28,16 @@ def test_ranks_count_the_dims_in_the_order_asked_for():
     assert by_axes(grid_3x4, (0, 1)).tolist() == list(range(12))
     assert by_axes(grid_3x4, (1, 0)).tolist() == [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
     assert by_axes(star("star", 3, 1e9, 0), (0,)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("axes", list(itertools.permutations(range(3))))
+def test_the_digits_of_a_rank_are_those_of_its_npu_in_the_order_of_the_axes(axes):
+    dims = (2, 3, 4)
+    npus = by_axes(grid("2x3x4", [Dimension(size, "cycle", 1e9, 0) for size in dims]), axes)
+    of_npus = np.unravel_index(npus, dims)
+    of_ranks = np.unravel_index(np.arange(24), [dims[axis] for axis in axes])
+    for digit, axis in zip(of_ranks, axes, strict=True):
+        assert np.array_equal(digit, of_npus[axis])
 
 
 @pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 2), (0, 1, 2)])
@@ -76,6 +87,15 @@ def test_helpers_that_find_no_switch_are_refused(topology, helpers, switches):
     assert str(refused.value) == (
         f"placement: {helpers} helpers, such as a switch that adds, do not fit {switches}; "
         "take an algorithm without helpers, or a topology with switches"
+    )
+
+
+def test_that_switches_add_is_taken_for_granted_where_they_are_needed_and_nothing_says_so():
+    switch = star("switch", 4, 1e9, 0)
+    assert switches_add_assumption(switch, 0) == ()
+    assert switches_add_assumption(replace(switch, adds=True), 1) == ()
+    assert switches_add_assumption(switch, 1) == (
+        "switches of switch are taken to add and to copy what they pass on; nothing says that they can",
     )
 
 

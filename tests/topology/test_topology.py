@@ -97,3 +97,9 @@ def test_digests_tell_topologies_apart():
     ]
     assert base.digest() == grid("g", [Dimension(4, "cycle", 1e9, 5)]).digest()
     assert len({t.digest() for t in (base, *others)}) == 1 + len(others)
+
+
+def test_nodes_without_names_are_called_by_kind_and_number():
+    topology = _made(1, 2)
+    assert [topology.call(node) for node in range(2)] == ["NPU 0", "switch 1"]
+    assert replace(topology, names="ab".__getitem__).call(1) == "b"

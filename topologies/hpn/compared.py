@@ -1,32 +1,18 @@
 """What HPN is held against: the Clos it could have been, Aggs of one rail each, and DCN+ before it (6.1, 10, appendix C)."""
 
-from functools import partial
+from emu.topology.catalogue import Count, Dims
+from topologies.hpn.filed import variant
+from topologies.hpn.plan import AGGS, Plan, Rates, plan_of
 
-from emu.topology.catalogue import Count, Dims, topology
-from emu.topology.topology import Topology
-from topologies.hpn.plan import AGGS, Rates, known_of, plan_of
-from topologies.hpn.wiring import build
-
-_SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
 _CLOS = (4, 128, 8)  # segments, hosts, rails: 64 ports down of an Agg, Table 2's 4K
 _RAIL_ONLY = (120, 128, 8)  # 122,880 GPUs (Table 4)
 _DCN = (32, 4, 16, 8)  # pods, segments, hosts and their GPUs (appendix C)
 _DCN_AGGS, _DCN_PARALLEL, _DCN_UP = 8, 8, 64
-
-_clos = partial(plan_of, "hpn:clos", _CLOS, "all")
-_rail_only = partial(plan_of, "hpn:rail-only", _RAIL_ONLY, "rail")
-_dcn = partial(plan_of, "hpn:dcn-plus", _DCN, "all", by_rail=False, fixed=False)
 _EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2", "dims=2x4x8,aggs=4")
 
 
-@topology(
-    "hpn:clos",
-    source=f"{_SOURCE}6.1 and Fig. 12a",
-    examples=_EXAMPLES,
-    invariants=partial(known_of, _clos),
-    full=("",),
-)
-def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, rates: Rates) -> Topology:
+@variant("hpn:clos", "6.1 and Fig. 12a", _EXAMPLES)
+def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, rates: Rates) -> Plan:
     """A pod of typical Clos: every Agg has all ToRs, so that a hash picks the port which a message arrives at.
 
     Args:
@@ -34,17 +20,11 @@ def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, rates: Rates) -> Topology:
         aggs: Of the pod, and so uplinks of a ToR, each of two ports.
         rates: Of its links.
     """
-    return build(_clos(dims=dims, aggs=aggs, rates=rates))
+    return plan_of("hpn:clos", _CLOS, "all", dims=dims, aggs=aggs, rates=rates)
 
 
-@topology(
-    "hpn:rail-only",
-    source=f"{_SOURCE}10 and Table 4",
-    examples=_EXAMPLES,
-    invariants=partial(known_of, _rail_only),
-    full=("",),
-)
-def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, rates: Rates) -> Topology:
+@variant("hpn:rail-only", "10 and Table 4", _EXAMPLES)
+def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, rates: Rates) -> Plan:
     """A pod whose Aggs serve one rail and one port each, in 16 planes: 122,880 GPUs, other rails over NVLink only.
 
     Args:
@@ -52,20 +32,18 @@ def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, rates: Rates) -> T
         aggs: Of a rail's plane, and so uplinks of a ToR, each of two ports.
         rates: Of its links.
     """
-    return build(_rail_only(dims=dims, aggs=aggs, rates=rates))
+    return plan_of("hpn:rail-only", _RAIL_ONLY, "rail", dims=dims, aggs=aggs, rates=rates)
 
 
-@topology(
+@variant(
     "hpn:dcn-plus",
-    source=f"{_SOURCE}9 and appendix C",
-    examples=(
+    "9 and appendix C",
+    (
         "dims=2x2x2x2,aggs=2,parallel=1,up=2",
         "dims=1x2x3x4,aggs=2,parallel=2",
         "dims=3x2x2x4,aggs=2,parallel=2,up=3",
         "dims=1x4x2x8,aggs=2,parallel=4",
     ),
-    invariants=partial(known_of, _dcn),
-    full=("",),
 )
 def dcn_plus(
     dims: Dims = _DCN,
@@ -74,7 +52,7 @@ def dcn_plus(
     up: Count = _DCN_UP,
     *,
     rates: Rates,
-) -> Topology:
+) -> Plan:
     """The three-tier Clos before HPN: all NICs of 16 hosts under one pair of ToRs, four pairs a pod, 32 pods.
 
     Args:
@@ -84,6 +62,17 @@ def dcn_plus(
         up: Uplinks of an Agg.
         rates: Of its links.
     """
-    plan = _dcn(dims=dims, aggs=aggs, parallel=parallel, up=up, rates=rates)
     wide = f"{parallel} cables between a ToR and each Agg: appendix C prints one, with which 9's full bisection does not close"
-    return build(plan, wide)
+    return plan_of(
+        "hpn:dcn-plus",
+        _DCN,
+        "all",
+        dims=dims,
+        rates=rates,
+        aggs=aggs,
+        parallel=parallel,
+        up=up,
+        by_rail=False,
+        fixed=False,
+        notes=(wide,),
+    )

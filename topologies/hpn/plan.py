@@ -4,7 +4,6 @@ A pod has segments, a segment hosts, a host as many GPUs as there are rails; nod
 a switch of NVLink for each host, ToRs, Aggs, Cores. Ports as in HPN 5.1 and 6.2: all switches forward 51.2 Tb/s.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -50,6 +49,7 @@ class Plan:
     by_rail: bool = True  # each rail has ToRs of its own (5.2), else a segment has one pair
     cross_rail: str = "nvlink"  # how a message gets to another rail: over NVLink first, or through an Agg
     fixed: bool = True  # a Core port forwards to each pod by one port (7), else by the hash again
+    notes: tuple[str, ...] = ()  # what else is assumed of it
 
     def __post_init__(self) -> None:
         pods, segments, hosts, rails = self.sizes
@@ -189,12 +189,8 @@ def plan_of(name: str, typical: tuple[int, ...], joins: Joins, *, dims: tuple[in
     return Plan(name, (pods, segments, hosts, rails), joins, rates, **more)
 
 
-def known_of(plan: Callable[..., Plan], **settings: Any) -> Invariants:
-    """What a closed form says of the plan with those settings."""
-    return _known(plan(**settings))
-
-
-def _known(plan: Plan) -> Invariants:
+def known(plan: Plan) -> Invariants:
+    """What closed forms say of a plan."""
     pods = plan.sizes[0]
     ways = 2 * plan.uplinks * (1 if plan.joins != "all" else 2 * plan.parallel)
     far = {"all": ways, "plane": ways, "rail": 2 * ways if plan.sizes[3] > 1 else ways}[plan.joins]

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from emu.topology.routing import or_shortest
+from emu.topology.path.shortest import or_shortest
 from emu.topology.topology import Topology, check_link_count
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
@@ -17,8 +17,8 @@ _CHIPS = 4  # NVSwitches of a host (RailX, arXiv:2507.18889, 2.2.1); a message i
 _BACKUP = 8  # hosts of a segment (5.1)
 
 
-def build(plan: Plan, *assumptions: str) -> Topology:
-    """The topology of a plan, with what its source leaves open said.
+def build(plan: Plan) -> Topology:
+    """The topology of a plan, and what its source leaves open, among its assumptions.
 
     Raises:
         InputError: more than 2**24 links.
@@ -33,7 +33,7 @@ def build(plan: Plan, *assumptions: str) -> Topology:
         or_shortest(partial(route, plan), links, plan.nodes, plan.npus),
         _dims(plan),
         {**_bill(plan), **cables},
-        (*_assumptions(plan), *assumptions),
+        (*_assumptions(plan), *plan.notes),
         ("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
         partial(place, plan),
         partial(draw, plan),

@@ -5,9 +5,9 @@ heuristic. t is the traffic in wavelengths: equation 1 compares it with counts o
 sends and receives is w (the paper does not say how). E links, N CUs.
 """
 
+import importlib
+
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array, vstack
 
 from emu.arrays import F64, I64, column
 from emu.errors import must_be
@@ -103,12 +103,14 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64) -> I64:
     cost = 2 * step - 1 - 2 * t[:, None] + _MOVE * np.where(step > before[:, None], 1, -1)
     link = np.repeat(np.arange(count), w)
     ones, each = np.ones(count * w), np.arange(count * w)
-    ports = vstack([csr_array((ones, (end[link], each)), shape=(near.n, count * w)) for end in (near.src, near.dst)])
-    solved = milp(
+    optimize, sparse = (importlib.import_module(f"scipy.{part}") for part in ("optimize", "sparse"))  # not above: they are slow
+    each_end = [sparse.csr_array((ones, (end[link], each)), shape=(near.n, count * w)) for end in (near.src, near.dst)]
+    ports = sparse.vstack(each_end)
+    solved = optimize.milp(
         cost.ravel(),
         integrality=ones,
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(ports, -np.inf, w),
+        bounds=optimize.Bounds(0, 1),
+        constraints=optimize.LinearConstraint(ports, -np.inf, w),
         options={"mip_rel_gap": 0.0},
     )
     return column(np.rint(solved.x).reshape(count, w).sum(axis=1), np.int64)

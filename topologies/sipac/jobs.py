@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
+from emu.topology.orbits import components
 from topologies.sipac.assignment import heuristic, program, scaled
 from topologies.sipac.levels import Levels, Neighbours, neighbours, uniform
 
@@ -116,8 +115,7 @@ def _jobs(now: Configuration, jobs: Sequence[ArrayLike]) -> I64:
 
 def _check_joined(name: str, near: Neighbours, job: I64, count: int) -> None:
     same: Bool = job[near.src] == job[near.dst]
-    graph = csr_array((np.ones(same.sum(), np.int8), (near.src[same], near.dst[same])), shape=(near.n, near.n))
-    parts = np.unique(np.stack((job, connected_components(graph, directed=False)[1])), axis=1)[0]
+    parts = np.unique(np.stack((job, components(near.n, near.src[same], near.dst[same]))), axis=1)[0]
     apart = np.flatnonzero(np.bincount(parts[parts >= 0], minlength=count) > 1)
     if len(apart):
         cus = np.flatnonzero(job == apart[0])

@@ -3,22 +3,21 @@
 C rows of cables.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
-from emu.arrays import F64, I32, I64, Bool, column
+from emu.arrays import F64, I64, column
 from emu.errors import InputError, must_be
-from emu.topology.ordered import by_dimension
+from emu.topology.path.joined import Uneven, uneven, unjoined
+from emu.topology.path.ordered import by_dimension
+from emu.topology.path.shortest import Ways, shortest
 from emu.topology.read.values import Routing
-from emu.topology.routing import UNREACHED, distances, shortest
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
+from emu.units import format_bandwidth
 
 MAX_NODES = MAX_LINKS // 2 + 1  # more are never all joined
-_CHUNK_WORK = 2**24  # destinations times links or nodes that are held at a time
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,6 +30,7 @@ class Rows:
     latency_fs: I64  # [C]
     tier: I64  # [C] index of its tier
     count: I64  # [C] parallel ones
+    cost: I64  # [C] what a route over one counts; 0: it says nothing
     entry: I64  # [C] where it is written
 
 
@@ -65,13 +65,25 @@ def assemble(described: Described) -> Topology:
     if dims and np.prod(dims, dtype=np.float64) != n:
         raise must_be(where, "dims", f"sizes whose product is the {n} NPUs", "x".join(map(str, dims)))
     _check_rows(described)
-    links = _links(described)
+    order = _in_order(described.rows)
+    links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
     cables = {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
     bill = {"NPU": n, **described.switches, **cables}
-    router = _router(described, links)
-    assumptions = (_routed(described),)
-    return Topology(where, n, described.n_nodes, links, router, dims, bill, assumptions, described.tiers)
+    router, assumptions = _router(described, links, cost)
+    return Topology(
+        name=where,
+        n_npus=n,
+        n_nodes=described.n_nodes,
+        links=links,
+        router=router,
+        dims=dims,
+        bill=bill,
+        assumptions=assumptions,
+        tiers=described.tiers,
+        cost=cost,
+        names=described.node,
+    )
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
@@ -111,10 +123,20 @@ def _at(described: Described, row: int) -> str:
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
-def _links(described: Described) -> Links:
-    rows = described.rows
+def _in_order(rows: Rows) -> I64:
+    """The row of each cable, by its ends."""
     order = np.lexsort((rows.tier, np.maximum(rows.a, rows.b), np.minimum(rows.a, rows.b)))
-    order = np.repeat(order, rows.count[order])
+    return np.repeat(order, rows.count[order])
+
+
+def _cost(described: Described, order: I64) -> I64 | None:
+    """[L] of each link, 1 where it says nothing; None where none says anything."""
+    cost = described.rows.cost
+    return np.repeat(np.maximum(cost, 1)[order], 1 if described.one_way else 2) if cost.any() else None
+
+
+def _links(described: Described, order: I64) -> Links:
+    rows = described.rows
     ends = np.stack((rows.a[order], rows.b[order]), axis=-1)
     if not described.one_way:
         ends.sort(axis=1)
@@ -142,50 +164,47 @@ def _relaying(described: Described) -> bool:
     return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
 
 
-def _routed(described: Described) -> str:
+def _router(described: Described, links: Links, cost: I64 | None) -> tuple[Router, tuple[str, ...]]:
+    """The router, and what it takes for granted."""
+    where, n, nodes = described.where, described.n_npus, described.n_nodes
     if described.routing.by_dimension:
-        return "routes go dimension by dimension, the last first, by a shortest way in each that a hash of the key takes"
+        found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
+        way = "a shortest way" if cost is None else "a way of least cost"
+        routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
+        return found, (routed, *_told_uneven(described, (walk.ways for walk in found.walks), cost))
+    ways = shortest(links, nodes, (np.arange(nodes) >= n) | _relaying(described), cost)
+    _check_joined(described, ways)
+    least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
     relay = "NPUs relay" if _relaying(described) else "NPUs do not relay"
-    return f"routes have as few links as can be; of several a hash of the key takes one (ECMP); {relay}"
+    routed = f"routes {least}; of several a hash of the key takes one (ECMP); {relay}"
+    return ways, (routed, *_told_uneven(described, [ways], cost))
 
 
-def _router(described: Described, links: Links) -> Router:
-    where, n = described.where, described.n_npus
-    if described.routing.by_dimension:
-        return by_dimension(where, links, described.routing.dims, described.n_nodes, described.node)
-    passes = (np.arange(described.n_nodes) >= n) | _relaying(described)
-    found = _unjoined(links, n, passes)
-    if found is not None:
-        src, dst = map(described.node, found)
-        all_relay = np.ones(described.n_nodes, np.bool_)
-        mend = "join them by a link or a switch"
-        if not _relaying(described) and _unjoined(links, n, all_relay) is None:
-            mend = "set npus_relay to true if NPUs pass messages on for one another"
-        raise InputError(f"{where}: no way leads from NPU {src} to NPU {dst}; {mend}")
-    return shortest(links, described.n_nodes, passes)
+def _check_joined(described: Described, ways: Ways) -> None:
+    found = unjoined(ways, described.n_npus)
+    if found is None:
+        return
+    src, dst = map(described.node, found)
+    all_relay, mend = replace(ways, passes=np.ones_like(ways.passes)), "join them by a link or a switch"
+    if not _relaying(described) and unjoined(all_relay, described.n_npus) is None:
+        mend = "set npus_relay to true if NPUs pass messages on for one another"
+    raise InputError(f"{described.where}: no way leads from NPU {src} to NPU {dst}; {mend}")
 
 
-def _unjoined(links: Links, n_npus: int, passes: Bool) -> tuple[int, int] | None:
-    """Two NPUs that no route joins."""
-    inner = passes[links.src] & passes[links.dst]
-    part = _parts(links.src[inner], links.dst[inner], len(passes))
-    if passes[:n_npus].all() and (part[:n_npus] == part[0]).all():
-        return None
-    hub = np.bincount(part[passes]).argmax() if passes.any() else -1
-    reached = np.zeros((2, len(passes)), np.bool_)
-    reached[0, links.src[passes[links.dst] & (part[links.dst] == hub)]] = True
-    reached[1, links.dst[passes[links.src] & (part[links.src] == hub)]] = True
-    if reached[:, :n_npus].all():
-        return None
-    size = max(1, _CHUNK_WORK // max(len(links), len(passes)))
-    for targets in (np.arange(i, min(n_npus, i + size)) for i in range(0, n_npus, size)):
-        lost = np.argwhere(distances(links, len(passes), targets, passes)[:, :n_npus] == UNREACHED)
-        if len(lost):
-            return int(lost[0, 1]), int(targets[lost[0, 0]])
-    return None
+def _told_uneven(described: Described, each: Iterable[Ways], cost: I64 | None) -> tuple[str, ...]:
+    """A sentence on pairs of NPUs with equal ways of unequal rates, the one with most of them; none where there is no such."""
+    found = max(filter(None, (uneven(ways, described.n_npus) for ways in each)), key=lambda one: one.pairs, default=None)
+    return () if found is None else (_uneven_in_words(described, found, by_cost=cost is not None),)
 
 
-def _parts(src: I32, dst: I32, n_nodes: int) -> I32:
-    """[nodes] the number of the strong component that each is in."""
-    graph = csr_array((np.ones(len(src), np.int8), (src, dst)), shape=(n_nodes, n_nodes))
-    return column(connected_components(graph, directed=True, connection="strong")[1], np.int32)
+def _uneven_in_words(described: Described, found: Uneven, *, by_cost: bool) -> str:
+    pair = f"{described.node(found.src)} and {described.node(found.dst)}"
+    slow, fast = map(format_bandwidth, found.rates_Bps)
+    alike = "of the same cost" if by_cost else "with as few links"
+    taken = (
+        "a hash takes any of them, a lower cost keeps messages on the fastest"
+        if by_cost
+        else "only the fastest are taken, unless a cost on links says otherwise"
+    )
+    many = f"between {found.pairs} of {found.of} pairs of NPUs, such as {pair}"
+    return f"{many}, ways {alike} differ in rate, {slow} to {fast} at the narrowest link; {taken}"

@@ -1,4 +1,4 @@
-"""A topology as a list of cables in CSV: `a,b,bandwidth,latency`, and `count` and `tier` where one likes."""
+"""A topology as a list of cables in CSV: `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where one likes."""
 
 import csv
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from emu.errors import InputError, must_be
 from emu.topology.read.described import Described
-from emu.topology.read.named import TIER, Row, by_name, to_rows
-from emu.topology.read.values import check_keys, read_count, read_latency, read_rate
+from emu.topology.read.named import Row, by_name, described, read_row
+from emu.topology.read.values import check_keys
 
 _NEEDED = ("a", "b", "bandwidth", "latency")
-_COLUMNS = (*_NEEDED, "count", "tier")
+_OPTIONAL = ("count", "tier", "cost")
 
 
 def read_csv(path: Path, where: str) -> Described:
@@ -30,17 +30,7 @@ def read_csv(path: Path, where: str) -> Described:
     lines = [(line, cells) for line, cells in lines[1:] if any(cells)]
     listed = [_row(cells, places, f"{where}, line {line}") for line, cells in lines]
     named = by_name((name for row in listed for name in row[:2]), where)
-    rows, tiers = to_rows(listed, named, where)
-    return Described(
-        where=where,
-        n_npus=named.n_npus,
-        n_nodes=len(named.names),
-        rows=rows,
-        tiers=tiers,
-        switches=named.switches,
-        node=named.call,
-        entry=partial(_entry, [line for line, _ in lines]),
-    )
+    return described(where, listed, named, partial(_entry, [line for line, _ in lines]))
 
 
 def _entry(lines: Sequence[int], row: int) -> str:
@@ -49,23 +39,16 @@ def _entry(lines: Sequence[int], row: int) -> str:
 
 def _places(head: list[str], where: str) -> dict[str, int]:
     """Where each column stands."""
-    check_keys(filter(None, head), _COLUMNS, where)
+    check_keys(filter(None, head), _NEEDED + _OPTIONAL, where)
     if len(set(head)) != len(head) or not set(_NEEDED) <= set(head):
-        raise must_be(where, "the head", f"{','.join(_NEEDED)}, and count and tier if you like", ",".join(head))
+        raise must_be(where, "the head", f"{','.join(_NEEDED)}, and count, tier and cost if you like", ",".join(head))
     return {name: place for place, name in enumerate(head)}
 
 
 def _row(cells: list[str], places: dict[str, int], where: str) -> Row:
     if len(cells) != len(places):
         raise must_be(where, "values", f"as many as the head has, {len(places)}", len(cells))
-    given = {name: cells[place] for name, place in places.items()}
+    given = {name: cells[place] for name, place in places.items() if cells[place] or name not in _OPTIONAL}
     if not given["a"] or not given["b"]:
         raise must_be(where, "a and b", "names of nodes", f"{given['a']},{given['b']}")
-    return Row(
-        given["a"],
-        given["b"],
-        read_rate(given["bandwidth"], where),
-        read_latency(given["latency"], where),
-        read_count(given.get("count") or 1, "count", where),
-        given.get("tier") or TIER,
-    )
+    return read_row(given["a"], given["b"], given, where)

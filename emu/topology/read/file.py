@@ -1,16 +1,23 @@
 """Topologies of a user's own, from a file: the notation follows from how its name ends."""
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
 from emu.errors import InputError
 from emu.topology.read.described import Described, assemble
 from emu.topology.read.edge_list import read_csv
-from emu.topology.read.graph import read_graphml
 from emu.topology.read.groups import read_toml
 from emu.topology.topology import Topology
 
-READERS: dict[str, Callable[[Path, str], Described]] = {".toml": read_toml, ".csv": read_csv, ".graphml": read_graphml}
+
+def _read_graphml(path: Path, where: str) -> Described:
+    """As `read_graphml` does, whose file is loaded when there is such a file to read, because it loads networkx."""
+    described: Described = importlib.import_module("emu.topology.read.graph").read_graphml(path, where)
+    return described
+
+
+READERS: dict[str, Callable[[Path, str], Described]] = {".toml": read_toml, ".csv": read_csv, ".graphml": _read_graphml}
 
 
 def is_file(text: str) -> bool:

@@ -1,6 +1,6 @@
 """A topology as a networkx graph, or as the GraphML that networkx and others write.
 
-An edge has `bandwidth` and `latency`, and `count` and `tier` where one likes. A node may have `kind`, npu or switch.
+An edge has `bandwidth` and `latency`, and `count`, `tier` and `cost` where one likes. A node may have `kind`, npu or switch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,13 @@ import networkx as nx
 
 from emu.errors import InputError
 from emu.topology.read.described import Described, assemble
-from emu.topology.read.named import TIER, Named, Row, by_kind, by_name, to_rows
-from emu.topology.read.values import (
-    ROUTING_KEYS,
-    check_keys,
-    read_count,
-    read_latency,
-    read_rate,
-    read_routing,
-    read_word,
-)
+from emu.topology.read.named import Named, Row, by_kind, by_name, described, read_row
+from emu.topology.read.values import ROUTING_KEYS, check_keys, read_routing, read_word
 from emu.topology.topology import Topology
 
 _KINDS = ("npu", "switch")
 _OF_GRAPH = ("bandwidth", "latency", *ROUTING_KEYS)
-_OF_EDGE = ("bandwidth", "latency", "count", "tier")
+_OF_EDGE = ("bandwidth", "latency", "count", "tier", "cost")
 
 
 def topology_of(graph: nx.Graph, name: str = "graph", **settings: object) -> Topology:
@@ -77,17 +69,11 @@ def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, rep
     defaults = {key: given[key] for key in ("bandwidth", "latency") if key in given}
     edges = [(str(a), str(b), defaults | of) for a, b, of in graph.edges(data=True)]
     listed = [_row(*edge, where) for edge in edges]
-    named = _nodes(graph, where)
-    rows, tiers = to_rows(listed, named, where)
-    return Described(
-        where=where,
-        n_npus=named.n_npus,
-        n_nodes=len(named.names),
-        rows=rows,
-        tiers=tiers,
-        switches=named.switches,
-        node=named.call,
-        entry=partial(_entry, listed),
+    return described(
+        where,
+        listed,
+        _nodes(graph, where),
+        partial(_entry, listed),
         routing=read_routing(given, where),
         one_way=graph.is_directed(),
         repeats=repeats,
@@ -113,11 +99,4 @@ def _row(a: str, b: str, given: Mapping[str, Any], where: str) -> Row:
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
         if key not in given:
             raise InputError(f"{here}: no {key} is given; give the edge one such as '{example}', or the graph one for all")
-    return Row(
-        a,
-        b,
-        read_rate(given["bandwidth"], here),
-        read_latency(given["latency"], here),
-        read_count(given.get("count", 1), "count", here),
-        str(given.get("tier", TIER)),
-    )
+    return read_row(a, b, given, here)

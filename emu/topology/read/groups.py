@@ -22,6 +22,7 @@ from emu.topology.read.values import (
     ROUTING_KEYS,
     check_keys,
     located,
+    read_cost,
     read_count,
     read_dims,
     read_latency,
@@ -32,7 +33,7 @@ from emu.topology.read.values import (
 from emu.topology.topology import check_link_count
 
 _KEYS = ("npus", "switches", "links", "bandwidth", "latency", *ROUTING_KEYS)
-_LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier")
+_LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier", "cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class _Line:
     latency_fs: int
     count: int
     tier: str
+    cost: int
 
     @property
     def n_rows(self) -> int:
@@ -155,6 +157,7 @@ def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) ->
         read_latency(entry["latency"], where),
         read_count(entry.get("count", 1), "count", where),
         _tier(entry.get("tier", " to ".join(name.partition(".")[0] for name in names)), where),
+        read_cost(entry, where),
     )
 
 
@@ -227,6 +230,7 @@ def _wired(lines: list[_Line]) -> tuple[Rows, tuple[str, ...]]:
         each([line.latency_fs for line, *_ in pieces]),
         each([tier for _, _, tier, _ in pieces]),
         each([line.count * pairs.count for line, *_, pairs in pieces]),
+        each([line.cost for line, *_ in pieces]),
         each([number for _, number, *_ in pieces]),
     )
     return rows, tiers

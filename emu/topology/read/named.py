@@ -1,17 +1,18 @@
 """Lists of links by the names of their nodes: 0, 1, 2, ... are NPUs, any other word is a switch; or as each node says."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from emu.arrays import column
 from emu.errors import InputError, must_be
-from emu.topology.read.described import Rows
+from emu.topology.read.described import Described, Rows
+from emu.topology.read.values import read_cost, read_count, read_latency, read_rate
 from emu.topology.topology import check_link_count
 
-TIER = "link"  # where none is given
+_TIER = "link"  # where none is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,24 @@ class Row(NamedTuple):
     latency_fs: int
     cables: int  # parallel
     tier: str
+    cost: int  # 0: it says nothing
+
+
+def read_row(a: str, b: str, given: Mapping[str, Any], where: str) -> Row:
+    """A line that joins a and b, of its values as written; `bandwidth` and `latency` are there.
+
+    Raises:
+        InputError: a value that is none.
+    """
+    return Row(
+        a,
+        b,
+        read_rate(given["bandwidth"], where),
+        read_latency(given["latency"], where),
+        read_count(given.get("count", 1), "count", where),
+        str(given.get("tier", _TIER)),
+        read_cost(given, where),
+    )
 
 
 def by_name(names: Iterable[str], where: str) -> Named:
@@ -71,12 +90,26 @@ def by_kind(kinds: Mapping[str, str], where: str) -> Named:
     return Named((*npus, *(name for name, kind in kinds.items() if kind != "npu")), len(npus))
 
 
-def to_rows(listed: Sequence[Row], named: Named, where: str) -> tuple[Rows, tuple[str, ...]]:
-    """The columns of a list, entry i its i-th row, and the tiers in the order in which they come.
+def described(where: str, listed: Sequence[Row], named: Named, entry: Callable[[int], str], **more: Any) -> Described:
+    """What a list describes.
+
+    Args:
+        where: As of `Described`.
+        listed: Its lines.
+        named: Its nodes.
+        entry: How a line is called.
+        more: Fields of a `Described` that are not what they are unless given.
 
     Raises:
         InputError: more than 2**24 links.
     """
+    rows, tiers = _to_rows(listed, named, where)
+    n_nodes = len(named.names)
+    return Described(where, named.n_npus, n_nodes, rows, tiers, named.switches, named.call, entry, **more)
+
+
+def _to_rows(listed: Sequence[Row], named: Named, where: str) -> tuple[Rows, tuple[str, ...]]:
+    """The columns of a list, entry i its i-th row, and the tiers in the order in which they come."""
     check_link_count(where, sum(row.cables for row in listed))
     number = {name: i for i, name in enumerate(named.names)}
     tiers = tuple(dict.fromkeys(row.tier for row in listed))
@@ -88,6 +121,7 @@ def to_rows(listed: Sequence[Row], named: Named, where: str) -> tuple[Rows, tupl
         column([row.latency_fs for row in listed], np.int64),
         column([tier[row.tier] for row in listed], np.int64),
         column([row.cables for row in listed], np.int64),
+        column([row.cost for row in listed], np.int64),
         column(np.arange(len(listed)), np.int64),
     )
     return rows, tiers

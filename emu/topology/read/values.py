@@ -11,6 +11,7 @@ from emu.registry import unknown
 from emu.units import parse_bandwidth, parse_time
 
 _ROUTES = ("shortest", "by-dimension")
+_MOST_COST = 2**16 - 1  # of a link, as OSPF's
 
 
 class Routing(NamedTuple):
@@ -73,6 +74,20 @@ def read_count(value: object, name: str, where: str) -> int:
     if plain is None or plain < 1:
         raise must_be(where, name, "a whole number of 1 or more", value)
     return plain
+
+
+def read_cost(given: Mapping[str, Any], where: str) -> int:
+    """What a route over a link counts; 0 where nothing is given.
+
+    Raises:
+        InputError: no whole number of 1 to 65535.
+    """
+    if given.get("cost") in (None, ""):
+        return 0
+    found = read_count(given["cost"], "cost", where)
+    if found > _MOST_COST:
+        raise must_be(where, "cost", f"at most {_MOST_COST}", found)
+    return found
 
 
 def read_dims(value: object, where: str) -> tuple[int, ...]:

@@ -51,10 +51,10 @@ def test_a_mark_of_utf8_and_empty_cells_are_no_trouble(built):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ", line 1: the head must be a,b,bandwidth,latency, and count and tier if you like, got ''"),
+        ("", ", line 1: the head must be a,b,bandwidth,latency, and count, tier and cost if you like, got ''"),
         (
             "a,b,latency\n",
-            ", line 1: the head must be a,b,bandwidth,latency, and count and tier if you like, got 'a,b,latency'",
+            ", line 1: the head must be a,b,bandwidth,latency, and count, tier and cost if you like, got 'a,b,latency'",
         ),
         ("a,b,bandwith,latency\n", ", line 1: unknown key 'bandwith'; did you mean bandwidth?"),
         (f"{HEAD}{LINK}0,2,-1GB/s,500ns", ", line 3: bandwidth must be a rate above 0 such as 50GB/s or 400Gb/s, got '-1GB/s'"),

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.measure.bench import BenchRequest, bench
-from emu.study.measure.choice import candidates
+from emu.study.choice.candidates import candidates
+from emu.study.choice.site import Site
+from emu.study.measure.bench import bench
+from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Links
 
@@ -69,12 +71,20 @@ def test_links_and_routes_are_equal_three_ways(three):
         assert (topology.n_npus, topology.n_nodes) == (12, 20)
 
 
+def test_nodes_are_called_as_the_file_calls_them(three):
+    servers, rails = ([f"{kind}{i}" for i in range(count)] for kind, count in (("server", 3), ("rail", 4)))
+    toml, *others = ([topology.call(node) for node in range(20)] for topology in three)
+    groups = {"gpu": 12, "server": 3, "rail": 4, "core": 1}
+    assert toml == [f"{group}.{i}" for group, size in groups.items() for i in range(size)]
+    assert others == [[*map(str, range(12)), *servers, *rails, "core"]] * 2
+
+
 @pytest.mark.parametrize("operation", ["all_reduce", "all_to_all", "broadcast"])
 def test_every_time_is_equal_three_ways(three, operation):
-    names = [a.name for a in candidates(operation, 12, three[0])]
+    names = [a.name for a in candidates(operation, Site.first(three[0]))]
     assert len(names) > 1
     for name in names:
-        request = BenchRequest(operation, name, (12 * 2**10, 12 * 2**20), timing_only=True)
+        request = BenchRequest(operation, name, (12 * 2**10, 12 * 2**20))
         first, *others = ([row.time_s for row in bench(topology, request)] for topology in three)
         assert others == [first, first], name
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.faults import without
+from emu.topology.path.quickest import quickest
 from emu.topology.topology import Routes, Topology
 
 
@@ -78,6 +77,5 @@ def _told(left: Topology, end: int, nodes: I64) -> I64:
 
 def _flooded(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
     """[M] ticks until a notice that every node passes on to all its neighbours, by one cable each, has been acted on."""
-    hop = csr_array((left.links.latency_fs + act_fs, (left.links.src, left.links.dst)), shape=(left.n_nodes,) * 2)
-    heard = dijkstra(hop, indices=ends).min(axis=0)
+    heard = quickest((left.links.src, left.links.dst), left.links.latency_fs + act_fs, left.n_nodes, [np.array(ends)])[0]
     return column(heard[nodes] + act_fs, np.int64)

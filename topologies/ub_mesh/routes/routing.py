@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.topology.routing import between_npus, join, shortest, take_turns
+from emu.topology.path.shortest import shortest
+from emu.topology.routing import between_npus, join, take_turns
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.parts import Plan, cables, pair
 from topologies.ub_mesh.routes.apr import Ways, ways

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.topology.deadlock import cycle
 from emu.topology.grid import Dimension, grid
-from emu.topology.ordered import by_dimension
+from emu.topology.path.deadlock import cycle
+from emu.topology.path.ordered import by_dimension
+from emu.topology.topology import Links
 from emu.topology.wiring import Cables, wire
 
 
@@ -76,6 +77,14 @@ def test_a_link_of_no_one_dimension_is_refused():
         "s: routes by dimension need links that join NPUs which differ in one digit of dims 2x2, "
         "got gpu.0 to gpu.3 with 2; take shortest routes or other dims"
     )
+
+
+def test_a_dimension_that_is_joined_one_way_only_is_refused():
+    links = _links([(0, 1), (2, 3), (0, 2), (1, 3)])
+    one_way = Links(*(getattr(links, name)[[0, 2, 3, 4, 5, 6, 7]] for name in Links.__slots__))  # no way back from 1 to 0
+    with pytest.raises(InputError, match=r"no way in dimension 1 leads from NPU 0 to NPU 1"):
+        by_dimension("s", one_way, (2, 2), 4)
+    assert len(by_dimension("s", links, (2, 2), 4).walks) == 2
 
 
 def test_a_dimension_that_is_not_joined_is_refused():

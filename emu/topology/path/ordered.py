@@ -4,28 +4,48 @@ L links, P asked pairs, D dimensions. Dally and Towles, Principles and Practices
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, column
 from emu.errors import InputError
-from emu.topology.routing import shortest
-from emu.topology.topology import Links, Router, Routes
+from emu.topology.orbits import components
+from emu.topology.path.quickest import quickest
+from emu.topology.path.shortest import Ways, shortest
+from emu.topology.topology import Links, Routes
 
 
-class _Walk(NamedTuple):
+class Walk(NamedTuple):
     """Shortest ways over some of the links."""
 
-    router: Router
+    ways: Ways
     number: I64  # of each of them among all
 
 
-def by_dimension(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str] = str) -> Router:
-    """A router that takes the last dimension first, and in each the fewest links, by a hash of the key where several do.
+@dataclass(frozen=True, eq=False, slots=True)
+class ByDimension:
+    """A router that takes the last dimension first."""
+
+    dims: tuple[int, ...]
+    walks: tuple[Walk, ...]  # of each dimension
+    anyhow: Walk  # to and from switches
+
+    def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
+        """The links from each src to each dst."""
+        return _route(self, src, dst, key)
+
+
+def by_dimension(
+    name: str,
+    links: Links,
+    dims: tuple[int, ...],
+    n_nodes: int,
+    node: Callable[[int], str] = str,
+    cost: I64 | None = None,
+) -> ByDimension:
+    """A router that takes the last dimension first, and in each a shortest way, by a hash of the key where there are several.
 
     A link belongs to the one dimension in which its NPUs differ; switches that are linked with one another, to the one in
     which the NPUs around them do. To or from a switch a route is a shortest one.
@@ -36,6 +56,7 @@ def by_dimension(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, n
         dims: Shape of the NPU numbering, C order.
         n_nodes: NPUs and switches.
         node: How a node is called in a message.
+        cost: [L] as of `shortest`.
 
     Raises:
         InputError: a link that belongs to no dimension or to two, or NPUs that differ in one digit and that no way in its
@@ -48,9 +69,10 @@ def by_dimension(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, n
         of_axis = Links(*(getattr(links, part)[mine] for part in Links.__slots__))
         if size > 1:
             _check_joined(name, of_axis, number, dims, n_nodes, node)
-        walks.append(_Walk(shortest(of_axis, n_nodes), column(mine, np.int64)))
-    anyhow = _Walk(shortest(links, n_nodes), column(np.arange(len(links)), np.int64))
-    return partial(_route, dims, walks, anyhow)
+        of_its_links = shortest(of_axis, n_nodes, cost=None if cost is None else cost[mine])
+        walks.append(Walk(of_its_links, column(mine, np.int64)))
+    anyhow = Walk(shortest(links, n_nodes, cost=cost), column(np.arange(len(links)), np.int64))
+    return ByDimension(dims, tuple(walks), anyhow)
 
 
 def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> I64:
@@ -90,23 +112,19 @@ def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I6
 def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
     """[nodes] one number for all switches that are linked through switches only: the lowest of them; NPUs their own."""
     inner = (links.src >= n_npus) & (links.dst >= n_npus)
-    part = _parts(links, inner, n_nodes)
+    part = components(n_nodes, links.src[inner], links.dst[inner])
     first = np.full(n_nodes, n_nodes)
     np.minimum.at(first, part, np.arange(n_nodes))
     return column(first[part], np.int64)
 
 
-def _parts(links: Links, mine: Bool, n_nodes: int) -> I64:
-    ones = np.ones(int(mine.sum()), np.int8)
-    graph = csr_array((ones, (links.src[mine], links.dst[mine])), shape=(n_nodes, n_nodes))
-    return column(connected_components(graph, directed=True, connection="strong")[1], np.int64)
-
-
 def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> None:
     npus = np.arange(int(np.prod(dims)))
-    part = _parts(links, np.ones(len(links), np.bool_), n_nodes)
+    part = components(n_nodes, links.src, links.dst)
     first = npus - npus // _stride(dims, axis) % dims[axis] * _stride(dims, axis)
-    lost = np.flatnonzero(part[npus] != part[first])
+    ways, alike = ((links.src, links.dst), (links.dst, links.src)), np.ones(len(links))
+    away = [quickest(way, alike, n_nodes, [np.unique(first)])[0][npus] for way in ways]
+    lost = np.flatnonzero((part[npus] != part[first]) | np.isinf(away).any(axis=0))
     if len(lost):
         ends = f"NPU {node(int(first[lost[0]]))} to NPU {node(int(lost[0]))}"
         raise InputError(f"{name}: no way in dimension {axis} leads from {ends}; join them there, or take shortest routes")
@@ -116,7 +134,8 @@ def _stride(dims: tuple[int, ...], axis: int) -> int:
     return int(np.prod(dims[axis + 1 :], dtype=np.int64))
 
 
-def _route(dims: tuple[int, ...], walks: list[_Walk], anyhow: _Walk, src: I64, dst: I64, key: I64) -> Routes:
+def _route(router: ByDimension, src: I64, dst: I64, key: I64) -> Routes:
+    dims, walks, anyhow = router.dims, router.walks, router.anyhow
     n_npus = int(np.prod(dims))
     among = (src < n_npus) & (dst < n_npus)
     here = np.where(among, src, dst)
@@ -133,7 +152,7 @@ def _route(dims: tuple[int, ...], walks: list[_Walk], anyhow: _Walk, src: I64, d
     return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link[order], np.int32))
 
 
-def _piece(walk: _Walk, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
+def _piece(walk: Walk, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
     """[H] the pair and the link of each hop that some pairs take."""
-    found = walk.router(here[pair], there[pair], key[pair])
+    found = walk.ways(here[pair], there[pair], key[pair])
     return np.repeat(pair, found.hops), walk.number[found.link]
