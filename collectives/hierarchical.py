@@ -28,17 +28,6 @@ def _share(dims: Dims) -> Fraction:
     return Fraction(n - 1, n)
 
 
-def _claims(rounds: Callable[[Dims], int]) -> tuple[Claim, Claim]:
-    """Of a half and of both: on one port a rank, nesting costs no bytes."""
-    half = Claim("rank", alpha=rounds, beta=_share)
-    return half, Claim("rank", alpha=lambda dims: 2 * rounds(dims), beta=lambda dims: 2 * _share(dims))
-
-
-_RING, _BOTH_RING = _claims(lambda dims: sum(d - 1 for d in dims))
-_DIRECT, _BOTH_DIRECT = _claims(lambda dims: sum(d > 1 for d in dims))
-_MIXED, _BOTH_MIXED = _claims(lambda dims: sum(d - 1 for d in dims[:-1]) + (dims[-1] > 1))
-
-
 def _ring(held: I64, up: int) -> Iterator[Sends]:
     """Rank 0 passes on first what it has, then what came from the other side; a rank's name is its first block's."""
     d = len(held)
@@ -50,17 +39,6 @@ def _direct(held: I64, up: int) -> Iterator[Sends]:
     yield Sends(0, held[1:, :1], held[0])
 
 
-def _gather(dims: Dims, inner: Level, outer: Level, up: int = 1) -> Schedule:
-    """Rank 0's rows, the outermost level first (translations give the other ranks')."""
-    n = prod(dims)
-    return Schedule.build(n, n, _levels(dims, inner, outer, up), translate=dims)
-
-
-def _reduce(dims: Dims, inner: Level, outer: Level) -> Schedule:
-    """Its dual, of rings downwards: the dual turns each send round, so that these go upwards too."""
-    return dual(_gather(dims, inner, outer, up=-1))
-
-
 def _levels(dims: Dims, inner: Level, outer: Level, up: int) -> Iterator[Sends]:
     for level, d in enumerate(dims):
         within = prod(dims[level + 1 :])
@@ -68,55 +46,65 @@ def _levels(dims: Dims, inner: Level, outer: Level, up: int) -> Iterator[Sends]:
         yield from (inner if within == 1 else outer)(own + np.arange(d)[:, None] * within, up)
 
 
-@collective("all_gather", "hierarchical-ring", claim=_RING, shapes=grids)
-def ring_all_gather(dims: Dims) -> Schedule:
-    """From the outermost level to the innermost, rank r passes all it has around its ring of that level."""
-    return _gather(dims, _ring, _ring)
+def _file(name: str, inner: Level, outer: Level, alpha: Callable[[Dims], int], summaries: tuple[str, str, str]) -> None:
+    """File the all_gather, the reduce_scatter, and the all_reduce of both, of one way to go through the levels.
+
+    Args:
+        name: Of the algorithm, after `hierarchical-`.
+        inner: What ranks do in the innermost level.
+        outer: What they do in the others.
+        alpha: Rounds of a half on dims. On one port a rank, nesting costs no bytes.
+        summaries: Of the three, as `emu list collectives` shows them.
+    """
+
+    def gather(dims: Dims, up: int = 1) -> Schedule:  # rank 0's rows: translations give the other ranks'
+        n = prod(dims)
+        return Schedule.build(n, n, _levels(dims, inner, outer, up), translate=dims)
+
+    def reduce(dims: Dims) -> Schedule:  # its dual turns each send round: of rings downwards, so that these go upwards too
+        return dual(gather(dims, up=-1))
+
+    def both(dims: Dims) -> Schedule:
+        return then(reduce(dims), gather(dims))
+
+    half = Claim("rank", alpha=alpha, beta=_share)
+    whole = Claim("rank", alpha=lambda dims: 2 * alpha(dims), beta=lambda dims: 2 * _share(dims))
+    filed = (("all_gather", gather, half), ("reduce_scatter", reduce, half), ("all_reduce", both, whole))
+    for (operation, build, claim), summary in zip(filed, summaries, strict=True):
+        build.__doc__ = summary
+        collective(operation, f"hierarchical-{name}", claim=claim, shapes=grids)(build)
 
 
-@collective("all_gather", "hierarchical-direct", claim=_DIRECT, shapes=grids)
-def direct_all_gather(dims: Dims) -> Schedule:
-    """From the outermost level to the innermost, rank r sends all it has to its peers of that level."""
-    return _gather(dims, _direct, _direct)
-
-
-@collective("all_gather", "hierarchical-direct-ring", claim=_MIXED, shapes=grids)
-def mixed_all_gather(dims: Dims) -> Schedule:
-    """Rank r passes all it has around its ring of each outer level, then sends it to its peers of the innermost."""
-    return _gather(dims, _direct, _ring)
-
-
-@collective("reduce_scatter", "hierarchical-ring", claim=_RING, shapes=grids)
-def ring_reduce_scatter(dims: Dims) -> Schedule:
-    """From the innermost level to the outermost, rank r passes partial sums around its ring; it ends with block r."""
-    return _reduce(dims, _ring, _ring)
-
-
-@collective("reduce_scatter", "hierarchical-direct", claim=_DIRECT, shapes=grids)
-def direct_reduce_scatter(dims: Dims) -> Schedule:
-    """From the innermost level to the outermost, rank r sends each peer what it reduces on; it ends with block r."""
-    return _reduce(dims, _direct, _direct)
-
-
-@collective("reduce_scatter", "hierarchical-direct-ring", claim=_MIXED, shapes=grids)
-def mixed_reduce_scatter(dims: Dims) -> Schedule:
-    """Rank r sends each peer of the innermost level what it reduces on, then passes partial sums around the outer rings."""
-    return _reduce(dims, _direct, _ring)
-
-
-@collective("all_reduce", "hierarchical-ring", claim=_BOTH_RING, shapes=grids)
-def ring_all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter around rings from the innermost level outwards, then an all_gather back inwards."""
-    return then(ring_reduce_scatter(dims), ring_all_gather(dims))
-
-
-@collective("all_reduce", "hierarchical-direct", claim=_BOTH_DIRECT, shapes=grids)
-def direct_all_reduce(dims: Dims) -> Schedule:
-    """A direct reduce_scatter from the innermost level outwards, then a direct all_gather back inwards."""
-    return then(direct_reduce_scatter(dims), direct_all_gather(dims))
-
-
-@collective("all_reduce", "hierarchical-direct-ring", claim=_BOTH_MIXED, shapes=grids)
-def mixed_all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter direct inside and around rings outside, then an all_gather back."""
-    return then(mixed_reduce_scatter(dims), mixed_all_gather(dims))
+_file(
+    "ring",
+    _ring,
+    _ring,
+    lambda dims: sum(d - 1 for d in dims),
+    (
+        "From the outermost level to the innermost, rank r passes all it has around its ring of that level.",
+        "From the innermost level to the outermost, rank r passes partial sums around its ring; it ends with block r.",
+        "A reduce_scatter around rings from the innermost level outwards, then an all_gather back inwards.",
+    ),
+)
+_file(
+    "direct",
+    _direct,
+    _direct,
+    lambda dims: sum(d > 1 for d in dims),
+    (
+        "From the outermost level to the innermost, rank r sends all it has to its peers of that level.",
+        "From the innermost level to the outermost, rank r sends each peer what it reduces on; it ends with block r.",
+        "A direct reduce_scatter from the innermost level outwards, then a direct all_gather back inwards.",
+    ),
+)
+_file(
+    "direct-ring",
+    _direct,
+    _ring,
+    lambda dims: sum(d - 1 for d in dims[:-1]) + (dims[-1] > 1),
+    (
+        "Rank r passes all it has around its ring of each outer level, then sends it to its peers of the innermost.",
+        "Rank r sends each peer of the innermost level what it reduces on, then passes partial sums around the outer rings.",
+        "A reduce_scatter direct inside and around rings outside, then an all_gather back.",
+    ),
+)

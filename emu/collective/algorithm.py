@@ -120,7 +120,13 @@ ALGORITHMS: Registry[Algorithm] = Registry("collective", "collectives")
 
 
 def collective(
-    operation: str, name: str, *, claim: Claim | None, shapes: Shapes = every, takes: Takes | None = None, default: bool = False
+    operation: str,
+    name: str,
+    *,
+    claim: Claim | None = None,
+    shapes: Shapes = every,
+    takes: Takes | None = None,
+    default: bool = False,
 ) -> Callable[[B], B]:
     """File a builder as an algorithm of `operation`, with what its paper claims of it.
 

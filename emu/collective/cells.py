@@ -127,7 +127,7 @@ class _Cutter:
             (self.position[self.schedule.slot[rows]] - low) * people + self.schedule.src[rows],
             (self.position[self.schedule.written_slot[rows]] - low) * people + self.schedule.dst[rows],
         )
-        n_cells, (given, wanted, source, target) = _numbered(keys, (high - low) * people)
+        n_cells, (given, wanted, source, target) = numbered(keys, (high - low) * people)
         ends = np.searchsorted(rows, self.schedule.round_end)
         return Piece(
             self.order[low:high],
@@ -162,8 +162,11 @@ def count_within(group: I64) -> I64:
     return np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
 
 
-def _numbered(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
-    """How many cells, and the cell of each key: the key itself, unless most of the `dense` ones would lie idle."""
+def numbered(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
+    """How many cells, and the number of each key's: the key itself, unless most of the `dense` ones would lie idle.
+
+    Numbers ascend as keys do.
+    """
     if dense <= _DENSE * sum(map(len, keys)):
         return dense, list(keys)
     found, cell = np.unique(np.concatenate(keys), return_inverse=True)

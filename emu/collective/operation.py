@@ -130,12 +130,12 @@ def _all_reduce(n: int, root: int) -> Operation:
 
 def _reduce_scatter(n: int, root: int) -> Operation:
     ranks = np.arange(n)
-    return Operation("reduce_scatter", n, n, _pairs(ranks[:, None], ranks), _pairs(ranks, ranks))
+    return Operation("reduce_scatter", n, n, _table(ranks[:, None], ranks), _pairs(ranks, ranks))
 
 
 def _all_gather(n: int, root: int) -> Operation:
     ranks = np.arange(n)
-    return Operation("all_gather", n, n, _pairs(ranks, ranks), _pairs(ranks[:, None], ranks))
+    return Operation("all_gather", n, n, _pairs(ranks, ranks), _table(ranks[:, None], ranks))
 
 
 def _all_to_all(n: int, root: int) -> Operation:

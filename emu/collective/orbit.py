@@ -7,7 +7,7 @@ translation of one whose first rank digit is 0, and slots are independent. Left 
 
 import numpy as np
 
-from emu.arrays import I32, I64
+from emu.arrays import I32
 from emu.collective.operation import Operation
 from emu.collective.proof import check_shapes
 from emu.collective.schedule import RowsError, Schedule, Sends
@@ -25,13 +25,26 @@ def one_of_each(schedule: Schedule, operation: Operation) -> tuple[Schedule, Ope
     rows = f"{schedule.n_rows * schedule.n_ranks} rows"
     if not schedule.translate or schedule.slot_digits < 1:
         raise RowsError(f"schedule: {rows} and no translation that moves slots is declared")
-    blocks = _blocks(schedule, operation)
-    if blocks is None or not all(_maps(blocks, pairs) for pairs in (operation.have, operation.want)):
+    blocks = blocks_of(schedule, operation)
+    if blocks is None:
         raise RowsError(f"schedule: {rows}, and its translations do not map {operation.name} on itself")
     moves, n = schedule.translations, schedule.n_ranks
     first = (_to_first(schedule, now, moves) for now in schedule.rounds())
     part = Schedule.build(n, schedule.n_slots // n, first)
     return part, _first_blocks(operation, operation.n_blocks // n if blocks.slot_digits else operation.n_blocks)
+
+
+def blocks_of(schedule: Schedule, operation: Operation) -> Translations | None:
+    """What the declared translations of a schedule do to blocks; nothing unless they map the operation on itself.
+
+    They do not where a block would be torn apart.
+    """
+    n, count = schedule.n_ranks, operation.n_blocks
+    digits = max(d for d in range(schedule.slot_digits + 1) if count % n**d == 0)
+    if digits < schedule.slot_digits and count != n**digits:
+        return None
+    blocks = Translations(schedule.translate, count, digits)
+    return blocks if all(_maps(blocks, pairs) for pairs in (operation.have, operation.want)) else None
 
 
 def folds_alike(schedule: Schedule) -> bool:
@@ -55,25 +68,13 @@ def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
     return Sends(back, dst, moves.slot(slot, back), schedule.reduce[rows], schedule.channel[rows])
 
 
-def _blocks(schedule: Schedule, operation: Operation) -> Translations | None:
-    """What the translations do to blocks; nothing where a block would be torn apart."""
-    n, count = schedule.n_ranks, operation.n_blocks
-    digits = max(d for d in range(schedule.slot_digits + 1) if count % n**d == 0)
-    whole = digits == schedule.slot_digits or count == n**digits
-    return Translations(schedule.translate, count, digits) if whole else None
-
-
 def _maps(blocks: Translations, pairs: I32) -> bool:
-    """Whether a step along each dimension brings (rank, block) pairs to (rank, block) pairs of the same set."""
-    code = _code(blocks, pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64))
-    steps = [int(np.prod(blocks.dims[i + 1 :])) for i, d in enumerate(blocks.dims) if d > 1]
-    return all(
-        np.array_equal(np.sort(_code(blocks, blocks.rank(pairs[:, 0], by), blocks.slot(pairs[:, 1], by))), code) for by in steps
-    )
-
-
-def _code(blocks: Translations, rank: I64, block: I64) -> I64:
-    return rank * blocks.n_slots + block
+    """Whether translations bring (rank, block) pairs to (rank, block) pairs of the same set: one of N brings each to rank 0."""
+    if len(pairs) == blocks.n_ranks * blocks.n_slots:
+        return True
+    rank, block = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+    times = np.bincount(blocks.slot(block, blocks.opposite(rank)))
+    return bool(np.isin(times, (0, blocks.n_ranks)).all())
 
 
 def _first_blocks(operation: Operation, count: int) -> Operation:

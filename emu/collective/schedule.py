@@ -188,8 +188,7 @@ class Schedule:
         for rows in self.rounds():
             if rows.stop > high:
                 low, high = rows.start, max(rows.stop, rows.start + _TRANSLATED // self.n_ranks)
-                dst = moves.rank(self.dst[low:high], src)
-                slot = np.broadcast_to(moves.slot(self.slot[low:high], src), dst.shape)
+                dst, slot = moves.rank(self.dst[low:high], src), moves.slot(self.slot[low:high], src)
             own = np.s_[:, rows.start - low : rows.stop - low]
             yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from emu.arrays import I64, column
+from emu.arrays import I64, Bool, column
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 
@@ -162,6 +163,48 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
         return Sends(src, dst, slot, full.reduce[rows], full.channel[rows], renamed)
 
     return _with_rounds(full, (moved(rows) for rows in full.rounds()))
+
+
+def of_some(schedule: Schedule, here: Bool) -> Schedule:
+    """The rows that some participants send or receive, each in its round, whether they are stored or translations give them.
+
+    Args:
+        schedule: Of P participants.
+        here: [P] which of them.
+    """
+    if here.all():
+        return schedule.expand()
+    if schedule.translate:
+        return _moved_to(schedule, here)
+    row = np.flatnonzero(here[schedule.src] | here[schedule.dst])
+    return _chosen(schedule, row, schedule.src[row], schedule.dst[row], schedule.slot[row])
+
+
+def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
+    """Each stored row by the translations that bring its sender or its receiver here."""
+    moves, ranks = schedule.translations, np.flatnonzero(here)
+    sender = moves.rank(ranks, moves.opposite(schedule.dst)[:, None])  # of each receiver here
+    every = np.concatenate((np.broadcast_to(ranks, sender.shape), np.where(here[sender], -1, sender)), axis=1)
+    row, at = np.nonzero(every >= 0)
+    src = every[row, at]
+    dst, slot = moves.rank(schedule.dst[row], src), moves.slot(schedule.slot[row], src)
+    order = np.lexsort((slot, schedule.channel[row], dst, src, schedule.round_column()[row]))
+    return _chosen(schedule, row[order], src[order], dst[order], slot[order])
+
+
+def _chosen(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: ArrayLike) -> Schedule:
+    """Such rows as are stored there, in their order, with other ends and slots."""
+    return replace(
+        schedule,
+        round_end=column(np.cumsum(np.bincount(schedule.round_column()[row], minlength=schedule.n_rounds)), np.int64),
+        src=column(src, np.int32),
+        dst=column(dst, np.int32),
+        slot=column(slot, np.int32),
+        reduce=column(schedule.reduce[row], np.bool_),
+        channel=column(schedule.channel[row], np.int16),
+        dst_slot=None if schedule.dst_slot is None else column(schedule.dst_slot[row], np.int32),
+        translate=(),
+    )
 
 
 def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:

@@ -27,14 +27,17 @@ class Translations:
 
     def rank(self, rank: ArrayLike, by: ArrayLike) -> I64:
         """Where each rank comes when rank 0 comes to `by`; the two are broadcast."""
-        pairs = zip(self._digits(rank), self._digits(by), self.dims, strict=True)
-        return np.asarray(np.ravel_multi_index(tuple((digit + step) % d for digit, step, d in pairs), self.dims))
+        moved, place = np.asarray(np.add(rank, by), np.int64), self.n_ranks
+        for digit, step, d in zip(self._digits(rank), self._digits(by), self.dims, strict=True):
+            moved = moved - (digit + step >= d) * place  # that digit turns over
+            place //= d
+        return np.asarray(moved)
 
     def slot(self, slot: ArrayLike, by: ArrayLike) -> I64:
         """Where each slot comes when rank 0 comes to `by`; the two are broadcast."""
         rest, n = self.n_slots // self.n_ranks**self.slot_digits, self.n_ranks
         named = np.asarray(slot, np.int64)
-        moved: I64 = named % rest
+        moved = np.asarray(named % rest + 0 * np.asarray(by))
         for place in (rest * n**i for i in range(self.slot_digits)):
             moved = moved + self.rank(named // place % n, by) * place
         return moved

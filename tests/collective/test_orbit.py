@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from collectives import direct, exchange, hierarchical, hyperx, multipath, relayed, ring, torus, two_d_ring
+from collectives import direct, exchange, hyperx, multipath, relayed, ring, torus, two_d_ring
+from emu.collective.algorithm import algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
 from emu.collective.orbit import folds_alike, one_of_each
@@ -19,7 +20,7 @@ STORED = [
     ("all_reduce", torus.all_reduce((2, 3))),
     ("reduce_scatter", two_d_ring.reduce_scatter((3, 4))),
     ("all_reduce", hyperx.all_reduce((3, 2))),
-    ("all_reduce", hierarchical.ring_all_reduce((2, 2, 2))),
+    ("all_reduce", algorithm("all_reduce", "hierarchical-ring").build((2, 2, 2))),
 ]
 EACH = pytest.mark.parametrize(("name", "stored"), STORED)
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from collectives import binomial, bruck, direct, exchange, hyperx, ring, swing, torus
+from collectives import binomial, bruck, direct, exchange, hyperx, in_switch, ring, swing, torus
 from emu.collective.integers import check_integers
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, on_channels, on_grid, rotate, then
+from emu.collective.transform import dual, of_some, on_channels, on_grid, rotate, then
 from emu.errors import InputError
 
 
@@ -230,3 +230,29 @@ def test_rows_are_in_order_and_shares_spare_and_renamed_slots_are_parted_too():
 def test_more_rows_or_channels_than_a_schedule_has_are_refused(k):
     with pytest.raises(InputError, match="take fewer"):
         on_channels(binomial.broadcast(6), k)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: ring.all_reduce_each_way(5),
+        lambda: direct.all_reduce(4),
+        lambda: hyperx.all_gather((2, 3)),
+        lambda: torus.all_reduce((3, 2)),
+        lambda: exchange.at_once(4),
+        lambda: exchange.pairwise(5).expand(),
+        lambda: in_switch.all_reduce(3),
+    ],
+)
+def test_the_rows_of_some_are_those_of_all_that_have_an_end_there(build) -> None:
+    stored, random = build(), np.random.default_rng(0)
+    full = stored.expand()
+    for _ in range(6):
+        here = random.random(stored.n_participants) < random.random()
+        if not here.any():
+            continue
+        some, kept = of_some(stored, here), here[full.src] | here[full.dst]
+        for name in ("src", "dst", "slot", "written_slot", "reduce", "channel"):
+            assert getattr(some, name).tolist() == getattr(full, name)[kept].tolist()
+        assert some.round_column().tolist() == full.round_column()[kept].tolist()
+        assert (some.n_ranks, some.n_slots, some.helpers, some.translate) == (full.n_ranks, full.n_slots, full.helpers, ())
