@@ -1,32 +1,33 @@
 """What latency a collective cannot avoid: from a rank that has a block to one that wants it, over the quickest path.
 
-N ranks, V nodes, D sources.
+N ranks, V nodes, D searches, S sources.
 """
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
-from emu.arrays import F64, I32, I64, Bool
+from emu.arrays import I32, I64, Bool
 from emu.bound.network import Network
 from emu.bound.sets import ALL_PAIRS
+from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
+from emu.topology.path.quickest import quickest
 
-_WORK = 2**20  # arcs that all searches together may pass, about
+_WORK = 2**18  # arcs that all searches together may pass, about
+_ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})  # each rank has something for each other
 
 
-def least_latency_fs(net: Network, op: Operation) -> int:
+def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
     """The longest of the quickest paths that data must take, in ticks: of all, or of a sample where there are many."""
     most = max(1, _WORK // max(1, len(net.src)))
-    if op.name == ALL_PAIRS:
-        return int(_distances(net, net.ranks[_sample(op.n_ranks, most)])[:, net.ranks].max())
+    if op.name in _ALL_TO_ALL:
+        return int(_quickest_fs(net, alike.ranks[_sample(len(alike.ranks), most)][:, None])[:, net.ranks].max())
     have, want = op.have, op.want
     if len(np.unique(want[:, 0])) < len(np.unique(have[:, 0])):
         net, have, want = net.back(), want, have
     holders = np.unique(have[:, 0])
     asked = holders[_sample(len(holders), most)]
     source, sink = _pairs(have[np.isin(have[:, 0], asked)], want)
-    found = _distances(net, net.ranks[asked])[np.searchsorted(asked, source), net.ranks[sink]]
+    found = _quickest_fs(net, net.ranks[asked][:, None])[np.searchsorted(asked, source), net.ranks[sink]]
     return int(found.max(initial=0))
 
 
@@ -54,8 +55,8 @@ def crossing_fs(net: Network, inside: Bool, *, helpers: bool) -> int:
     """
     has_rank = net.has_rank
     may_send = has_rank | (np.arange(net.n_nodes) >= net.n_npus) if helpers else has_rank
-    found = _distances(net, np.flatnonzero(inside & may_send), least=True)
-    return int(found[has_rank & ~inside].min())
+    found = _quickest_fs(net, np.flatnonzero(inside & may_send)[None])
+    return int(found[0, has_rank & ~inside].min())
 
 
 def message_fs(net: Network, *, helpers: bool) -> int:
@@ -69,7 +70,9 @@ def message_fs(net: Network, *, helpers: bool) -> int:
     return min(t for t in (int(direct.min()) if len(direct) else None, passed_on) if t is not None)
 
 
-def _distances(net: Network, sources: I64, *, least: bool = False) -> F64:
-    """[D, V] latency of the quickest path from each source, or [V] from the nearest of them."""
-    graph = csr_array((net.latency_fs.astype(np.float64), (net.src, net.dst)), shape=(net.n_nodes, net.n_nodes))
-    return np.asarray(dijkstra(graph, indices=sources, min_only=least))
+def _quickest_fs(net: Network, sources: I64) -> I64:
+    """[D, V] ticks of the quickest path from the nearest of the sources [D, S] of each search."""
+    found = quickest((net.src, net.dst), net.latency_fs, net.n_nodes, sources)
+    reached, ticks = np.isfinite(found), np.full(found.shape, np.iinfo(np.int64).max)
+    ticks[reached] = found[reached]
+    return ticks

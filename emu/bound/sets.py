@@ -45,14 +45,18 @@ def tried(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *
         alike: In it.
         op: Whose blocks.
         dims: Of the numbering of the NPUs.
-        most_sets: To take a maximum flow for, beside single ranks.
+        most_sets: To take maximum flows for, beside single ranks.
     """
-    best = best_of([_alone(net, op, back=False), _but_one(net, op)])
+    best, both_ways = best_of([_alone(net, op, back=False), _but_one(net, op)]), net.both_ways
     for ranks in _sets(net, alike, op.root, dims, most_sets):
-        amount = _to_send(op, ranks[net.ranks])
-        if amount:
-            cut = parting(net, ranks)
-            best = best_of([best, Cut(cut.inside, amount * cut.ratio)])
+        others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
+        there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
+        cut = parting(net, ranks) if there or (back and both_ways) else None
+        if cut and there:
+            best = best_of([best, Cut(cut.inside, there * cut.ratio)])
+        if back:
+            turned = Cut(~cut.inside, cut.ratio) if cut and both_ways else parting(net, others)
+            best = best_of([best, Cut(turned.inside, back * turned.ratio)])
     return best
 
 
@@ -79,8 +83,9 @@ def _sent(op: Operation, *, back: bool) -> I64:
     have, want = (op.want, op.have) if back else (op.have, op.want)
     n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
     wanters = np.bincount(want[:, 1], minlength=n_blocks)
-    own = np.isin(have[:, 0].astype(np.int64) * n_blocks + have[:, 1], want[:, 0].astype(np.int64) * n_blocks + want[:, 1])
-    sent = wanters[have[:, 1]] > own
+    keys, wanted = (rows[:, 0].astype(np.int64) * n_blocks + rows[:, 1] for rows in (have, want))  # ascending, as rows are
+    place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+    sent = wanters[have[:, 1]] > (wanted[place] == keys)
     return sums(have[sent, 0].astype(np.int64), np.ones(int(sent.sum()), np.int64), op.n_ranks)
 
 
@@ -101,7 +106,7 @@ def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[Gro
 
 
 def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
-    """[V] for each set that is tried, which nodes hold its ranks: groups, halves along a dim, and what is left of them."""
+    """[V] for each set that is tried with what is left of it, which nodes hold its ranks: groups, and halves along a dim."""
     found = list[Bool]()
     for each in groups(net, alike, dims):
         chosen = np.union1d(each.first, each.of[root])
@@ -110,10 +115,7 @@ def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_
     for axis, size in enumerate(dims or (net.n_npus,)):
         digit = np.unravel_index(net.ranks, dims or (net.n_npus,))[axis]
         found.append(_nodes(net, digit < size // 2))
-    for ranks in found:
-        if 0 < ranks.sum() < len(net.ranks):
-            yield ranks
-            yield net.has_rank & ~ranks
+    yield from (ranks for ranks in found[:most_sets] if 0 < ranks.sum() < len(net.ranks))
 
 
 def _nodes(net: Network, of_ranks: Bool) -> Bool:

@@ -86,10 +86,11 @@ def _kept(net: Network, images: Iterable[I64]) -> list[I64]:
 
 
 def _maps_arcs(net: Network, image: I64) -> bool:
-    """Whether all ranks are mapped on ranks and every arc on one of its capacity."""
+    """Whether all ranks are mapped on ranks and every arc on one of its capacity and latency."""
     keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
     here, order = np.argsort(keys), np.argsort(there)
-    same_arcs = np.array_equal(keys[here], there[order]) and np.array_equal(net.capacity[here], net.capacity[order])
+    columns = (keys[here], there[order]), *((of[here], of[order]) for of in (net.capacity, net.latency_fs))
+    same_arcs = all(np.array_equal(one, other) for one, other in columns)
     return same_arcs and bool((net.has_rank[image] == net.has_rank).all())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
-from emu.topology.routing import shortest
+from emu.topology.path.shortest import shortest
 from emu.topology.topology import Links, Topology
 
 Rows = Iterable[tuple[int, int, float, int]]  # src, dst, bandwidth, latency

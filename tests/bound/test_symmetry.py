@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.bound.flows import exchange
 from emu.bound.network import network
+from emu.bound.programs.flows import exchange
+from emu.bound.programs.trees import all_reduce_by_trees
 from emu.bound.sets import groups, tried
 from emu.bound.symmetry import Symmetry, symmetry
-from emu.bound.trees import all_reduce_by_trees
 from emu.collective.operation import ROOTED, operation
 from emu.topology.catalogue import build_topology
 
@@ -61,9 +61,10 @@ def test_one_of_each_kind_says_what_all_say(line) -> None:
     assert all_reduce_by_trees(net, alike) == pytest.approx(all_reduce_by_trees(net, apart), rel=1e-7)
 
 
-def test_one_slower_link_leaves_nothing_alike(made) -> None:
+@pytest.mark.parametrize(("rate", "latency"), [(5e8, 0), (1e9, 7)])
+def test_one_slower_or_longer_link_leaves_nothing_alike(made, rate, latency) -> None:
     ring = [(a, (a + d) % 4, 1e9, 0) for a in range(4) for d in (1, 3)]
-    even, odd = made(4, 4, ring), made(4, 4, [*ring[:-1], (*ring[-1][:2], 5e8, 0)])
+    even, odd = made(4, 4, ring), made(4, 4, [*ring[:-1], (*ring[-1][:2], rate, latency)])
     assert [len(symmetry(network(t, np.arange(4)), t).ranks) for t in (even, odd)] == [1, 4]
 
 

@@ -6,10 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from emu.bound import prices
-from emu.bound.flows import exchange
 from emu.bound.network import network
-from emu.bound.prices import by_prices, kinds_of_arcs
+from emu.bound.programs import prices
+from emu.bound.programs.flows import exchange
+from emu.bound.programs.prices import by_prices, kinds_of_arcs
 from emu.bound.symmetry import symmetry
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

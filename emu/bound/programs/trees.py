@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array
 
 from emu.arrays import F64, I64, column
-from emu.bound.flows import block_diagonal, conservation, loads, solve, stacked
 from emu.bound.network import Network
+from emu.bound.programs.flows import block_diagonal, conservation, loads, solve, stacked
 from emu.bound.symmetry import Symmetry
 
 
@@ -41,7 +41,7 @@ def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
     at_most, most = _at_most(net, symmetry, hops, widths)
     cost = np.zeros(sum(widths))
     cost[:n_sources] = -symmetry.ranks_alike.astype(np.float64)
-    found = solve(cost, (at_most, most), (equal, np.zeros(equal.shape[0])))
+    found = solve(cost, (at_most, most), (equal, np.zeros(equal.shape[0]))).x
     return 1 / float(-cost @ found)
 
 

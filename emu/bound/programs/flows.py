@@ -5,17 +5,21 @@ sends as one flow. A arcs, V nodes, N ranks, R ranks of different kinds.
 """
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import coo_array, csr_array, hstack, kron, vstack
 
 from emu.arrays import F64, I64
+from emu.bound.crossed import at_prices
 from emu.bound.network import Network
 from emu.bound.symmetry import Symmetry
 from emu.errors import RunError
 
 
 def exchange(net: Network, symmetry: Symmetry) -> float:
-    """The time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes."""
+    """The time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes.
+
+    What the program finds is right to its tolerance; what its prices say is a bound, to the last digit.
+    """
     sources, n_arcs = symmetry.ranks, len(net.src)
     kept = [conservation(net, int(source)) for source in sources]
     balance = block_diagonal([rows for rows, _ in kept])
@@ -25,7 +29,8 @@ def exchange(net: Network, symmetry: Symmetry) -> float:
     no_time = csr_array((balance.shape[0], 1))
     fits = hstack([load, csr_array(-capacity[:, None])])
     found = solve(cost, at_most=(fits, np.zeros(len(capacity))), equal=(hstack([balance, no_time]), wanted))
-    return float(found[-1])
+    price = np.maximum(-found.ineqlin.marginals, 0.0) / np.bincount(symmetry.arc_kind)
+    return at_prices(net, symmetry, price[symmetry.arc_kind])
 
 
 def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
@@ -57,8 +62,8 @@ def block_diagonal(blocks: list[csr_array]) -> csr_array:
     return coo_array((values, (row, col)), shape=(len(blocks) * rows, len(blocks) * columns)).tocsr()
 
 
-def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> F64:
-    """Where a linear program in variables of 0 or more costs least.
+def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> OptimizeResult:
+    """Where a linear program in variables of 0 or more costs least, `x`, and what its rows are worth there.
 
     Raises:
         RunError: it has no solution.
@@ -67,7 +72,7 @@ def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64
     found = linprog(cost, A_ub=at_most[0], b_ub=at_most[1], A_eq=equal[0], b_eq=equal[1], method="highs-ipm")
     if not found.success:
         raise RunError(f"bound: the linear program was not solved: {found.message}")
-    return np.asarray(found.x)
+    return found
 
 
 def stacked(rows: list[list[csr_array]]) -> csr_array:

@@ -11,8 +11,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
-from emu.bound.flows import solve
+from emu.bound.crossed import dimensions
 from emu.bound.network import Network, sums
+from emu.bound.programs.flows import solve
 from emu.bound.symmetry import Symmetry
 from emu.topology.routing import mix
 
@@ -46,7 +47,7 @@ def _best_by(planes: F64) -> tuple[float, F64]:
     n_planes, n_kinds = planes.shape
     below = csr_array(np.concatenate((-planes, np.ones((n_planes, 1))), axis=1))
     whole = csr_array(np.append(np.ones(n_kinds), 0.0)[None])
-    found = solve(np.append(np.zeros(n_kinds), -1.0), (below, np.zeros(n_planes)), (whole, np.ones(1)))
+    found = solve(np.append(np.zeros(n_kinds), -1.0), (below, np.zeros(n_planes)), (whole, np.ones(1))).x
     return float(found[-1]), found[:-1]
 
 
@@ -75,9 +76,7 @@ def _along(before: I64, crossed: F64) -> F64:
 
 def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
     """[A] what arcs look alike by their capacity, dimension and all that their ends are linked to, of at most 64 kinds."""
-    dimension = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
-    np.minimum.at(dimension, alike.arc_kind, net.dimension)  # of arcs that are alike the same, as their prices must be
-    label, node = mix(net.capacity, dimension[alike.arc_kind]), net.has_rank.astype(np.int64)
+    label, node = mix(net.capacity, dimensions(net, alike)), net.has_rank.astype(np.int64)
     kind = np.zeros(len(label), np.int64)
     finer, n_before = _numbered(mix(label, node[net.src], node[net.dst])), 0
     while n_before < finer.max() + 1 <= _MOST_KINDS:
