@@ -1,98 +1,178 @@
 """From a schedule on a placement to tasks: messages with routes, and what each waits for.
 
-S rows, K slots, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
+One path for all: rows become classes of tasks; these are laid on the nodes of one group, or of several alike; and each class
+becomes a task of every copy that stands for others. Without a symmetry each copy stands for itself.
+
+K slots, G groups, P participants of each, M messages of a copy, D copies.
 """
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I32, I64, column
-from emu.collective.schedule import Schedule
+from emu.arrays import I32, I64, column
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
+from emu.collective.transform import on_grid
 from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
-from emu.fabric.lowering.circuits import Turns, turns_of
-from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.heads import heads
-from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
-from emu.fabric.lowering.sort import FIRST, LAST, MEETS, gather_hops
-from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
-from emu.topology.topology import CHANNELS, Routes, Topology
+from emu.fabric.lowering.classes import classes_of, invariant
+from emu.fabric.lowering.domain import Domain, Orbits
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.tasks import graph_of
+from emu.fabric.lowering.ways import Ways, shared_ways, ways_of
+from emu.topology.topology import CHANNELS, Circuits, Topology
+from emu.units import TICKS_PER_S
 
 _MOST_BYTES = 2**62  # of all slots, so that those of a message can be added
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
-    """A schedule as tasks, its M messages (and the joins that stand for local rows) first."""
+    """A schedule as tasks, its M D messages (and the joins that stand for local rows) first.
 
+    Participants are counted group after group. The tasks of one that another stands for are those of the other.
+    """
+
+    laid: Laid
+    copies: Orbits
     graph: Graph
-    entry: I32  # [P] the join that all messages of a participant wait for; [0] where not gated
-    exit: I32  # [P] ends when all that comes to the participant is delivered and all it sends has left
-    receiver: I32  # [M] the participant that each message goes to
+    entry: I32  # [G P] the join that all messages of a participant wait for; [0] where not gated
+    exit: I32  # [G P] ends when all that comes to the participant is delivered and all it sends has left
+    alike: I64  # [G P] a number that those have in common who stand for one another
+
+    @property
+    def schedule(self) -> Schedule:
+        """Whose rows the tasks come from."""
+        return self.laid.schedule
+
+    @property
+    def is_quotient(self) -> bool:
+        """Whether some participants stand for others."""
+        return len(self.copies.first) < len(self.copies.number)
+
+    @cached_property
+    def receiver(self) -> I32:
+        """[M D] the participant that each message goes to."""
+        dst = column(self.laid.classes.messages.dst, np.int64)
+        return column(self.laid.who(dst, self.copies.first), np.int32)
 
     def messages_of(self, participant: int) -> I64:
-        """The messages that a participant sends or receives."""
-        sender = self.graph.owner[: len(self.receiver)]
-        return np.flatnonzero((sender == participant) | (self.receiver == participant))
+        """The messages that a participant sends or receives, or those that stand for them."""
+        own, sender = self.alike[participant], self.graph.owner[: len(self.receiver)]
+        return np.flatnonzero((self.alike[sender] == own) | (self.alike[self.receiver] == own))
 
 
-class _Tasks(NamedTuple):
-    """The tasks of each kind, in this order; messages come before them, joins after."""
+class UnevenError(RowsError):
+    """Slots of different sizes make every row of a schedule needed, and these are too many."""
 
-    delays: I32  # [Q] or [0]
-    turns: I32  # of optical switches
-    entries: I32  # [P] or [0]
-    exits: I32  # [P]
+    def __init__(self, name: str, needed: str) -> None:
+        super().__init__(name, needed)
+        self.name, self.needed = name, needed
+
+    def __str__(self) -> str:
+        return f"{self.name}: not all ranks send slots of the same sizes, {self.needed}; take a size that cuts evenly"
 
 
 def lower(
     schedule: Schedule,
     slot_bytes: I64,
     topology: Topology,
-    placement: I32,
+    placement: ArrayLike,
     *,
     key: int = 0,
     send_overhead_fs: int = 0,
     gated: bool = False,
 ) -> Piece:
-    """Turn a schedule on a placement into tasks.
+    """Turn a schedule on a placement into the tasks of every rank; arguments and errors are those of `lay` and `lowered`."""
+    return lowered(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, gated=gated))
+
+
+def lay(
+    schedule: Schedule,
+    slot_bytes: I64,
+    topology: Topology,
+    placement: ArrayLike,
+    *,
+    key: int = 0,
+    send_overhead_fs: int = 0,
+    gated: bool = False,
+    name: str = "schedule",
+) -> Laid:
+    """Put a schedule on the nodes of one group, or of several alike.
 
     Args:
-        schedule: Any; declared translations are expanded.
+        schedule: Any; by the rows of rank 0 where these tell of all, else by every row.
         slot_bytes: [K] bytes of each slot; a slot of 0 bytes is not sent.
         topology: Its links are the graph's.
-        placement: [P] the node of each participant, helpers after the ranks.
-        key: Tells equal groups apart where a topology spreads routes.
+        placement: [P] or [G, P] the node of each participant, helpers after the ranks.
+        key: The number of the communicator, which tells it from others where a topology spreads routes; groups of one axis
+            have one, so that those which are translations of one another take like ways.
         send_overhead_fs: Ticks that a sender spends on each message of a queue (src, channel) before it may leave, one
             message after another in order of rows: the o of LogGP (Alexandrov et al. 1995).
         gated: Whether a message waits until both its ends have entered.
+        name: What errors call the schedule.
 
     Raises:
-        InputError: sizes or places that are not the schedule's, a pair that no route joins, or a round that needs an
-            optical switch in two states.
+        InputError: sizes or places that are not the schedule's, several groups where optical switches turn, a round that needs
+            such a switch in two states, or as `every_row`.
     """
-    full = schedule.expand()
-    check_lowered(full, slot_bytes, placement)
-    sizes = np.concatenate((slot_bytes, slot_bytes[list(full.temps)])).astype(np.int64)
-    rows = rows_of(full, sizes)
-    messages = messages_of(rows, sizes)
-    queues = queues_of(messages, full.n_participants)
-    turns = _turns(messages, queues, topology, placement, key)
-    counts = len(queues.message) * (send_overhead_fs > 0), turns.total
-    tasks = _number(len(messages.src), *counts, full.n_participants, gated)
-    accesses = accesses_of(rows, messages, len(sizes), full.n_participants)
-    pred = _predecessors(messages, queues, accesses, tasks, turns)
-    routes, head_fs = _routes(messages, queues, topology, placement, key)
-    turn_fs = topology.circuits.turn_fs if topology.circuits else 0
-    costs = topology.links.bandwidth_Bps, head_fs, send_overhead_fs, turn_fs
-    graph = _graph(rows, messages, queues, tasks, pred, routes, costs)
-    return Piece(graph, tasks.entries, tasks.exits, messages.dst)
+    nodes = np.atleast_2d(np.asarray(placement, np.int64))
+    check_lowered(schedule, slot_bytes, nodes)
+    plan = _rows_needed(schedule, slot_bytes, topology, nodes, send_overhead_fs, name)
+    needs = partial(_needs, topology.circuits, nodes, key) if topology.circuits else None
+    if needs and len(nodes) > 1:
+        raise must_be("lower", "groups", f"one at a time where the optical switches of {topology.name} turn", len(nodes))
+    classes = classes_of(plan, slot_bytes, gated=gated, delayed=send_overhead_fs > 0, needs=needs)
+    return Laid(plan, classes, topology, nodes, key, send_overhead_fs, name)
 
 
-def check_lowered(schedule: Schedule, slot_bytes: I64, placement: I32) -> None:
+def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
+    """The optical switches that messages of the one group need, and their states."""
+    return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
+
+
+def lowered(laid: Laid, domain: Domain | None = None) -> Piece:
+    """The tasks of the copies that stand for all.
+
+    Args:
+        laid: The schedule.
+        domain: Of a job whose moves the schedule and its routes keep; without one each copy stands for itself.
+
+    Raises:
+        RowsError: more than 2**24 messages of copies that no symmetry makes equal.
+        InputError: a pair that no route joins.
+    """
+    copies = laid.copies(domain)
+    size, classes = len(copies.first), laid.classes
+    _check_count(laid, size)
+    graph = graph_of(laid, copies, _ways(laid, copies, domain))
+    called, copy = laid.participants
+    ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
+    entry, leave = (column(end, np.int32) for end in ends)
+    return Piece(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
+
+
+def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:
+    """Ticks that the busiest link takes at full rate for what it carries: the least that a schedule takes; see `lowered`."""
+    copies, queues = laid.copies(domain), laid.classes.queues
+    ways = _ways(laid, copies, domain)
+    sent = np.bincount(queues.pair, laid.classes.messages.size_bytes[queues.message], len(queues.tail))
+    crossing = np.repeat(np.repeat(sent, len(copies.first)), np.diff(ways.start)) * ways.weight
+    carried = np.bincount(ways.link, crossing, len(ways.capacity_Bps))
+    return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
+
+
+def _ways(laid: Laid, copies: Orbits, domain: Domain | None) -> Ways:
+    asked = laid.asked(copies.first)
+    ways = ways_of(laid.topology, asked) if domain is None else shared_ways(laid.topology, asked, copies, domain.links)
+    if ways is None:
+        raise InputError(f"{laid.name}: the routes of {laid.topology.name} do not keep the symmetry that it was to be timed by")
+    return ways
+
+
+def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
     """Refuse sizes and places that are not the schedule's.
 
     Raises:
@@ -105,104 +185,54 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, placement: I32) -> None:
     most = int(slot_bytes.max(initial=0)) * len(slot_bytes)
     if most > _MOST_BYTES and slot_bytes.sum(dtype=np.float64) > _MOST_BYTES:
         raise InputError(f"schedule: its {len(slot_bytes)} slots hold more than 2**62 B (4 EiB) together; take a smaller size")
-    if len(placement) != schedule.n_participants:
+    if nodes.shape[1] != schedule.n_participants:
         what = f"a node for each of {schedule.n_ranks} ranks and {schedule.helpers} helpers"
-        raise must_be("lower", "placement", what, len(placement))
+        raise must_be("lower", "placement", what, nodes.shape[1])
 
 
-def _number(n_messages: int, n_delays: int, n_turns: int, n_participants: int, gated: bool) -> _Tasks:
-    ends = list(accumulate((n_messages, n_delays, n_turns, n_participants * gated, n_participants)))
-    return _Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(ends)))
+def every_row(
+    schedule: Schedule, slot_bytes: I64, topology: Topology, *, send_overhead_fs: int = 0, name: str = "schedule"
+) -> Schedule:
+    """The same schedule with every row stored, where its symmetry alone does not tell its times; arguments as of `lay`.
+
+    Raises:
+        RowsError: they are more than 2**24; the message says why they are needed. An `UnevenError` if other sizes mend that.
+    """
+    rows = schedule.n_rows_of_all
+    if not schedule.translate or rows <= MAX_ROWS:
+        return schedule.expand()
+    needed = f"so that each of {rows} rows must be timed, at most 2**24"
+    if send_overhead_fs:
+        why = "a sender spends its overhead on one message after another"
+        raise RowsError(f"{name}: {why}, {needed}; leave it out, or take fewer ranks")
+    if topology.circuits:
+        raise RowsError(f"{name}: the optical switches of {topology.name} turn, {needed}; take fewer ranks")
+    if not invariant(slot_bytes, schedule.translations):
+        raise UnevenError(name, needed)
+    raise RowsError(f"{name}: perturbed starts are not symmetric, {needed}; leave the perturbations out, or take fewer ranks")
 
 
-def _turns(messages: Messages, queues: Queues, topology: Topology, placement: I32, key: int) -> Turns:
-    """The turns of the topology's optical switches, where it has any."""
-    message, none = queues.message, np.zeros((0, 0), np.int64)
-    if topology.circuits is None:
-        return turns_of(message[:0], message[:0], none, none)
-    nodes = placement.astype(np.int64)
-    src, dst, channel = (c[message].astype(np.int64) for c in (messages.src, messages.dst, messages.channel))
-    needs = topology.circuits.needs(nodes[src], nodes[dst], key * CHANNELS + channel)
-    return turns_of(message, messages.when[message], *needs)
+def _rows_needed(schedule: Schedule, slot_bytes: I64, topology: Topology, nodes: I64, overhead_fs: int, name: str) -> Schedule:
+    """The rows of rank 0 where these tell of all ranks, by the translations of the groups' grid if it has them; else all."""
+    if not schedule.translate:
+        return schedule
+    if overhead_fs or topology.circuits or not invariant(slot_bytes, schedule.translations):
+        return every_row(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
+    return on_grid(schedule, _extent(topology, nodes[0]))
 
 
-def _predecessors(messages: Messages, queues: Queues, accesses: Accesses, tasks: _Tasks, turns: Turns) -> Predecessors:
-    """Of all tasks; what a message waits for but its queue is for its delay to wait for, where there is one."""
-    head = np.arange(len(messages.src), dtype=np.int32)
-    if len(tasks.delays):
-        head[queues.message] = tasks.delays
-    read, write = accesses.message
-    read_head, write_head = (column(head[m], np.int32) if len(tasks.delays) else m for m in accesses.message)
-    (turn, earlier), (later, awaited) = turns.before, turns.after
-    turning = [Edges.of(tasks.turns[turn], earlier), Edges.of(head[later], tasks.turns[awaited])]
-    given = Edges.joined([_given(messages, queues, tasks, head), *turning])
-    reversed_places = np.roll(accesses.places, 2, axis=1)
-
-    def emit_all(out: Out) -> None:
-        wait_for_others(accesses.places, accesses.when, (read_head, write), False, out)
-        wait_for_others(reversed_places, accesses.when[::-1], (write_head, read), True, out)
-        wait_for_overwrites(accesses.places, accesses.when, accesses.reduce, (write_head, write), out)
-        wait_for_queue(queues.keys, queues.message, out)
-        given.write(out)
-
-    return columns_of(emit_all, int(tasks.exits[-1]) + 1, len(read) + len(queues.message))
+def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
+    """How far a group reaches along each dim of the topology; on a grid of its own it fills these."""
+    if not topology.dims or npus.max() >= topology.n_npus:
+        return ()
+    return tuple(len(np.unique(digit)) for digit in np.unravel_index(npus, topology.dims))
 
 
-def _given(messages: Messages, queues: Queues, tasks: _Tasks, head: I32) -> Edges:
-    """The edges of delays, entries and exits."""
-    local, message = np.flatnonzero(messages.src == messages.dst), queues.message
-    leads, meets, last = (message[queues.mark & bit != 0] for bit in (FIRST, MEETS, LAST))
-    tail = message[queues.tail]
-    edges = [
-        Edges.of(tasks.exits[messages.src[last]], last, left=True),
-        Edges.of(tasks.exits[messages.dst[tail]], tail),
-        Edges.of(tasks.exits[messages.dst[local]], local),
-    ]
-    if len(tasks.delays):
-        src, channel, _ = queues.keys
-        chained = np.flatnonzero((src[1:] == src[:-1]) & (channel[1:] == channel[:-1]))
-        edges += [Edges.of(message, tasks.delays), Edges.of(tasks.delays[chained + 1], tasks.delays[chained])]
-    if len(tasks.entries):
-        leads = np.concatenate((leads, local))
-        edges += [Edges.of(head[leads], tasks.entries[messages.src[leads]]), Edges.of(tasks.exits, tasks.entries)]
-        edges += [Edges.of(head[meets], tasks.entries[messages.dst[meets]])]
-    return Edges.joined(edges)
-
-
-def _routes(messages: Messages, queues: Queues, topology: Topology, placement: I32, key: int) -> tuple[Routes, I64]:
-    """The routes of the pairs, each asked once, and what the head of a message takes on each."""
-    last = queues.message[queues.tail]
-    src, dst, channel = (c[last].astype(np.int64) for c in (messages.src, messages.dst, messages.channel))
-    nodes = placement.astype(np.int64)
-    asked = nodes[src], nodes[dst], key * CHANNELS + channel
-    routes = topology.routes(*asked)
-    return routes, heads(topology, asked, routes)
-
-
-def _graph(
-    rows: Rows,
-    messages: Messages,
-    queues: Queues,
-    tasks: _Tasks,
-    pred: Predecessors,
-    routes: Routes,
-    costs: tuple[F64, I64, int, int],
-) -> Graph:
-    """All columns; costs are the links' rates, and what the head of a message, a delay and a turn take."""
-    capacity_Bps, head_fs, overhead_fs, turn_fs = costs
-    n_tasks, end, queue = len(pred[0]) - 1, len(messages.src), queues.message
-    size, alpha, pair = np.zeros(n_tasks, np.int64), np.zeros(n_tasks, np.int64), np.full(n_tasks, -1, np.int32)
-    owner, origin = np.full(n_tasks, -1, np.int32), np.full(n_tasks, -1, np.int32)
-    size[:end], owner[:end], origin[:end], pair[queue] = (
-        messages.size_bytes,
-        messages.src,
-        rows.number[messages.first],
-        queues.pair,
-    )
-    alpha[queue] = head_fs[queues.pair]
-    if len(tasks.delays):
-        alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = overhead_fs, owner[queue], origin[queue]
-    alpha[tasks.turns] = turn_fs
-    hop_start, hop_link = gather_hops(column(pair, np.int32), column(routes.start, np.int64), column(routes.link, np.int32))
-    weight, ready = np.ones(len(hop_link), np.int32), np.zeros(n_tasks, np.int64)
-    return Graph(capacity_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
+def _check_count(laid: Laid, copies: int) -> None:
+    messages = len(laid.classes.messages.src) * copies
+    if messages > MAX_ROWS:
+        standing = f"{copies} {'ranks' if laid.by_rank else 'groups'}"
+        raise RowsError(
+            f"{laid.name}: {messages} messages of {standing} that no symmetry of the topology makes equal, at most 2**24; "
+            "take fewer ranks, or a topology that looks alike from all of them"
+        )

@@ -1,219 +1,137 @@
-"""A schedule alone on a topology: of messages that translations make equal, as few as can be are timed.
+"""Which symmetries of a topology are also those of what runs on it, and so which ranks stand for all.
 
-N ranks, D of them that stand for all, M messages of a rank, C classes of tasks, V = C D tasks, P pairs (receiver, channel) of
-a rank.
+N ranks of a job, L links.
 """
 
-from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import I32, I64, column
-from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
-from emu.collective.transform import on_grid
-from emu.collective.translation import Translations
-from emu.fabric.graph import Graph
-from emu.fabric.lower import check_lowered, lower
-from emu.fabric.lowering.classes import Classes, classes_of, invariant
-from emu.fabric.lowering.edges import Predecessors
-from emu.fabric.lowering.names import message_name
-from emu.fabric.lowering.shared import Asked, Domain, Hops, moves_of, shared_ways, ways
-from emu.fabric.lowering.sort import gather_hops
-from emu.fabric.lowering.spread import spread
-from emu.fabric.named import named
-from emu.fabric.run import run
-from emu.fabric.timeline import Timeline
-from emu.topology.topology import CHANNELS, Topology
+from emu.arrays import I64, Bool, column
+from emu.fabric.lowering.domain import Domain, Move
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.ways import Asked, shared_ways
+from emu.topology.topology import Links, Topology
 
-_CHUNK = 2**20  # translated ranks that are held at a time
+_PRODUCTS = 2  # of random powers of the moves, for which routes are tried too
+_PROVED = 2**21  # hops, up to which the routes of all copies are
+
+Keeps = Callable[[I64], bool]  # of a permutation of nodes
 
 
-class Lowered(NamedTuple):
-    """A schedule as tasks; of a quotient each stands for several, and each link for its orbit."""
+def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps | None = None) -> Domain | None:
+    """The ranks of a job that stand for all; nothing where all are different.
 
-    graph: Graph
-    is_quotient: bool
-
-
-class UnevenError(RowsError):
-    """Slots of different sizes make every row of a schedule needed, and these are too many."""
-
-    def __init__(self, name: str, needed: str) -> None:
-        super().__init__(name, needed)
-        self.name, self.needed = name, needed
-
-    def __str__(self) -> str:
-        return f"{self.name}: not all ranks send slots of the same sizes, {self.needed}; take a size that cuts evenly"
-
-
-def time_alone(
-    schedule: Schedule,
-    slot_bytes: I64,
-    topology: Topology,
-    placement: I32,
-    *,
-    key: int = 0,
-    send_overhead_fs: int = 0,
-    name: str = "schedule",
-) -> Timeline:
-    """Time a schedule that has the fabric to itself, by its symmetry where it has one.
-
-    Arguments are as of `lower`; `name` is what errors call the schedule.
-
-    Raises:
-        InputError: as `lower`, `lower_classes` and `every_row`; or a message that ends beyond the clock.
-    """
-    found = None if send_overhead_fs else lower_alone(schedule, slot_bytes, topology, placement, key=key, name=name)
-    if found is not None:
-        timeline = run_named(found.graph, on_grid(schedule, topology.dims), name)
-        return replace(timeline, how="quotient") if found.is_quotient else timeline
-    full = every_row(schedule, slot_bytes, topology, send_overhead_fs=send_overhead_fs, name=name)
-    graph = lower(full, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs).graph
-    return run_named(graph, full, name)
-
-
-def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:
-    """Time what a schedule was lowered to.
-
-    Raises:
-        InputError: a task cannot be timed; the line begins with `name` and says of which message it is.
-    """
-    with named(name, partial(message_name, schedule, graph)):
-        return run(graph)
-
-
-def lower_alone(
-    schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, *, key: int = 0, name: str = "schedule"
-) -> Lowered | None:
-    """Turn a schedule into as few tasks as its symmetry allows; nothing where only its rows tell, so that `lower` must.
-
-    That is so where no translations are declared, where they bring a slot to one of another size, or where optical switches
-    turn. Arguments as of `time_alone`.
-
-    Raises:
-        InputError: as `lower` and `lower_classes`.
-    """
-    check_lowered(schedule, slot_bytes, placement)
-    stored = on_grid(schedule, topology.dims)
-    if topology.circuits or not stored.translate or not invariant(slot_bytes, stored.translations):
-        return None
-    return lower_classes(stored, slot_bytes, topology, placement, key, name)
-
-
-def every_row(
-    schedule: Schedule, slot_bytes: I64, topology: Topology, *, send_overhead_fs: int = 0, name: str = "schedule"
-) -> Schedule:
-    """The same schedule with every row stored, where its symmetry alone does not tell its times; arguments as of `time_alone`.
-
-    Raises:
-        RowsError: they are more than 2**24; the message says why they are needed. An `UnevenError` if other sizes mend that.
-    """
-    rows = schedule.n_rows_of_all
-    if not schedule.translate or rows <= MAX_ROWS:
-        return schedule.expand()
-    needed = f"so that each of {rows} rows must be timed, at most 2**24"
-    if send_overhead_fs:
-        why = "a sender spends its overhead on one message after another"
-        raise RowsError(f"{name}: {why}, {needed}; leave it out, or take fewer ranks")
-    if topology.circuits:
-        raise RowsError(f"{name}: the optical switches of {topology.name} turn, {needed}; take fewer ranks")
-    if not invariant(slot_bytes, schedule.translations):
-        raise UnevenError(name, needed)
-    raise RowsError(f"{name}: perturbed starts are not symmetric, {needed}; leave the perturbations out, or take fewer ranks")
-
-
-def lower_classes(
-    schedule: Schedule, slot_bytes: I64, topology: Topology, placement: I32, key: int = 0, name: str = "schedule"
-) -> Lowered:
-    """Turn a schedule into tasks from the rows of rank 0 alone; the exact times are those of `lower`, without its exits.
-
-    Where the topology has symmetries that are translations of the schedule, and routes that keep them, the tasks are those of
-    one rank of each orbit.
+    Used are the declared symmetries of the topology, or the least powers of them, that bring all that runs to what runs. That
+    routes keep them is tried on the copies that would stand for all, by each move and some products of them; and on all
+    copies, which proves it, where their routes have few enough hops.
 
     Args:
-        schedule: With translations.
-        slot_bytes: [K] that translations keep.
-        topology: Without optical switches that turn.
-        placement: [N] the node of each rank.
-        key: As of `lower`.
-        name: As of `time_alone`.
-
-    Raises:
-        RowsError: more than 2**24 messages that no symmetry makes equal.
-        InputError: a pair that no route joins.
+        topology: Where it runs.
+        npus: [N] of each rank.
+        laid: All that is sent.
+        alike: Whether a permutation of nodes brings each rank to one that computes the same; unless given, nobody computes.
     """
-    classes, translations = classes_of(schedule, slot_bytes), schedule.translations
-    asking = _Asking.of(classes, translations, placement, key)
-    moves = moves_of(topology, placement, translations)
-    if moves:
-        domain = Domain.of(moves, schedule.n_ranks)
-        _check_count(classes, domain, name)
-        hops = shared_ways(topology, asking.over, moves, domain)
-        if hops is not None:
-            return Lowered(_graph(classes, translations, domain, asking.pair, hops), True)
-    domain = Domain.of((), schedule.n_ranks)
-    _check_count(classes, domain, name)
-    return Lowered(_graph(classes, translations, domain, asking.pair, ways(topology, asking.over(domain.ranks))), False)
+    if topology.symmetry is None or topology.circuits or not len(npus):
+        return None
+    tests = [*([alike] if alike else []), *(each.keeps for each in laid)]
+    moves = moves_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
+    if not moves:
+        return None
+    domain, tried = Domain.of(moves), (*moves, *_products(moves))
+    kept = all(_keeps_routes(each, domain, moves, tried) for each in laid)
+    return domain if kept else None
 
 
-def _check_count(classes: Classes, domain: Domain, name: str) -> None:
-    messages = int(np.count_nonzero(classes.dst >= 0)) * len(domain.ranks)
-    if messages > MAX_ROWS:
-        raise RowsError(
-            f"{name}: {messages} messages of {len(domain.ranks)} ranks that no symmetry of the topology makes equal, at most "
-            "2**24; take fewer ranks, or a topology that looks alike from all of them"
-        )
+def moves_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[Move, ...]:
+    """The declared symmetries of a topology, or the least powers of them, that keep what they should."""
+    if topology.symmetry is None:
+        return ()
+    images = _Images.of(topology, npus, keeps)
+    found = (images.least_power(column(node, np.int64)) for node in topology.symmetry())
+    return tuple(move for move in found if move is not None)
 
 
-class _Asking(NamedTuple):
-    """The routes that are needed."""
+def _keeps_routes(laid: Laid, domain: Domain, moves: tuple[Move, ...], tried: tuple[Move, ...]) -> bool:
+    topology, copies = laid.topology, laid.copies(domain)
+    asked = laid.asked(copies.first)
+    hops = _hops_kept(topology, asked, tried)
+    if hops is None or shared_ways(topology, asked, copies, domain.links) is None:
+        return False
+    if hops * len(copies.number) > _PROVED * len(copies.first):
+        return True
+    return _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None
 
-    translations: Translations
-    placement: I64  # [N]
-    dst: I64  # [P]
-    key: I64  # [P]
-    pair: I64  # [C] of each class; -1: a join
+
+def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int | None:
+    """How many hops the routes of pairs have, where each move brings them to those of the pairs' images."""
+    src, dst, key = asked
+    found = topology.router(*asked)
+    for node, link in moves:
+        image = topology.router(column(node[src], np.int64), column(node[dst], np.int64), key)
+        if not (np.array_equal(image.start, found.start) and np.array_equal(image.link, link[found.link])):
+            return None
+    return len(found.link)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Images:
+    """Where permutations of nodes bring ranks and links."""
+
+    links: Links
+    npus: I64  # [N]
+    keeps: Keeps
+    order: I64  # [L] links by (src, dst)
+    ends: I64  # [L] (src, dst) as one number, in that order
+    parallel: I64  # [L] the place of each link among those of equal ends
 
     @staticmethod
-    def of(classes: Classes, translations: Translations, placement: I32, key: int) -> "_Asking":
-        sends = np.flatnonzero(classes.dst >= 0)
-        pairs, number = np.unique(classes.dst[sends].astype(np.int64) * CHANNELS + classes.channel[sends], return_inverse=True)
-        pair = np.full(len(classes.dst), -1)
-        pair[sends] = number
-        dst, channel = np.divmod(pairs, CHANNELS)
-        return _Asking(translations, column(placement, np.int64), dst, key * CHANNELS + channel, pair)
+    def of(topology: Topology, npus: I64, keeps: Keeps) -> "_Images":
+        ends = topology.links.src.astype(np.int64) * topology.n_nodes + topology.links.dst
+        order = np.argsort(ends, kind="stable")
+        ends, parallel = ends[order], np.empty_like(order)
+        parallel[order] = np.arange(len(ends)) - np.searchsorted(ends, ends)
+        return _Images(topology.links, npus, keeps, order, ends, parallel)
 
-    def over(self, ranks: I64) -> Asked:
-        """[P D] source, destination and key of each pair at each of some ranks [D]."""
-        dst = self.translations.rank(self.dst[:, None], ranks)
-        src, key = np.broadcast_arrays(ranks, self.key[:, None])
-        return column(self.placement[src], np.int64), column(self.placement[dst], np.int64), column(key, np.int64)
+    def least_power(self, node: I64) -> Move | None:
+        """The least power of a permutation that moves the first rank, keeps what it should and is a symmetry of links."""
+        length, here = 1, node[self.npus[0]]
+        while here != self.npus[0]:
+            length, here = length + 1, node[here]
+        powers = (_power(node, k) for k in range(1, length) if length % k == 0)
+        return next((move for move in map(self._move, powers) if move is not None), None)
+
+    def _move(self, node: I64) -> Move | None:
+        link = self._links(node) if self.keeps(node) else None
+        return None if link is None else Move(node, link)
+
+    def _links(self, node: I64) -> I64 | None:
+        """The image of each link, as fast and as long: of parallel ones that in the same place."""
+        ends = node[self.links.src] * len(node) + node[self.links.dst]
+        at = np.minimum(np.searchsorted(self.ends, ends) + self.parallel, len(ends) - 1)
+        if not np.array_equal(self.ends[at], ends):
+            return None
+        link = self.order[at]
+        alike: Bool = np.array([np.array_equal(c[link], c) for c in (self.links.bandwidth_Bps, self.links.latency_fs)])
+        return link if alike.all() else None
 
 
-def _graph(classes: Classes, translations: Translations, domain: Domain, pair: I64, hops: Hops) -> Graph:
-    """A task of each class at each rank of a domain, those of a class one after another."""
-    size, message = len(domain.ranks), (pair >= 0)[:, None]
-    way = column(np.where(message, pair[:, None] * size + np.arange(size), -1), np.int32)
-    alpha, owner = np.zeros(len(way), np.int64), np.where(message, domain.ranks, -1)
-    alpha[way >= 0] = hops.alpha_fs[way[way >= 0]]
-    hop_start, hop_link = gather_hops(way, hops.start, hops.link)
-    weight = gather_hops(way, hops.start, hops.weight)[1]
-    size_bytes, origin, ready = np.repeat(classes.size_bytes, size), np.repeat(classes.origin, size), np.zeros_like(alpha)
-    pred = _predecessors(classes, translations, domain)
-    where = column(owner, np.int32), column(origin, np.int32)
-    return Graph(hops.capacity_Bps, size_bytes, alpha, ready, hop_start, hop_link, weight, *pred, *where)
+def _power(permutation: I64, k: int) -> I64:
+    found, square = np.arange(len(permutation)), permutation
+    while k:
+        found = square[found] if k % 2 else found
+        square, k = square[square], k // 2
+    return found
 
 
-def _predecessors(classes: Classes, translations: Translations, domain: Domain) -> Predecessors:
-    away, kind = np.unique(classes.away, return_inverse=True)
-    step = max(1, _CHUNK // len(domain.ranks))
-    chunks = (away[i : i + step, None] for i in range(0, len(away), step))
-    there = [np.empty((0, len(domain.ranks)), np.int32)]
-    there += [domain.number[translations.rank(chunk, domain.ranks)] for chunk in chunks]
-    table = np.concatenate(there)
-    table.setflags(write=False)
-    edges = (classes.start, classes.pred, classes.left, column(kind, np.int64))
-    start, pred, left = spread(*edges, table, len(domain.ranks))
-    return start, pred, left
+def _products(moves: tuple[Move, ...]) -> list[Move]:
+    """Of random powers, the same ones every time."""
+    random, products = np.random.default_rng(0), []
+    for _ in range(_PRODUCTS):
+        found = tuple(np.arange(len(c)) for c in moves[0])
+        for move in moves:
+            k = int(random.integers(1, len(move.node) + 1))
+            found = tuple(_power(c, k)[done] for c, done in zip(move, found, strict=True))
+        products.append(Move(*found))
+    return products

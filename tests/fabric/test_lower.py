@@ -127,15 +127,6 @@ def test_unequal_shares_are_sent_as_they_are_cut():
     assert timed(schedule, "channel", slot_bytes=[BLOCK, 3 * BLOCK]) == pytest.approx(1 + 3, rel=1e-9)
 
 
-def test_declared_translations_are_sent_in_full():
-    n = 4
-    stored = Schedule.build(n, n, [Sends(0, 1, (0 - t) % n) for t in range(n - 1)], translate=(n,))
-    every = Schedule.build(n, n, [Sends(r := np.arange(n), (r + 1) % n, (r - t) % n) for t in range(n - 1)])
-    topology = star("star", n, 1e9, 7)
-    graphs = [lower(s, np.full(n, 100), topology, np.arange(n)).graph.digest() for s in (stored, every)]
-    assert graphs[0] == graphs[1]
-
-
 def test_many_writers_and_many_readers_meet_in_a_join():
     n = 64
     piece = lower(direct(n), np.full(n, 100), star("star", n, 1e9, 0), np.arange(n))

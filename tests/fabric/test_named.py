@@ -8,9 +8,9 @@ import pytest
 from emu.collective.algorithm import stored
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
+from emu.fabric.alone import lower_alone, run_named, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.lowering.names import message_name
-from emu.fabric.symmetric import lower_alone, run_named, time_alone
 from emu.topology.catalogue import build_topology
 from emu.topology.star import star
 from emu.topology.topology import Circuits

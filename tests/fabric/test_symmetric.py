@@ -11,9 +11,9 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.translation import Translations
 from emu.errors import InputError
+from emu.fabric.alone import lower_alone, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.fabric.symmetric import lower_classes, time_alone
 from emu.topology.catalogue import build_topology
 from emu.topology.faults import without
 from emu.topology.star import star
@@ -42,14 +42,15 @@ def fabric(line: str) -> Topology:
 
 def every_message(schedule, sizes, topology, placement, **options):
     """Start, left, end and size of all messages, in order, when each of them is timed."""
-    piece = lower(schedule, sizes, topology, placement, **options)
+    piece = lower(schedule.expand(), sizes, topology, placement, **options)
     timeline, n = run(piece.graph), len(piece.receiver)
     return sorted(zip(*(c[:n].tolist() for c in (*times(timeline), piece.graph.size_bytes)), strict=True))
 
 
 def by_class(schedule, sizes, topology, placement, **options):
     """The same of the classes, each as often as it stands for messages, and whether it stands for several."""
-    graph, is_quotient = lower_classes(schedule, sizes, topology, placement, **options)
+    piece = lower_alone(schedule, sizes, topology, placement, **options)
+    graph, is_quotient = piece.graph, piece.is_quotient
     timeline, sends = run(graph), graph.owner >= 0
     copies = schedule.n_ranks // len(np.unique(graph.owner[sends])) if sends.any() else 1
     columns = (c[sends].tolist() for c in (*times(timeline), graph.size_bytes))
@@ -141,16 +142,16 @@ def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(lin
 @pytest.mark.parametrize(("line", "n", "ranks"), [("switch:n=12", 12, 1), ("ring:n=12", 12, 1), ("torus:dims=3x4", 12, 4)])
 def test_a_ring_is_timed_by_the_ranks_that_the_fabric_tells_apart(line, n, ranks):
     """On a torus of 3 x 4, the ring's translations by 4 are the torus's; by 1 they are not."""
-    graph, is_quotient = lower_classes(ring(n), np.full(n, 8), fabric(line), np.arange(n))
-    assert is_quotient
-    assert graph.n_tasks == 2 * (n - 1) * ranks
+    piece = lower_alone(ring(n), np.full(n, 8), fabric(line), np.arange(n))
+    assert piece.is_quotient
+    assert (len(piece.receiver), len(np.unique(piece.exit))) == (2 * (n - 1) * ranks, ranks)
 
 
 def test_at_once_is_timed_by_one_rank_of_any_grid():
     n, d = 8192, (128, 64)
     stored, topology = algorithm("all_to_all", "at-once").stored(n), fabric("torus:dims=128x64")
     timeline = time_alone(stored, np.broadcast_to(np.int64(1000), n * n), topology, np.arange(n))
-    assert (timeline.how, len(timeline.end_fs)) == ("quotient", n - 1)
+    assert (timeline.how, len(timeline.end_fs)) == ("quotient", n - 1 + 1)  # its messages, and when it is done
     # The mean way along a dimension of even d is d / 4, over both ways of N links.
     assert sorted(timeline.carried_bytes.reshape(2, 2).sum(axis=1)) == sorted(1000 * n * size / 4 for size in d)
 
@@ -190,7 +191,7 @@ def test_of_a_symmetry_that_some_links_break_its_least_power_is_left():
     links = replace(whole.links, bandwidth_Bps=np.where(slow, 30e9, 50e9))
     job = (stored, np.full(n, 10**6), replace(whole, links=links), np.arange(n))
     assert by_class(*job) == (every_message(*job), True)
-    assert lower_classes(*job).graph.n_tasks == 3 * 2 * (n - 1)
+    assert len(lower_alone(*job).receiver) == 3 * 2 * (n - 1)
 
 
 def two_lanes(n: int, lane) -> Topology:
@@ -245,7 +246,7 @@ def test_what_sends_nothing_takes_no_time(n):
 
 
 def test_too_many_messages_without_a_symmetry_are_refused(monkeypatch):
-    monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 55)
+    monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 55)
     job, refused = (
         (ring(8), np.full(8, 8)),
         r"schedule: 56 messages of 4 ranks that no symmetry of the topology makes equal, at most 2\*\*24; take fewer ranks",

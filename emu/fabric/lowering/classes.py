@@ -1,10 +1,15 @@
-"""The messages of rank 0 and what each waits for, where translations make all others' of them: rows are never expanded.
+"""The tasks of a schedule and what each waits for, before it is known where they run and how many alike there are.
 
-S stored rows, M messages of rank 0, C classes: these and the joins between them, E edges, N ranks. Whatever waits does so for
-what is read or written at some place, and every place is a translation of one of rank 0. There rank 0 itself reads, and what
-is written comes from the rank that a translation brings to 0 together with the receiver.
+S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R pairs.
+
+Where translations are declared the rows are those of rank 0, and so are the tasks: a class is a task of every rank, and an edge
+says how far away the one is that is waited for. Whatever waits does so for what is read or written at some place, and every
+place is a translation of one of rank 0. There rank 0 itself reads, and what is written comes from the rank that a translation
+brings to 0 together with the receiver. Where none is declared every participant is a place, and each class is one task.
 """
 
+from collections.abc import Callable, Iterable
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,22 +17,42 @@ import numpy as np
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
-from emu.fabric.lowering.edges import Predecessors, columns_of
-from emu.fabric.lowering.messages import Accesses, Messages, Rows, accesses_of, messages_of, queues_of, rows_of
+from emu.fabric.lowering.circuits import Turns, turns_of
+from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
+from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
+from emu.fabric.lowering.sort import FIRST, LAST, MEETS
 from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
+
+Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
+
+
+class Tasks(NamedTuple):
+    """The classes of each kind, in this order; messages come before them, joins after."""
+
+    delays: I32  # [Q] or [0]: the send overhead of each message of a queue
+    turns: I32  # of optical switches
+    entries: I32  # [P] or [1]; [0] where not gated
+    exits: I32  # [P] or [1]
 
 
 class Classes(NamedTuple):
-    """One task of each class, at rank 0, predecessors first; a task at rank r waits for those `away` of r."""
+    """The classes of tasks, and what each waits for."""
 
-    size_bytes: I64  # [C]
-    dst: I32  # [C] -1: a join
-    channel: I32  # [C] -1: a join
-    origin: I32  # [C] its first row as the schedule counts; -1: a join
+    messages: Messages
+    origin: I32  # [M] the first row of each, as the schedule counts
+    queues: Queues
+    tasks: Tasks
     start: I64  # [C + 1]
     pred: I32  # [E] class
-    away: I64  # [E] the rank where the one waited for is
     left: Bool  # [E] as `Graph.pred_left`
+    away: I64 | None  # [E] the rank where the one waited for is, seen from rank 0; None: each class is one task
+
+    @property
+    def pairs(self) -> tuple[I64, I64, I64]:
+        """[R] source, destination and channel of the messages that need a route, each once."""
+        last = self.queues.message[self.queues.tail]
+        src, dst, channel = (column(c[last], np.int64) for c in (self.messages.src, self.messages.dst, self.messages.channel))
+        return src, dst, channel
 
 
 def invariant(slot_bytes: I64, moves: Translations) -> bool:
@@ -40,75 +65,147 @@ def invariant(slot_bytes: I64, moves: Translations) -> bool:
     return all(np.array_equal(np.roll(table, (1,) * digits, of), table) for of in axes)
 
 
-def classes_of(schedule: Schedule, slot_bytes: I64) -> Classes:
-    """The classes of a schedule with translations that keep the size of every slot."""
-    rows, moves = rows_of(schedule, slot_bytes), schedule.translations
+def classes_of(
+    schedule: Schedule, slot_bytes: I64, *, gated: bool = False, delayed: bool = False, needs: Needs | None = None
+) -> Classes:
+    """The classes of a schedule's rows.
+
+    Args:
+        schedule: Where translations are declared, they keep the size of every slot, and nothing is delayed or turns.
+        slot_bytes: [K].
+        gated: Whether a message waits until both its ends have entered.
+        delayed: Whether a sender spends time on each message of a queue before it may leave, one after another.
+        needs: Of optical switches that turn.
+    """
+    rows, messages = _messages(schedule, slot_bytes)
+    queues = queues_of(messages, schedule.n_participants)
+    turns = _turns(messages, queues, needs)
+    ends = _Ends.of(schedule, rows, messages)
+    counts = len(queues.message) * delayed, turns.total, ends.n_places * gated, ends.n_places
+    tasks = _number(len(messages.src), *counts)
+    start, pred, left = _predecessors(messages, queues, ends, tasks, turns)
+    origin = column(rows.number[messages.first], np.int32)
+    if ends.back is None:
+        return Classes(messages, origin, queues, tasks, start, pred, left, None)
+    edges = _as_classes((start, pred, left), int(tasks.exits[-1]) + 1, ends.back, schedule.translations)
+    return Classes(messages, origin, queues, tasks, *edges)
+
+
+def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[Rows, Messages]:
+    """The rows that carry bytes, and the messages that they make."""
+    if not schedule.translate:
+        sizes = np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)])).astype(np.int64)
+        rows = rows_of(schedule, sizes)
+        return rows, messages_of(rows, sizes)
+    rows = rows_of(schedule, slot_bytes)  # there may be billions of slots, and a view of one number be their sizes
     slots, code = np.unique(rows.slot, return_inverse=True)
-    messages = messages_of(rows._replace(slot=column(code, np.int32)), slot_bytes[slots])
-    back = moves.opposite(messages.dst)
-    accesses = _accesses(rows, messages, moves.slot(rows.slot, back[messages.of_row]))
-    count = len(messages.src)
-    start, pred, left = _waits(messages, accesses, schedule.n_ranks)
-    joins = len(start) - 1 - 2 * count
-    number = np.concatenate((np.arange(count), np.arange(count + joins)))  # a write is by the class of its message
-    where = np.concatenate((np.zeros(count, np.int64), back, np.zeros(joins, np.int64)))
-    task = np.repeat(np.arange(len(start) - 1), np.diff(start))
-    away = moves.rank(where[pred], moves.opposite(where[task]))
-    when = _when(messages, number[task], number[pred], joins)
-    return _in_order(messages, rows, when, (number[task], number[pred], away, left))
+    return rows, messages_of(rows._replace(slot=column(code, np.int32)), slot_bytes[slots])
 
 
-def _accesses(rows: Rows, messages: Messages, written: I64) -> Accesses:
-    """What is read and written at rank 0, as if by it alone, its slots numbered without gaps."""
-    names, code = np.unique(np.concatenate((rows.slot, written)), return_inverse=True)
-    here = column(np.zeros(len(rows.src)), np.int32)
-    read, write = (column(c, np.int32) for c in np.split(code, 2))
-    at_0 = rows._replace(src=here, dst=here, slot=read, written=write)
-    return accesses_of(at_0, messages, len(names), 1)
+def _turns(messages: Messages, queues: Queues, needs: Needs | None) -> Turns:
+    """The turns of optical switches, where there are any."""
+    message, none = queues.message, np.zeros((0, 0), np.int64)
+    if needs is None:
+        return turns_of(message[:0], message[:0], none, none)
+    src, dst, channel = (column(c[message], np.int64) for c in (messages.src, messages.dst, messages.channel))
+    return turns_of(message, messages.when[message], *needs(src, dst, channel))
 
 
-def _waits(messages: Messages, accesses: Accesses, n_ranks: int) -> Predecessors:
-    """The edges of reads (M), writes (M) and joins."""
-    count, queues = len(messages.src), queues_of(messages, n_ranks)
-    read, write = accesses.message[0], column(accesses.message[1] + np.int32(count), np.int32)
-    reversed_places = np.roll(accesses.places, 2, axis=1)
+def _number(*counts: int) -> Tasks:
+    return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
+
+
+class _Ends(NamedTuple):
+    """Where messages leave from and arrive at: places, and what is read and written there."""
+
+    n_places: int
+    src: I32  # [M] the place that each message leaves from
+    dst: I32  # [M] the place that it, or one of its class, arrives at
+    accesses: Accesses
+    back: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
+
+    @staticmethod
+    def of(schedule: Schedule, rows: Rows, messages: Messages) -> "_Ends":
+        n = schedule.n_participants
+        if not schedule.translate:
+            n_slots = schedule.n_slots + len(schedule.temps)
+            return _Ends(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
+        moves = schedule.translations
+        back = moves.opposite(messages.dst)
+        written = moves.slot(rows.slot, back[messages.of_row])
+        names, code = np.unique(np.concatenate((rows.slot, written)), return_inverse=True)
+        read, write = (column(c, np.int32) for c in np.split(code, 2))
+        here, there = np.zeros_like(rows.src), np.zeros_like(messages.src)
+        at_0 = rows._replace(src=here, dst=here, slot=read, written=write)
+        return _Ends(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
+
+
+def _predecessors(messages: Messages, queues: Queues, ends: _Ends, tasks: Tasks, turns: Turns) -> Predecessors:
+    """Of all tasks; what a message waits for but its queue is for its delay to wait for, where there is one.
+
+    Where classes stand for several, the one that leaves a place has the number of its class; the one that arrives there is
+    another, and is numbered after all classes, in the same order.
+    """
+    n_messages, n_tasks = len(messages.src), int(tasks.exits[-1]) + 1
+    apart = 0 if ends.back is None else n_tasks
+    leaving = np.arange(n_messages, dtype=np.int32)
+    if len(tasks.delays):
+        leaving[queues.message] = tasks.delays
+    read, arrives = ends.accesses.message[0], column(ends.accesses.message[1] + np.int32(apart), np.int32)
+    reads, writes = (leaving[read], leaving[arrives]) if len(tasks.delays) else (read, arrives)
+    given = Edges.joined([*_given(messages, queues, ends, tasks, (leaving, apart)), *_turning(tasks, turns, leaving)])
+    places, when, reduce = ends.accesses.places, ends.accesses.when, ends.accesses.reduce
+    reversed_places = np.roll(places, 2, axis=1)
 
     def emit_all(out: Out) -> None:
-        wait_for_others(accesses.places, accesses.when, (read, write), False, out)
-        wait_for_others(reversed_places, accesses.when[::-1], (write, read), True, out)
-        wait_for_overwrites(accesses.places, accesses.when, accesses.reduce, (write, write), out)
+        wait_for_others(places, when, (reads, arrives), False, out)
+        wait_for_others(reversed_places, when[::-1], (writes, read), True, out)
+        wait_for_overwrites(places, when, reduce, (writes, arrives), out)
         wait_for_queue(queues.keys, queues.message, out)
+        given.write(out)
 
-    return columns_of(emit_all, 2 * count, len(read) + count)
-
-
-def _when(messages: Messages, task: I64, pred: I64, joins: int) -> I64:
-    """[C] an order in which a join comes after the rounds that it waits for and before the next."""
-    when = np.concatenate((2 * messages.when.astype(np.int64), np.zeros(joins, np.int64)))
-    of_join = task >= len(messages.when)
-    np.maximum.at(when, task[of_join], when[pred[of_join]] + 1)
-    return when
+    return columns_of(emit_all, n_tasks + (n_messages if apart else 0), len(read) + len(queues.message))
 
 
-def _in_order(messages: Messages, rows: Rows, when: I64, edges: tuple[I64, I64, I64, Bool]) -> Classes:
-    """The classes by `when`, equal edges once."""
-    order = np.argsort(when, kind="stable")
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
-    by = np.lexsort((edges[2], number[edges[1]], number[edges[0]]))
-    task, pred, away, left = number[edges[0][by]], number[edges[1][by]], edges[2][by], edges[3][by]
+def _given(messages: Messages, queues: Queues, ends: _Ends, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
+    """The edges of delays, entries and exits; `first` is what of a message begins, and how far on the arriving ones are."""
+    (leaving, apart), message = first, queues.message
+    local = np.flatnonzero(messages.src == messages.dst)
+    leads, meets, last = (message[queues.mark & bit != 0] for bit in (FIRST, MEETS, LAST))
+    tail = message[queues.tail]
+    yield Edges.of(tasks.exits[ends.src[last]], last, left=True)
+    yield Edges.of(tasks.exits[ends.dst[tail]], tail + apart)
+    yield Edges.of(tasks.exits[ends.dst[local]], local)
+    if len(tasks.delays):
+        src, channel, _ = queues.keys
+        chained = np.flatnonzero((src[1:] == src[:-1]) & (channel[1:] == channel[:-1]))
+        yield Edges.of(message, tasks.delays)
+        yield Edges.of(tasks.delays[chained + 1], tasks.delays[chained])
+    if len(tasks.entries):
+        leads = np.concatenate((leads, local))
+        yield Edges.of(leaving[leads], tasks.entries[ends.src[leads]])
+        yield Edges.of(tasks.exits, tasks.entries)
+        yield Edges.of(leaving[meets] + apart, tasks.entries[ends.dst[meets]])
+
+
+def _turning(tasks: Tasks, turns: Turns, leaving: I32) -> Iterable[Edges]:
+    (turn, earlier), (later, awaited) = turns.before, turns.after
+    yield Edges.of(tasks.turns[turn], earlier)
+    yield Edges.of(leaving[later], tasks.turns[awaited])
+
+
+def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translations) -> tuple[I64, I32, Bool, I64]:
+    """What arrives at rank 0 made the class that it is of, and how far away each edge leads; equal edges once."""
+    start, pred, left = edges
+    joins = np.arange(len(start) - 1 - n_tasks - len(back))
+    number = np.concatenate((np.arange(n_tasks), np.arange(len(back)), n_tasks + joins))
+    where = np.concatenate((np.zeros(n_tasks, np.int64), back, np.zeros_like(joins)))
+    waits = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    away = moves.rank(where[pred], moves.opposite(where[waits]))
+    task, pred = number[waits], column(number[pred], np.int32)
+    by = np.lexsort((away, pred, task))
+    task, pred, away, left = task[by], column(pred[by], np.int32), away[by], column(left[by], np.bool_)
     first = np.flatnonzero(np.diff(task, prepend=-1) | np.diff(pred, prepend=-1) | np.diff(away, prepend=-1))
     left = np.logical_and.reduceat(left, first) if len(first) else left  # to have ended is more than to have left
-    none = np.full(len(order) - len(messages.src), -1)
-    names = (messages.dst, messages.channel, rows.number[messages.first])
-    dst, channel, origin = (column(np.concatenate((c, none))[order], np.int32) for c in names)
-    return Classes(
-        column(np.concatenate((messages.size_bytes, np.zeros_like(none)))[order], np.int64),
-        dst,
-        channel,
-        origin,
-        column(np.searchsorted(task[first], np.arange(len(order) + 1)), np.int64),
-        column(pred[first], np.int32),
-        column(away[first], np.int64),
-        column(left, np.bool_),
-    )
+    begins = np.searchsorted(task[first], np.arange(n_tasks + len(joins) + 1))
+    return column(begins, np.int64), column(pred[first], np.int32), column(left, np.bool_), column(away[first], np.int64)

@@ -1,22 +1,21 @@
-"""The columns of a schedule, sorted and grouped: rows into messages, messages into queues and pairs, routes of messages.
+"""The columns of a schedule, sorted and grouped: rows into messages, messages into queues and pairs.
 
 S rows, M messages, Q messages in queues, P participants, R distinct (src, dst, channel).
 """
 
 from typing import Any
 
-from numba import int64, njit
 from numpy import empty, full, int8, int32, zeros
 from numpy import int64 as np_int64
 from numpy.typing import NDArray
 
-from emu.arrays import I32, I64
-from emu.fabric.engine.layout import BOOL_IN, I32_IN, I64_IN, types
+from emu.arrays import I32, I64, Bool
+from emu.compiled.function import compiled_making_arrays
 
 FIRST, MEETS, LAST = 1, 2, 4  # in its queue's first round; first of its (src, dst, channel); in its queue's last round
 
 
-@njit((types.UniTuple(I32_IN, 5), I64_IN), cache=True)
+@compiled_making_arrays
 def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I32, I64, I32]:
     """[S] the message of each row, then [M] its bytes and its first row; every local row is one of its own.
 
@@ -38,7 +37,7 @@ def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I
     return message, size[:count], first[:count]
 
 
-@njit(cache=True)
+@compiled_making_arrays
 def _counting(key: I32, n_keys: int, order: I32) -> I32:
     """The places of `order` (empty: as they come), stably sorted by key."""
     given = len(order) > 0
@@ -54,15 +53,15 @@ def _counting(key: I32, n_keys: int, order: I32) -> I32:
     return out
 
 
-@njit((I32_IN, int64, I32_IN, int64), cache=True)
+@compiled_making_arrays
 def stable_order(major: I32, n_major: int, minor: I32, n_minor: int) -> I32:
     """The indices by (major, minor), equals as they came: a counting sort by one, then by the other."""
     order = _counting(minor, n_minor, empty(0, int32)) if n_minor > 1 else empty(0, int32)
     return _counting(major, n_major, order)
 
 
-@njit([(I32_IN, I32_IN), (I64_IN, I32_IN), (BOOL_IN, I32_IN)], cache=True)
-def take(values: Any, order: I32) -> Any:
+@compiled_making_arrays
+def take(values: I32 | I64 | Bool, order: I32) -> NDArray[Any]:
     """`values[order]`; numpy would first make the indices 64 bits wide."""
     out = empty(len(order), values.dtype)
     for i in range(len(order)):
@@ -70,7 +69,7 @@ def take(values: Any, order: I32) -> Any:
     return out
 
 
-@njit((types.UniTuple(I64_IN, 2),), cache=True)
+@compiled_making_arrays
 def meeting_places(where: tuple[I64, I64]) -> I64:
     """[G, 4] from..to of the reads and from..to of the writes of each (slot, participant) that is written.
 
@@ -94,7 +93,7 @@ def meeting_places(where: tuple[I64, I64]) -> I64:
     return out[:places]
 
 
-@njit((types.UniTuple(I32_IN, 4), int64), cache=True)
+@compiled_making_arrays
 def mark_queues(keys: tuple[I32, I32, I32, I32], n_participants: int) -> tuple[NDArray[int8], I32, I32]:
     """[Q] FIRST, MEETS and LAST of each message; [Q] its pair; [R] the last message of each pair.
 
@@ -124,17 +123,3 @@ def mark_queues(keys: tuple[I32, I32, I32, I32], n_participants: int) -> tuple[N
         if when[m] == when[begin]:
             mark[m] |= LAST
     return mark, pair, tail[:pairs]
-
-
-@njit((I32_IN, I64_IN, I32_IN), cache=True)
-def gather_hops(pair: I32, route_start: I64, route_link: I32) -> tuple[I64, I32]:
-    """hop_start and hop_link of tasks that take the routes of their pairs; -1 takes none."""
-    start = zeros(len(pair) + 1, np_int64)
-    for t in range(len(pair)):
-        p = pair[t]
-        start[t + 1] = start[t] + (route_start[p + 1] - route_start[p] if p >= 0 else 0)
-    link = empty(start[-1], route_link.dtype)
-    for t in range(len(pair)):
-        for h in range(start[t + 1] - start[t]):
-            link[start[t] + h] = route_link[route_start[pair[t]] + h]
-    return start, link

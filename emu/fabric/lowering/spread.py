@@ -1,28 +1,26 @@
-"""The edges of classes spread over ranks.
+"""What classes of tasks have, given to every copy of them that stands for others.
 
-C classes, E edges, D ranks, U distinct `away`.
+C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
 """
 
-from numba import int64, njit
 from numpy import bool_, empty, int32, zeros
 from numpy import int64 as np_int64
 
 from emu.arrays import I32, I64, Bool
-from emu.fabric.engine.layout import BOOL_IN, BOOL_OUT, I32_IN, I32_OUT, I64_IN, I64_OUT, types
+from emu.compiled.function import compiled_making_arrays
+from emu.compiled.kinds import I32_2D
 
-_ROWS = types.Array(types.int32, 2, "C", readonly=True)
 
-
-@njit(types.Tuple((I64_OUT, I32_OUT, BOOL_OUT))(I64_IN, I32_IN, BOOL_IN, I64_IN, _ROWS, int64), cache=True)
-def spread(start: I64, pred: I32, left: Bool, kind: I64, there: I32, size: int) -> tuple[I64, I32, Bool]:
-    """Predecessor columns of the tasks of all classes at D ranks, those of a class one after another.
+@compiled_making_arrays
+def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, size: int) -> tuple[I64, I32, Bool]:
+    """[C D + 1], [E D], [E D] the columns of predecessors of all tasks.
 
     Args:
         start: [C + 1].
         pred: [E] class.
         left: [E].
         kind: [E] 0..U-1.
-        there: [U, D] which of the ranks is that far away of each.
+        there: [U, D] which of the copies is that far away of each.
         size: D.
     """
     ends, preds, lefts = (
@@ -38,3 +36,29 @@ def spread(start: I64, pred: I32, left: Bool, kind: I64, there: I32, size: int) 
                 at += 1
             ends[c * size + i + 1] = at
     return ends, preds, lefts
+
+
+@compiled_making_arrays
+def spread_hops(pair: I32, size: int, way_start: I64, way_link: I32, way_weight: I32) -> tuple[I64, I32, I32]:
+    """[C D + 1] hop_start of all tasks, then hop_link and hop_weight.
+
+    Args:
+        pair: [C] of each class; -1: it takes no way.
+        size: D.
+        way_start: [R D + 1] of the ways of all pairs, those of a pair one after another as the copies are.
+        way_link: of each hop.
+        way_weight: of each hop.
+    """
+    start = zeros(len(pair) * size + 1, np_int64)
+    for c in range(len(pair)):
+        for i in range(size):
+            t, way = c * size + i, pair[c] * size + i
+            start[t + 1] = start[t] + (way_start[way + 1] - way_start[way] if pair[c] >= 0 else 0)
+    link, weight = empty(start[-1], int32), empty(start[-1], int32)
+    for c in range(len(pair)):
+        for i in range(size):
+            t, way = c * size + i, pair[c] * size + i
+            for h in range(start[t + 1] - start[t]):
+                link[start[t] + h] = way_link[way_start[way] + h]
+                weight[start[t] + h] = way_weight[way_start[way] + h]
+    return start, link, weight

@@ -7,19 +7,18 @@ so that edges stay as few as rows. Each function is run twice: to count the edge
 
 from typing import NamedTuple
 
-from numba import boolean, int64, void
-
 from emu.arrays import I32, I64, Bool
-from emu.fabric.engine.layout import BOOL_IN, BOOL_OUT, I32_IN, I32_OUT, I64_IN, I64_OUT, compiled, types
+from emu.compiled.function import compiled
+from emu.compiled.kinds import BOOL_OUT, I32_OUT, I64_2D, I64_OUT
 
 
 class Out(NamedTuple):
     """Where edges go."""
 
-    fill: I64  # [V] where the next edge of each task goes; or how many it has
-    pred: I32  # [E] empty where edges are only counted
-    left: Bool  # [E]
-    join: I64  # [1] the next join
+    fill: I64_OUT  # [V] where the next edge of each task goes; or how many it has
+    pred: I32_OUT  # [E] empty where edges are only counted
+    left: BOOL_OUT  # [E]
+    join: I64_OUT  # [1] the next join
 
 
 class Run(NamedTuple):
@@ -30,13 +29,7 @@ class Run(NamedTuple):
     high: int
 
 
-_OUT = types.NamedTuple((I64_OUT, I32_OUT, BOOL_OUT, I64_OUT), Out)
-_RUN = types.NamedTuple((I32_IN, int64, int64), Run)
-_TWO = types.UniTuple(I32_IN, 2)
-_PLACES = types.Array(int64, 2, "C", readonly=True)
-
-
-@compiled(void(_OUT, int64, int64, boolean))
+@compiled
 def _emit(out: Out, task: int, pred: int, left: bool) -> None:
     at = out.fill[task]
     if at < len(out.pred):
@@ -44,7 +37,7 @@ def _emit(out: Out, task: int, pred: int, left: bool) -> None:
     out.fill[task] = at + 1
 
 
-@compiled(void(_OUT, _RUN, _RUN, boolean))
+@compiled
 def _emit_runs(out: Out, waiting: Run, others: Run, left: bool) -> None:
     """Let each of one run wait for each of another, by a join where that makes fewer edges."""
     k, m = others.high - others.low, waiting.high - waiting.low
@@ -61,8 +54,8 @@ def _emit_runs(out: Out, waiting: Run, others: Run, left: bool) -> None:
         _emit(out, waiting.task[w], join, False)
 
 
-@compiled(void(_PLACES, _TWO, _TWO, boolean, _OUT))
-def wait_for_others(places: I64, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: Out) -> None:
+@compiled
+def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: Out) -> None:
     """Let each of those waiting wait for the last others, in earlier rounds, that imply all others in earlier rounds.
 
     Each of the others waits in turn for what is waiting here in rounds before its own. So the last round of others implies
@@ -95,8 +88,8 @@ def wait_for_others(places: I64, when: tuple[I32, I32], task: tuple[I32, I32], l
             i = end
 
 
-@compiled(void(_PLACES, _TWO, BOOL_IN, _TWO, _OUT))
-def wait_for_overwrites(places: I64, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: Out) -> None:
+@compiled
+def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: Out) -> None:
     """Let an add wait for the last overwrite before it, an overwrite for all writes since; less what a read implies.
 
     Args:
@@ -127,7 +120,7 @@ def wait_for_overwrites(places: I64, when: tuple[I32, I32], reduce: Bool, task: 
             j = end
 
 
-@compiled(void(types.UniTuple(I32_IN, 3), I32_IN, _OUT))
+@compiled
 def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: Out) -> None:
     """Let each message wait until the round before its own, in its queue, has left.
 
@@ -147,14 +140,14 @@ def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: Out) -> None:
         low, i = i, end
 
 
-@compiled(void(I32_IN, I32_IN, BOOL_IN, _OUT))
+@compiled
 def wait_for_given(task: I32, pred: I32, left: Bool, out: Out) -> None:
     """Add edges that are at hand."""
     for e in range(len(task)):
         _emit(out, task[e], pred[e], left[e])
 
 
-@compiled(void(I64_IN, I32_IN, BOOL_IN, _OUT))
+@compiled
 def wait_for_columns(start: I64, pred: I32, left: Bool, out: Out) -> None:
     """Add edges that are columns of a Graph."""
     for t in range(len(start) - 1):
@@ -162,8 +155,8 @@ def wait_for_columns(start: I64, pred: I32, left: Bool, out: Out) -> None:
             _emit(out, t, pred[e], left[e])
 
 
-@compiled(int64(I64_OUT, I32_OUT, BOOL_OUT, I64_OUT))
-def drop_repeats(start: I64, pred: I32, left: Bool, place: I64) -> int:
+@compiled
+def drop_repeats(start: I64_OUT, pred: I32_OUT, left: BOOL_OUT, place: I64_OUT) -> int:
     """Keep one of equal predecessors of a task, in place; to have ended is more than to have left. Returns the new end.
 
     Args:

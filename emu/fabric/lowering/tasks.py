@@ -1,0 +1,67 @@
+"""The columns of a Graph: a task of each class in each copy that stands for others, those of a class one after another.
+
+C classes, R pairs, D copies that stand for all, U distinct `away`.
+"""
+
+import numpy as np
+
+from emu.arrays import I32, I64, column
+from emu.fabric.graph import Graph
+from emu.fabric.lowering.domain import Orbits
+from emu.fabric.lowering.edges import Predecessors
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.spread import spread_edges, spread_hops
+from emu.fabric.lowering.ways import Ways
+
+_CHUNK = 2**20  # translated copies that are held at a time
+
+
+def graph_of(laid: Laid, copies: Orbits, ways: Ways) -> Graph:
+    """The tasks of a schedule.
+
+    Args:
+        laid: The schedule.
+        copies: Which stand for all.
+        ways: [R D] of the pairs, over links or orbits of them.
+    """
+    classes, size = laid.classes, len(copies.first)
+    messages, queues, tasks = classes.messages, classes.queues, classes.tasks
+    n_classes, end, queue = len(classes.start) - 1, len(messages.src), queues.message
+    size_bytes, alpha, ready = (np.zeros((n_classes, size), np.int64) for _ in range(3))
+    owner, origin = (np.full((n_classes, size), -1, np.int32) for _ in range(2))
+    pair = np.full(n_classes, -1, np.int32)
+    size_bytes[:end], pair[queue] = messages.size_bytes[:, None], queues.pair
+    owner[:end], origin[:end] = laid.who(column(messages.src, np.int64), copies.first), classes.origin[:, None]
+    alpha[queue] = ways.head_fs.reshape(-1, size)[queues.pair]
+    if len(tasks.delays):
+        alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = laid.overhead_fs, owner[queue], origin[queue]
+    if laid.topology.circuits:
+        alpha[tasks.turns] = laid.topology.circuits.turn_fs
+    hop_start, hop_link, hop_weight = spread_hops(pair, size, ways.start, ways.link, ways.weight)
+    hops = hop_start, hop_link, hop_weight
+    columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(laid, copies))
+    return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
+
+
+def _predecessors(laid: Laid, copies: Orbits) -> Predecessors:
+    """Of the tasks of all copies; what a class waits for may be in another copy."""
+    classes, size = laid.classes, len(copies.first)
+    if classes.away is None and size == 1:
+        return classes.start, classes.pred, classes.left
+    if classes.away is None:
+        there, kind = np.arange(size, dtype=np.int32)[None], np.zeros(len(classes.pred), np.int64)
+    else:
+        away, kind = np.unique(classes.away, return_inverse=True)
+        there = _copies_away(laid, copies, away)
+    start, pred, left = spread_edges(classes.start, classes.pred, classes.left, column(kind, np.int64), there, size)
+    return start, pred, left
+
+
+def _copies_away(laid: Laid, copies: Orbits, away: I64) -> I32:
+    """[U, D] which copy stands for the one that is so far away of each that stands for all."""
+    step = max(1, _CHUNK // len(copies.first))
+    chunks = (laid.who(away[i : i + step], copies.first) for i in range(0, len(away), step))
+    there = [np.empty((0, len(copies.first)), np.int32), *(copies.number[chunk].astype(np.int32) for chunk in chunks)]
+    table = np.concatenate(there)
+    table.setflags(write=False)
+    return table

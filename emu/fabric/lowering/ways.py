@@ -1,0 +1,83 @@
+"""The ways of messages: which links they cross, and how long their heads take over the latencies one after another.
+
+L links, O orbits of links, P asked pairs, H hops.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, column
+from emu.errors import InputError
+from emu.fabric.lowering.domain import Orbits
+from emu.topology.topology import Routes, Topology
+from emu.units import MAX_TICKS, TICKS_PER_S
+
+Asked = tuple[I64, I64, I64]  # [P] source, destination, key
+
+
+class Ways(NamedTuple):
+    """The ways of asked pairs, over links or over orbits of links."""
+
+    capacity_Bps: F64  # [L or O]
+    head_fs: I64  # [P]
+    start: I64  # [P + 1]
+    link: I32  # [H]
+    weight: I32  # [H] how many of a way's translations cross one link of the orbit
+
+
+def ways_of(topology: Topology, asked: Asked) -> Ways:
+    """The ways of pairs over links.
+
+    Raises:
+        InputError: a pair that no route joins, or as `heads`.
+    """
+    found, links = topology.routes(*asked), topology.links
+    once = np.ones(len(found.link), np.int32)
+    return Ways(links.bandwidth_Bps, heads(topology, asked, found), found.start, column(found.link, np.int32), once)
+
+
+def shared_ways(topology: Topology, asked: Asked, copies: Orbits, links: Orbits) -> Ways | None:
+    """The ways of pairs over orbits of links; nothing where their images do not cross all links of an orbit alike.
+
+    Args:
+        topology: Whose links they are.
+        asked: The pairs, each in all copies that stand for others.
+        copies: Which do.
+        links: The orbits of the links.
+    """
+    found, n_copies = topology.routes(*asked), len(copies.first)
+    crossing = np.repeat(np.arange(len(found.start) - 1), found.hops) * len(links.first) + links.number[found.link]
+    crossed, times = np.unique(crossing, return_counts=True)
+    pair, link = np.divmod(crossed, len(links.first))
+    weight, odd = np.divmod(times * copies.size[pair % max(1, n_copies)], links.size[link])
+    if odd.any():
+        return None
+    start = column(np.searchsorted(pair, np.arange(len(found.start))), np.int64)
+    rate = column(topology.links.bandwidth_Bps[links.first], np.float64)
+    return Ways(rate, heads(topology, asked, found), start, column(link, np.int32), column(weight, np.int32))
+
+
+def heads(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I64:
+    """[P] ticks of each route.
+
+    Args:
+        topology: Whose routes they are.
+        asked: [P] source, destination and key.
+        routes: Of each pair one hop or more.
+
+    Raises:
+        InputError: a route that takes longer than the clock can count.
+    """
+    latency_fs, first = topology.links.latency_fs, routes.start[:-1]
+    if not len(first):
+        return column([], np.int64)
+    if int(latency_fs.max(initial=0)) * int(routes.hops.max()) > MAX_TICKS:
+        about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first)
+        worst = int(np.argmax(about))
+        if about[worst] >= MAX_TICKS:
+            raise InputError(
+                f"{topology.name}: latencies of the route from node {asked[0][worst]} to node {asked[1][worst]} must come to "
+                f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
+            )
+    return column(np.add.reduceat(latency_fs[routes.link], first), np.int64)
