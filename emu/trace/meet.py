@@ -144,19 +144,20 @@ def _collectives(trace: Trace, asked: _Requests, names: list[str]) -> Iterator[M
 
 
 def _messages(trace: Trace, asked: _Requests, names: list[str]) -> Iterator[Meeting]:
-    """The n-th send of each (src, dst, tag) with the n-th receive."""
+    """The n-th send of each (group, src, dst, tag) with the n-th receive."""
     of_group = [np.array(g.ranks) for g in trace.groups]
     peer = np.array([of_group[g][r] for g, r in zip(asked.group, asked.root, strict=True)], dtype=np.int64)
     sends = asked.kind == Kind.SEND
     src, dst = np.where(sends, asked.rank, peer), np.where(sends, peer, asked.rank)
-    order = np.lexsort((asked.event, asked.kind, asked.tag, dst, src))
-    ends = np.stack((src, dst, asked.tag))[:, order]
+    order = np.lexsort((asked.event, asked.kind, asked.tag, dst, src, asked.group))
+    ends = np.stack((asked.group, src, dst, asked.tag))[:, order]
     for both in _runs(asked.take(order), ends):
         half, kinds = len(both.event) // 2, both.kind.tolist()
         if kinds != [Kind.SEND] * half + [Kind.RECV] * half:
             what = f"{kinds.count(Kind.SEND)} sends and {kinds.count(Kind.RECV)} receives of tag {both.tag[0]}"
             peers = sorted({*both.rank.tolist(), *peer[asked.event == both.event[0]].tolist()})
-            raise InputError(f"replay: messages between ranks {peers} must be sent and received equally often, got {what}")
+            between = f"messages between ranks {peers} on group {trace.groups[both.group[0]].axis!r}"
+            raise InputError(f"replay: {between} must be sent and received equally often, got {what}")
         for n in range(half):
             pair = both.take(np.array([n, n + half]))
             if not pair.setup.any():

@@ -4,24 +4,30 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import Choice, Request, Served, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece, lower
+from emu.fabric.lower import Piece, lay, lowered
+from emu.fabric.lowering.domain import Domain, Orbits
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.symmetric import domain_of
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
+from emu.trace.batch import Batch, batches_of, communicators
 from emu.trace.check import check_trace
 from emu.trace.device import Device
-from emu.trace.meet import MESSAGE, Meeting, meetings_of
+from emu.trace.meet import meetings_of
 from emu.trace.trace import Events, Kind, Trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
@@ -36,7 +42,7 @@ class Service(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """One collective, or one message between two ranks, in the graph."""
+    """One collective on some groups, or one message between each of some pairs, in the graph."""
 
     piece: Piece
     first: int  # the number of its first task
@@ -51,18 +57,29 @@ class Replayed:
     begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
     ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
     instance: I32  # [X] index into `instances`; -1: no request
-    member: I32  # [X] the rank's place in it
+    member: I32  # [X] the rank's place in it, group after group
     instances: tuple[Instance, ...]
     services: tuple[Service, ...]  # each different one once
     assumptions: tuple[str, ...]
+    timed_ranks: int  # those whose tasks the graph has: of ranks that a symmetry makes equal one
+    link: I64  # [L] which link of the graph each of the topology's is, or is stood for by
 
 
-def replay(trace: Trace, choice: Choice, topology: Topology, placement: I32, device: Device, dtype: str) -> Replayed:
+def replay(
+    trace: Trace,
+    choice: Choice,
+    topology: Topology,
+    placement: I32,
+    device: Device,
+    dtype: str,
+    *,
+    every_rank: bool = False,
+) -> Replayed:
     """Lay a trace on a fabric.
 
     A computation waits for the one before it on its rank, a request for the last computation at issue and the one before it
-    of its group (a message: to or from its peer), and either for what the trace says it waits for. Set-up (step 0) is left
-    out, and with it what is waited for in it.
+    of its group (a message: the one of its peer and tag), and either for what the trace says it waits for. Set-up (step 0) is
+    left out, and with it what is waited for in it.
 
     Args:
         trace: What ran.
@@ -71,6 +88,7 @@ def replay(trace: Trace, choice: Choice, topology: Topology, placement: I32, dev
         placement: [N] the node of each rank.
         device: What its computations take.
         dtype: What float32 is timed as: computation, memory traffic and messages.
+        every_rank: Whether to lay down the tasks of ranks that a symmetry makes equal to others, too.
 
     Raises:
         InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
@@ -78,7 +96,8 @@ def replay(trace: Trace, choice: Choice, topology: Topology, placement: I32, dev
     check_trace(trace)
     if len(placement) != trace.n_ranks:
         raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
-    return _Replay(trace, choice, topology, placement, device, dtype).replayed()
+    laying = _Replay(trace, choice, topology, column(placement, np.int64), device, dtype)
+    return laying.replayed(laying.domain() if not every_rank else None)
 
 
 def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
@@ -98,77 +117,101 @@ def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
 class _Replay:
     """The builder of one Replayed."""
 
-    def __init__(self, trace: Trace, choice: Choice, topology: Topology, placement: I32, device: Device, dtype: str) -> None:
+    def __init__(self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str) -> None:
         self.trace, self.choice, self.topology, self.placement = trace, choice, topology, placement
         self.device, self.dtype = device, dtype
-        self.builder = Builder(topology.links.bandwidth_Bps)
         sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
         self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        self.numbers = communicators(trace.groups)
+        meetings = meetings_of(trace, dtype)
+        self.batches = batches_of(meetings, self.first_event, self.numbers, choice, apart=topology.circuits is not None)
+        laid: dict[object, Laid] = {}
+        keys = [(batch.what, *(m.ranks for m in batch.meetings)) for batch in self.batches]
+        self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
         self.begins, self.ends, self.instance, self.member = (np.full(sum(sizes), -1, np.int32) for _ in range(4))
-        self.pieces: dict[tuple[object, ...], Piece] = {}
-        self.instances: list[Instance] = []
-        self.services: dict[Service, None] = {}
-        self.uneven: set[str] = set()
 
-    def replayed(self) -> Replayed:
-        """The whole trace."""
-        self._computations()
-        for meeting in meetings_of(self.trace, self.dtype):
-            self._meet(meeting)
-        self._waits()
+    def domain(self) -> Domain | None:
+        """The ranks that stand for all: of those that play one role, in communicators of the same numbers, one an orbit."""
+        role, groups = self.trace.role_of_rank.tolist(), self.trace.group_of
+        words = [(r, *(self.numbers[g] for g in of_rank)) for r, of_rank in zip(role, groups, strict=True)]
+        kinds = {word: i for i, word in enumerate(dict.fromkeys(words))}
+        kind = np.array([kinds[word] for word in words])
+        kind_at = np.full(self.topology.n_nodes, -1)
+        kind_at[self.placement] = kind
+        alike = partial(_same_there, kind_at)
+        return domain_of(self.topology, self.placement, list(dict.fromkeys(self.laid)), alike)
+
+    def replayed(self, domain: Domain | None) -> Replayed:
+        """The whole trace, by the ranks that stand for all."""
+        links, every = self.topology.links, np.arange(self.trace.n_ranks)
+        ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
+        of_links = Orbits.each(len(links)) if domain is None else domain.links
+        builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
+        self._compute(builder, ranks)
+        instances = tuple(self._meet(builder, domain))
+        self._wait(builder, ranks)
         begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
-        graph, met = self.builder.graph(), (tuple(self.instances), tuple(self.services))
-        return Replayed(graph, self.first_event, begins, ends, instance, member, *met, self._assumptions())
+        laid = (self.first_event, begins, ends, instance, member, instances)
+        told = tuple(self._services()), self._assumptions()
+        return Replayed(builder.graph(), *laid, *told, len(ranks.first), column(of_links.number, np.int64))
 
-    def _computations(self) -> None:
+    def _compute(self, builder: Builder, ranks: Orbits) -> None:
         ticks = [self.device.ticks(e, self.dtype) for e in self.trace.events]
         timed = [np.flatnonzero(_computes(e) & (e.step > 0)) for e in self.trace.events]
-        for rank, role in enumerate(self.trace.role_of_rank.tolist()):
-            tasks = self.builder.tasks(ticks[role][timed[role]], owner=rank, origin=timed[role])
-            where = timed[role] + self.first_event[rank]
-            self.begins[where] = self.ends[where] = tasks
+        roles = self.trace.role_of_rank.tolist()
+        tasks = [builder.tasks(ticks[r][timed[r]], rank, timed[r]) for rank, r in ((k, roles[k]) for k in ranks.first.tolist())]
+        for rank, stands in enumerate(ranks.number.tolist()):
+            where = timed[roles[rank]] + self.first_event[rank]
+            self.begins[where] = self.ends[where] = tasks[stands]
 
-    def _meet(self, meeting: Meeting) -> None:
-        key = (meeting.group, meeting.request, meeting.size_bytes)
-        if key not in self.pieces:
-            self.pieces[key] = self._lowered(meeting)
-        if not meeting.agreed:
-            self.uneven.add(meeting.name)
-        piece, ranks = self.pieces[key], np.array(meeting.ranks)
-        n, members = len(piece.exit), np.arange(len(ranks))
-        owner, origin = np.full(n, -1), np.full(n, -1)
-        owner[members], origin[members] = ranks, meeting.events - self.first_event[ranks]
-        first = self.builder.piece(piece, owner, origin)
-        self.begins[meeting.events], self.ends[meeting.events] = first + piece.entry[members], first + piece.exit[members]
-        self.instance[meeting.events], self.member[meeting.events] = len(self.instances), members
-        self.instances.append(Instance(piece, first))
+    def _meet(self, builder: Builder, domain: Domain | None) -> Iterator[Instance]:
+        pieces = {laid: lowered(laid, domain) for laid in dict.fromkeys(self.laid)}
+        for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
+            piece, size = pieces[laid], laid.schedule.n_participants
+            events, ranks = (np.concatenate(c) for c in zip(*((m.events, m.ranks) for m in batch.meetings), strict=True))
+            member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
+            owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
+            owner[member], origin[member] = ranks, events - self.first_event[ranks]
+            first = builder.piece(piece, owner, origin)
+            self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
+            self.instance[events], self.member[events] = number, member
+            yield Instance(piece, first)
 
-    def _lowered(self, meeting: Meeting) -> Piece:
-        nodes = self.placement[list(meeting.ranks)]
-        if meeting.name == MESSAGE:
-            schedule, sizes = _ONE_MESSAGE, np.array([meeting.size_bytes])
+    def _lay(self, batch: Batch) -> Laid:
+        what = batch.what
+        nodes = self.placement[np.array([m.ranks for m in batch.meetings])]
+        if what.served is None:
+            schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
         else:
-            n, root = len(meeting.ranks), meeting.root
-            schedule = self.choice.schedule(meeting.request)
-            self.services[Service(meeting.request, meeting.size_bytes, self.choice.served(meeting.request))] = None
-            whole = meeting.elements > 0 and meeting.size_bytes % meeting.elements == 0
-            item, count = (meeting.size_bytes // meeting.elements, meeting.elements) if whole else (1, meeting.size_bytes)
-            counts = operation(meeting.name, n, root).block_counts(count)
+            schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
+            whole = what.elements > 0 and what.size_bytes % what.elements == 0
+            item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
+            counts = operation(what.name, what.n_ranks, what.root).block_counts(count)
             sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
-        nodes = with_helpers(self.topology, nodes, schedule.helpers)
-        return lower(schedule, sizes, self.topology, nodes, key=meeting.group, gated=True)
+        with_hubs = np.array([with_helpers(self.topology, of_group, schedule.helpers) for of_group in nodes])
+        return lay(schedule, sizes, self.topology, with_hubs, key=what.communicator, gated=True)
 
-    def _waits(self) -> None:
+    def _wait(self, builder: Builder, ranks: Orbits) -> None:
         edges = [_order(e) for e in self.trace.events]
-        for rank, role in enumerate(self.trace.role_of_rank.tolist()):
-            (event, waited), first = edges[role], self.first_event[rank]
+        for rank in ranks.first.tolist():
+            (event, waited), first = edges[int(self.trace.role_of_rank[rank])], self.first_event[rank]
             task, pred = self.begins[event + first], self.ends[waited + first]
             known = (task >= 0) & (pred >= 0)
-            self.builder.wait(task[known], pred[known])
+            builder.wait(task[known], pred[known])
+
+    def _services(self) -> Iterable[Service]:
+        met = [(batch.what, m) for batch in self.batches for m in batch.meetings]
+        return dict.fromkeys(Service(m.request, m.size_bytes, what.served) for what, m in met if what.served is not None)
 
     def _assumptions(self) -> tuple[str, ...]:
-        uneven = (f"{name} with uneven splits is cut evenly, at its largest member's size" for name in sorted(self.uneven))
-        return (*self.device.assumptions, *uneven)
+        uneven = {m.name for batch in self.batches for m in batch.meetings if not m.agreed}
+        cut_evenly = (f"{name} with uneven splits is cut evenly, at its largest member's size" for name in sorted(uneven))
+        return (*self.device.assumptions, *cut_evenly)
+
+
+def _same_there(kind_at: I64, node: I64) -> bool:
+    """Whether a permutation of nodes brings each rank to one of its kind."""
+    return bool(np.array_equal(kind_at[node], kind_at))
 
 
 def _computes(events: Events) -> Bool:
@@ -181,10 +224,10 @@ def _order(events: Events) -> tuple[I64, I64]:
     index = np.arange(len(events))
     computes = _computes(events)
     last = np.maximum.accumulate(np.append(-1, np.where(computes, index, -1)))[:-1]
-    peer = np.where(events.kind == Kind.COLLECTIVE, 0, events.root)
-    in_turn = np.lexsort((index, peer, events.kind, events.group))
+    peer, tag = (np.where(events.kind == Kind.COLLECTIVE, 0, c) for c in (events.root, events.tag))
+    in_turn = np.lexsort((index, tag, peer, events.kind, events.group))
     requests = in_turn[~computes[in_turn]]
-    queue = np.stack((peer, events.kind, events.group))[:, requests]
+    queue = np.stack((tag, peer, events.kind, events.group))[:, requests]
     follows = np.flatnonzero((queue[:, 1:] == queue[:, :-1]).all(axis=0))
     waits = np.repeat(index, np.diff(events.wait_start))
     event = np.concatenate((index[last >= 0], requests[follows + 1], waits))

@@ -19,11 +19,16 @@ from emu.units import seconds
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepReport:
-    """Times in ticks; seconds are derived. The parts are of the last step and of `rank`."""
+    """Times in ticks; seconds are derived. The parts are of the last step and of `rank`.
+
+    A step begins when the last rank has ended the one before. What another rank did of it until then is in no part, so that
+    what a rank computes in the step differs between fabrics; what it computes of the step does not.
+    """
 
     step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
     rank: int  # that ended last, the lowest if several did
     compute_fs: int
+    computes_fs: I64  # [N] what each rank computes of the step, whenever
     exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
     total_comm_fs: int  # of all its requests, each from its first message on, hidden or not
     link_busy_s: F64  # [L] of the whole run, at full rate
@@ -44,6 +49,16 @@ class StepReport:
         return seconds(self.compute_fs)
 
     @property
+    def early_compute_s(self) -> float:
+        """Seconds of computation of the step before it began."""
+        return seconds(int(self.computes_fs[self.rank]) - self.compute_fs)
+
+    @property
+    def computes_s(self) -> tuple[float, float]:
+        """Seconds that a rank computes of the step, whenever: the least and the most of any."""
+        return seconds(int(self.computes_fs.min())), seconds(int(self.computes_fs.max()))
+
+    @property
     def exposed_comm_fs(self) -> int:
         """Ticks of communication while nothing is computed."""
         return sum(self.exposed_comm_by_axis_fs.values())
@@ -55,7 +70,7 @@ class StepReport:
 
     @property
     def exposed_comm_by_axis_s(self) -> dict[str, float]:
-        """The same by the axis of the group; where several wait, it is that which began first."""
+        """The same by the axis of the group; where several wait, that of which began first, else was asked for first."""
         return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
 
     @property
@@ -99,19 +114,17 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     ends = _step_ends(trace, replayed, timeline)
     whole = np.maximum.accumulate(ends.max(axis=0))
     rank, low, high = int(np.argmax(ends[:, -1])), int(whole[-2]) if len(whole) > 1 else 0, int(whole[-1])
-    events = slice(replayed.first_event[rank], replayed.first_event[rank + 1])
     busy = computing(trace, replayed, timeline, rank).within(low, high)
-    requests = np.flatnonzero(replayed.instance[events] >= 0)
-    spoken = talking(replayed, timeline, requests + replayed.first_event[rank]).within(low, high)
-    number = trace.events_of(rank).group[requests]
-    axes = np.array([trace.groups[trace.group_of[rank][g]].axis for g in number.tolist()], dtype=str)
+    asked, axes = _in_turn(trace, replayed, timeline, rank)
+    spoken = asked.within(low, high)
     return StepReport(
         tuple(np.diff(whole, prepend=0).tolist()),
         rank,
         int((busy.end - busy.start).sum()),
+        _computes(trace, replayed, timeline),
         _exposed(busy, spoken, axes),
         int((spoken.end - spoken.start).sum()),
-        timeline.busy_s(replayed.graph.capacity_Bps),
+        timeline.busy_s(replayed.graph.capacity_Bps)[replayed.link],
     )
 
 
@@ -126,6 +139,18 @@ def _step_ends(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
         timed = np.flatnonzero(task >= 0)
         np.maximum.at(ends[rank], trace.events_of(rank).step[timed], timeline.end_fs[task[timed]])
     return ends[:, 1:]
+
+
+def _computes(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
+    """[N] what each rank computes of the last step."""
+    last = max(int(e.step.max(initial=0)) for e in trace.events)
+    taken = np.zeros(trace.n_ranks, np.int64)
+    for rank in range(trace.n_ranks):
+        task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
+        events = trace.events_of(rank)
+        task = task[(events.kind == Kind.COMPUTE) & (events.step == last) & (task >= 0)]
+        taken[rank] = (timeline.end_fs[task] - timeline.start_fs[task]).sum()
+    return taken
 
 
 def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Spans:
@@ -146,16 +171,25 @@ def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
     return Spans(start, end)
 
 
+def _in_turn(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> tuple[Spans, np.ndarray]:
+    """A rank's requests by when they began, then by when they were asked for; and their axes."""
+    first = replayed.first_event[rank]
+    requests = np.flatnonzero(replayed.instance[first : replayed.first_event[rank + 1]] >= 0)
+    spans = talking(replayed, timeline, requests + first)
+    order = np.argsort(spans.start, kind="stable")
+    number = trace.events_of(rank).group[requests[order]]
+    axes = [trace.groups[trace.group_of[rank][g]].axis for g in number.tolist()]
+    return Spans(spans.start[order], spans.end[order]), np.array(axes, dtype=str)
+
+
 def _exposed(busy: Spans, spoken: Spans, axes: np.ndarray) -> dict[str, int]:
-    """Ticks of each axis in which nothing is computed, each instant charged to the request that began first."""
-    order = np.lexsort((spoken.end, spoken.start))
-    start, end = spoken.start[order], spoken.end[order]
+    """Ticks of each axis in which nothing is computed, each instant charged to the first request that it is in."""
+    start, end = spoken
     covered = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
     start = np.minimum(np.maximum(start, covered), np.maximum(end, covered))
     end = np.maximum(end, covered)
     bare = (end - start) - (_computed(busy, end) - _computed(busy, start))
-    names = axes[order]
-    return {str(a): int(bare[names == a].sum()) for a in np.unique(names)}
+    return {str(a): int(bare[axes == a].sum()) for a in np.unique(axes)}
 
 
 def _computed(busy: Spans, until: I64) -> I64:

@@ -1,7 +1,7 @@
 """What ran, without times: events by role, as columns.
 
 R roles, N ranks, E events, W waits, G groups. Ranks that did the same share a role, and so its events. What makes
-cross-rank order is only that members of one (group, instance), or both ends of one (src, dst, tag, n), meet.
+cross-rank order is only that members of one (group, instance), or both ends of one (group, src, dst, tag, n), meet.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Events:
 
     step: I32  # [E] 0 is set-up
     kind: I16  # [E] a Kind
-    stream: I16  # [E] what is in order within: 0 computes, 1 + axis communicates
+    stream: I16  # [E] what is in order within: 0 computes, each other one a group's collectives or one peer's messages of a tag
     name: tuple[str, ...]  # [E] operator, operation or mark
     dtype: tuple[str, ...]  # [E] torch's name without the module, e.g. "float32"
     flops: F64  # [E]

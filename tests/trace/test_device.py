@@ -1,8 +1,12 @@
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import torch
 
 from emu.errors import InputError
-from emu.trace.device import Device, timed_bytes
+from emu.trace.device import FLOAT_BYTES, Device, timed_bytes
 from launch.data.devices import DEVICES, find_device
 
 PEAKS = {"float32": 1e12, "bfloat16": 4e12}
@@ -26,6 +30,12 @@ def test_float32_is_timed_as_another_dtype_by_its_elements(words):
     assert timed_bytes(events, "float8_e4m3fn").tolist() == [700, 1000]
 
 
+@pytest.mark.parametrize("dtype", FLOAT_BYTES)
+def test_a_dtype_is_as_wide_as_torch_has_it(words, dtype):
+    events = words.events(words.compute(bytes=400, count=100))
+    assert timed_bytes(events, dtype).tolist() == [torch.empty(100, dtype=getattr(torch, dtype)).nbytes]
+
+
 def test_the_peak_is_that_of_the_dtype_timed(words):
     events = words.events(words.compute(flops=1e9), words.compute(flops=1e9, dtype="bfloat16"))
     assert DEVICE.seconds(events, "float32") == pytest.approx([2e-3, 0.5e-3], rel=1e-12)
@@ -36,6 +46,15 @@ def test_every_operator_is_launched(words):
     slow = Device("npu", PEAKS, hbm_Bps=1e12, flops_efficiency=1, launch_overhead_s=1e-5)
     events = words.events(words.compute(flops=1e9), words.compute(), words.mark(), words.collective(8))
     assert slow.ticks(events, "float32").tolist() == [10**12 + 10**10, 10**10, 0, 0]
+
+
+def test_the_launch_comes_on_top_of_whichever_is_longer(words):
+    """Arithmetic alone, memory alone, both alike: none of them hides it."""
+    slow = replace(DEVICE, launch_overhead_s=1e-3)
+    work = [{"flops": 1e9}, {"bytes": 10**9}, {"flops": 1e9, "bytes": 5 * 10**8}, {"flops": 1e3, "bytes": 10**3}]
+    events = words.events(*(words.compute(**each) for each in work))
+    added = slow.ticks(events, "float32") - DEVICE.ticks(events, "float32")
+    assert added.tolist() == [10**12] * 4
 
 
 def test_what_the_times_rest_on_is_said():
@@ -89,19 +108,49 @@ def test_an_operator_that_ends_with_the_clock_is_refused(words):
         device.ticks(words.events(words.compute(flops=2**63 / 10**15)), "float32")
 
 
-def test_the_h100_is_what_its_data_sheet_says():
-    h100 = find_device("h100", "bfloat16")
-    assert h100.peak_flops["bfloat16"] == 989e12
-    assert h100.peak_flops["float32"] == 67e12
-    assert h100.hbm_Bps == 3.35e12
-    assert (h100.flops_efficiency, h100.hbm_efficiency, h100.launch_overhead_s) == (0.6, 0.8, 0)
+@pytest.mark.parametrize(
+    ("dtype", "flops_a_clock", "clock_Hz"),
+    [
+        ("float64", 4 * 32 * 2, 1.98e9),  # of an SM: 4 tensor cores of 32 multiply-adds
+        ("float32", 128 * 2, 1.98e9),  # 128 lanes
+        ("bfloat16", 4 * 512 * 2, 1.83e9),
+        ("float16", 4 * 512 * 2, 1.83e9),
+        ("float8_e4m3fn", 4 * 1024 * 2, 1.83e9),
+        ("float8_e5m2", 4 * 1024 * 2, 1.83e9),
+    ],
+)
+def test_the_h100s_peaks_are_what_its_units_do_at_its_clock(dtype, flops_a_clock, clock_Hz):
+    """132 SMs at the boost clock that tensor cores, or all else, run at: NVIDIA, H100 Tensor Core GPU Architecture (2022)."""
+    assert DEVICES["h100"].peak(dtype) == pytest.approx(132 * flops_a_clock * clock_Hz, rel=2e-3)
 
 
-def test_every_device_names_its_source_and_the_usual_peaks():
-    for name, device in DEVICES.items():
-        assert device.name == name
-        assert device.source
-        assert {"float32", "bfloat16"} <= set(device.peak_flops)
+def test_the_h100s_memory_is_as_fast_as_its_pins():
+    """Five stacks of HBM3, each 1,024 pins wide, at 2,619 MHz and two bits a clock."""
+    assert DEVICES["h100"].hbm_Bps == pytest.approx(5 * 1024 / 8 * 2 * 2.619e9, rel=2e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+def test_a_device_computes_no_slower_in_what_is_narrower(device):
+    """Alike in all of one width, and at all in what runs and in what it is timed as unless something else is asked for."""
+    assert {"float32", "bfloat16"} <= device.peak_flops.keys() <= FLOAT_BYTES.keys()
+    peaks = [{p for d, p in device.peak_flops.items() if FLOAT_BYTES[d] == width} for width in (8, 4, 2, 1)]
+    assert all(len(of_width) <= 1 for of_width in peaks)
+    assert all(wide <= narrow for wide, narrow in pairwise(p for of_width in peaks for p in of_width))
+    assert device.source
+    assert find_device(device.name, "bfloat16") == device
+
+
+def test_the_settings_of_a_device_change_what_an_operator_takes(words):
+    """As their names say: half the share takes twice as long, a launch is added to each."""
+    events = words.events(words.compute(flops=1e12), words.compute(bytes=10**10))
+    usual = find_device("h100:flops_efficiency=0.5,hbm_efficiency=0.5", "bfloat16").ticks(events, "bfloat16")
+    for setting, expected in (
+        ("flops_efficiency=0.25,hbm_efficiency=0.5", usual * [2, 1]),
+        ("flops_efficiency=0.5,hbm_efficiency=0.25", usual * [1, 2]),
+        ("flops_efficiency=0.5,hbm_efficiency=0.5,launch_overhead=3us", usual + 3 * 10**9),
+    ):
+        found = find_device(f"h100:{setting}", "bfloat16").ticks(events, "bfloat16")
+        assert (abs(found - expected) <= 2).all()
 
 
 def test_an_unknown_device_is_refused():

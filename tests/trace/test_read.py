@@ -1,14 +1,17 @@
 """A trace as a file is the trace."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from emu.arrays import column
 from emu.errors import InputError
+from emu.trace import read
 from emu.trace.read import load, save
-from emu.trace.trace import Events, Group, Kind, Trace
+from emu.trace.trace import Events, Group, Trace
 
 
 def events(n: int) -> Events:
@@ -44,9 +47,44 @@ def test_what_is_saved_is_what_is_loaded(trace: Trace, tmp_path: Path) -> None:
     again = load(tmp_path / "t.trace")
     assert again.digest() == trace.digest()
     assert again.meta == trace.meta
-    assert again.events_of(2).name == trace.events_of(0).name
-    assert again.events[0].kind.dtype == trace.events[0].kind.dtype == np.int16
-    assert Kind(int(again.events[0].kind[0])) in Kind
+    for role in range(2):
+        assert columns(again.events[role]) == columns(trace.events[role])
+
+
+def columns(events: Events) -> dict[str, object]:
+    """All of them, with their types."""
+    found = {name: getattr(events, name) for name in Events.__slots__}
+    return {name: (str(c.dtype), c.tolist()) if isinstance(c, np.ndarray) else c for name, c in found.items()}
+
+
+@pytest.mark.parametrize("name", Events.__slots__)
+def test_a_trace_with_another_column_has_another_digest(trace: Trace, name: str) -> None:
+    was = getattr(trace.events[0], name)
+    changed = ("other", *was[1:]) if isinstance(was, tuple) else column(np.append(was[:-1], was[-1] + 1), was.dtype.type)
+    other = replace(trace, events=(replace(trace.events[0], **{name: changed}), trace.events[1]))
+    assert other.digest() != trace.digest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"role_of_rank": column([0, 1, 1], np.int32)},
+        {"peak_bytes": column([8, 2**40], np.int64)},
+        {"groups": (Group("world", (0, 1, 2)), Group("dp", (0, 2)))},
+        {"groups": (Group("world", (0, 1, 2)), Group("tp", (2, 0)))},
+        {"group_of": ((0, 1), (0,), (1, 0))},
+    ],
+)
+def test_a_trace_with_other_roles_or_groups_has_another_digest(trace: Trace, change: dict[str, Any]) -> None:
+    assert replace(trace, **change).digest() != trace.digest()
+
+
+def test_a_file_of_another_version_is_refused(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "_FORMAT", "emu trace 0")
+    save(trace, tmp_path / "old.trace")
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"'.*old\.trace' is no trace of this version \(emu trace \d+\); record it again by"):
+        load(tmp_path / "old.trace")
 
 
 def test_equal_traces_are_equal_files(trace: Trace, tmp_path: Path) -> None:

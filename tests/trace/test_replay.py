@@ -1,45 +1,16 @@
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import Choice, Request, Served
 from emu.errors import InputError
 from emu.fabric.run import run
 from emu.study.training.step import time_trace
-from emu.topology.star import star
-from emu.trace.device import Device
-from emu.trace.replay import event_name, replay
+from emu.topology.catalogue import build_topology
+from emu.trace.replay import Service, event_name, replay
 from emu.trace.report import report
-from emu.trace.trace import Group, Trace
+from emu.trace.trace import Group
+from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, replayed, star_of, told, trace_of
 from topologies.simple import full_mesh
-
-DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, flops_efficiency=1, hbm_efficiency=1)
-MS_OF_FLOATS = 250_000  # that a port of 1 GB/s carries in 1 ms
-WORLD = Group("world", (0, 1))
-
-
-def star_of(n):
-    return star("star", n, 1e9, 0)
-
-
-def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None):
-    n = len(role_of_rank)
-    return Trace(
-        roles, np.array(role_of_rank, np.int32), groups, group_of or ((0,),) * n, peak_bytes=np.zeros(len(roles), np.int64)
-    )
-
-
-def replayed(trace, topology=None, dtype="float32"):
-    topology = topology or star_of(trace.n_ranks)
-    return replay(trace, Choice({"all_reduce": "ring"}), topology, np.arange(trace.n_ranks), DEVICE, dtype)
-
-
-def told(trace, topology=None, dtype="float32"):
-    laid = replayed(trace, topology, dtype)
-    return report(trace, laid, run(laid.graph))
-
-
-def in_ms(step):
-    return tuple(t / 10**12 for t in (step.step_times_fs[-1], step.compute_fs, step.exposed_comm_fs, step.idle_fs))
 
 
 def test_computations_of_a_rank_follow_one_another(words):
@@ -73,6 +44,14 @@ def test_collectives_of_one_group_run_in_order(words):
     done = run(laid.graph)
     ends = done.end_fs[laid.ends[: len(rows)]] / 10**12
     assert ends.tolist() == [4, 8]
+
+
+def test_each_groups_collectives_run_in_order_whatever_the_others_do(words):
+    """Two groups of the same ranks share their ports: the first of both, then the second, and not three at a time."""
+    groups = Group("tp", (0, 1)), Group("dp", (0, 1))
+    rows = [words.collective(4 * MS_OF_FLOATS, group=g, instance=i) for i in (0, 1) for g in (0, 1)]
+    laid = replayed(trace_of(words.events(*rows), groups=groups, group_of=((0, 1), (0, 1))))
+    assert (run(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [8, 8, 16, 16]
 
 
 def test_collectives_of_different_groups_overlap(words):
@@ -174,12 +153,35 @@ def test_two_ranks_may_both_send_before_they_receive(words):
     assert step.step_times_fs == (2 * 10**12,)
 
 
+def test_messages_to_and_from_different_peers_do_not_wait_for_one_another(words):
+    """Every pair of ranks has a link of its own: what goes to two at once takes as long as the larger."""
+    out = [words.send(ms * MS_OF_FLOATS, peer) for peer, ms in ((1, 3), (2, 2))]
+    back = [words.recv(MS_OF_FLOATS, peer) for peer in (1, 2)]
+    others = [words.events(words.recv(ms * MS_OF_FLOATS, 0), words.send(MS_OF_FLOATS, 0), words.mark([0, 1])) for ms in (3, 2)]
+    world = Group("world", (0, 1, 2))
+    trace = trace_of(words.events(*out, *back, words.mark([0, 1, 2, 3])), *others, role_of_rank=(0, 1, 2), groups=(world,))
+    laid = replayed(trace, full_mesh(3, 1e9, 0))
+    assert (run(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [3, 2, 1, 1]
+
+
+def test_groups_take_ways_of_their_own_through_a_fabric(words):
+    """Sixteen groups of the same two ranks, under leaves that eight spines join: no two spines are the same way."""
+    groups = [Group(str(i), (0, 2)) for i in range(16)]
+    rows = [words.collective(MS_OF_FLOATS, group=i) for i in range(16)]
+    roles = words.events(*rows, words.mark(range(16))), words.events(words.compute(1))
+    trace = trace_of(*roles, role_of_rank=(0, 1, 0), groups=groups, group_of=(tuple(range(16)), (), tuple(range(16))))
+    laid = replayed(trace, build_topology("fat-tree:pgft:down=2x2,up=1x8"))
+    ways = [frozenset(each.piece.graph.hop_link.tolist()) for each in laid.instances]
+    assert len(ways) == 16
+    assert len(set(ways)) > 4
+
+
 def test_ranks_of_one_role_mean_groups_of_their_own(words):
     groups = Group("tp", (0, 1)), Group("tp", (2, 3))
     rows = words.events(words.collective(4 * MS_OF_FLOATS), words.mark([0]))
     trace = trace_of(rows, role_of_rank=(0,) * 4, groups=groups, group_of=((0,), (0,), (1,), (1,)))
-    laid = replayed(trace)
-    assert len(laid.instances) == 2
+    laid = replayed(trace, every_rank=True)
+    assert len(np.unique(laid.ends[laid.instance >= 0])) == 4
     assert report(trace, laid, run(laid.graph)).step_times_fs == (4 * 10**12,)
 
 
@@ -200,6 +202,16 @@ def test_elements_are_cut_whole(words):
     assert sorted(laid.instances[0].piece.graph.size_bytes[:4].tolist()) == [8, 8, 12, 12]
 
 
+def test_bytes_that_are_no_whole_elements_are_cut_as_bytes(words):
+    sizes = replayed(trace_of(words.events({**words.collective(3), "bytes": 14})), every_rank=True).graph.size_bytes
+    assert sizes[sizes > 0].tolist() == [7, 7, 7, 7]
+
+
+def test_a_request_of_nothing_takes_no_time(words):
+    step = told(trace_of(words.events(words.compute(2), words.collective(0), words.mark([1]))))
+    assert in_ms(step) == (2, 2, 0, 0)
+
+
 def test_a_group_of_one_takes_no_time(words):
     rows = words.events(words.compute(2), words.collective(8), words.mark([1]))
     step = told(trace_of(rows, role_of_rank=(0,), groups=(Group("tp", (0,)),)))
@@ -215,7 +227,7 @@ def test_a_root_is_a_rank_of_the_group(words):
 
 def test_tasks_say_whose_and_which_event_they_are(words):
     rows = words.events(words.compute(2), words.mark(), words.collective(8))
-    graph = replayed(trace_of(rows)).graph
+    graph = replayed(trace_of(rows), every_rank=True).graph
     sends = np.flatnonzero(graph.size_bytes)
     assert set(zip(graph.owner[sends].tolist(), graph.origin[sends].tolist(), strict=True)) == {(0, 2), (1, 2)}
     assert graph.owner[:4].tolist() == [0, 0, 1, 1]
@@ -233,6 +245,15 @@ def test_what_is_taken_for_granted_is_said(words):
     assert set(DEVICE.assumptions) < set(laid.assumptions)
     assert "all_to_all with uneven splits is cut evenly, at its largest member's size" in laid.assumptions
     assert laid.instances[0].piece.graph.size_bytes.max() == 4 * 6
+
+
+def test_what_served_is_told_once_a_different_request_and_of_collectives_only(words):
+    sizes = (8, 16, 8)
+    rows = [words.collective(n, instance=i) for i, n in enumerate(sizes)]
+    messages = [words.send(8, peer=1), words.mark([3])], [words.recv(8, peer=0), words.mark([3])]
+    laid = replayed(trace_of(*(words.events(*rows, *more) for more in messages), role_of_rank=(0, 1)), dtype="bfloat16")
+    expected = [Service(Request("all_reduce", (0, 1), 0, n, "float32"), 2 * n, Served("ring")) for n in (8, 16)]
+    assert sorted(laid.services) == expected
 
 
 def refused(*events, **more):
@@ -260,7 +281,8 @@ def test_members_that_name_different_roots_are_refused(words):
 def test_a_message_that_nobody_receives_is_refused(words):
     said = refused(words.events(words.send(8, peer=1, tag=3)), words.events(words.compute(1)))
     assert said == (
-        "replay: messages between ranks [0, 1] must be sent and received equally often, got 1 sends and 0 receives of tag 3"
+        "replay: messages between ranks [0, 1] on group 'world' must be sent and received equally often, "
+        "got 1 sends and 0 receives of tag 3"
     )
 
 
@@ -276,7 +298,7 @@ def test_a_trace_of_set_up_alone_is_refused(words):
 
 
 def names_of(trace):
-    laid = replayed(trace)
+    laid = replayed(trace, every_rank=True)
     return [event_name(trace, laid, task) for task in range(laid.graph.n_tasks)], laid
 
 

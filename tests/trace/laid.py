@@ -1,0 +1,79 @@
+"""Traces written by hand, laid on a star of 1 GB/s without latency, and what became of them."""
+
+import numpy as np
+
+from emu.arrays import column
+from emu.collective.algorithm import Choice
+from emu.fabric.run import run
+from emu.topology.star import star
+from emu.trace.device import Device
+from emu.trace.replay import replay
+from emu.trace.report import report
+from emu.trace.trace import Events, Group, Kind, Trace
+
+DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, flops_efficiency=1, hbm_efficiency=1)
+MS_OF_FLOATS = 250_000  # that a port of 1 GB/s carries in 1 ms
+WORLD = Group("world", (0, 1))
+
+TYPES = {
+    "step": np.int32, "kind": np.int16, "stream": np.int16, "flops": np.float64, "bytes": np.int64, "count": np.int64,
+    "group": np.int32, "instance": np.int32, "root": np.int32, "tag": np.int32,
+}  # fmt: skip
+DEFAULT = {"step": 1, "stream": 0, "flops": 0.0, "bytes": 0, "count": 0, "group": -1, "instance": 0, "root": 0, "tag": 0}
+
+
+class Words:
+    """Events written by hand; `waits` names earlier rows."""
+
+    def compute(self, ms=0.0, **more):
+        """A computation of so many ms at 1 TFLOP/s."""
+        return {"kind": Kind.COMPUTE, "name": "mm", "flops": ms * 1e9, **more}
+
+    def mark(self, waits=(), **more):
+        return {"kind": Kind.MARK, "name": "step", "waits": waits, **more}
+
+    def collective(self, count, name="all_reduce", group=0, **more):
+        return {"kind": Kind.COLLECTIVE, "name": name, "group": group, "bytes": 4 * count, "count": count, **more}
+
+    def send(self, count, peer, **more):
+        return {"kind": Kind.SEND, "name": "send", "group": 0, "root": peer, "bytes": 4 * count, "count": count, **more}
+
+    def recv(self, count, peer, **more):
+        return {"kind": Kind.RECV, "name": "recv", "group": 0, "root": peer, "bytes": 4 * count, "count": count, **more}
+
+    def events(self, *rows):
+        rows = [{**DEFAULT, **r} for r in rows]
+        columns = {name: column([r[name] for r in rows], t) for name, t in TYPES.items()}
+        waits = [tuple(r.get("waits", ())) for r in rows]
+        return Events(
+            **columns,
+            name=tuple(r["name"] for r in rows),
+            dtype=tuple(r.get("dtype", "float32") for r in rows),
+            wait_start=column(np.cumsum([0, *map(len, waits)]), np.int64),
+            wait=column([w for several in waits for w in several], np.int32),
+        )
+
+
+def star_of(n):
+    return star("star", n, 1e9, 0)
+
+
+def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None):
+    n = len(role_of_rank)
+    return Trace(
+        roles, np.array(role_of_rank, np.int32), groups, group_of or ((0,),) * n, peak_bytes=np.zeros(len(roles), np.int64)
+    )
+
+
+def replayed(trace, topology=None, dtype="float32", **more):
+    topology = topology or star_of(trace.n_ranks)
+    return replay(trace, Choice({"all_reduce": "ring"}), topology, np.arange(trace.n_ranks), DEVICE, dtype, **more)
+
+
+def told(trace, topology=None, dtype="float32"):
+    laid = replayed(trace, topology, dtype)
+    return report(trace, laid, run(laid.graph))
+
+
+def in_ms(step):
+    return tuple(t / 10**12 for t in (step.step_times_fs[-1], step.compute_fs, step.exposed_comm_fs, step.idle_fs))
