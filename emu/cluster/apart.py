@@ -23,13 +23,14 @@ from emu.backend.executor.wire import GlooWire, Lane, Links, UnreachableError, r
 from emu.backend.rank.call import Call
 from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
+from emu.backend.rank.lines import starts_rank
 from emu.backend.rank.record import Notes, Recording
 from emu.backend.rank.work import Work
-from emu.cluster.baton import Generators
 from emu.cluster.cluster import check_agrees, failed, perform, place
 from emu.cluster.isolate import isolated
 from emu.cluster.meeting import check_message
 from emu.cluster.notice import call_of, calls_of, notice
+from emu.cluster.own.library import Generators
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError
 
@@ -60,6 +61,7 @@ class Apart:
         self._latest = ""
         self.failure: BaseException | None = None  # the first, whether the program has seen it or not
 
+    @starts_rank
     def run(self, program: Callable[[int], Any], store: Store, n_ranks: int) -> Any:
         """Run the program with PyTorch's default group made; return when all it asked for is done."""
         start = Generators()
@@ -120,6 +122,7 @@ class Apart:
     def _collective(self, call: Call, wire: GlooWire) -> int:
         """Agree with the other members, then run the schedule; the size is the largest of any member's."""
         calls = list(calls_of(_met(call, wire), call.group))
+        calls[call.rank] = call  # which also knows its line
         for other in calls[1:]:
             check_agrees(other, calls[0])
         perform(self._choice, [call], wire, calls)

@@ -4,53 +4,12 @@ What a process has once and every rank should have for itself (random generators
 on.
 """
 
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import torch
-
-from emu.backend.rank.count import paused
-
-
-class Own(Protocol):
-    """Something a process has once and every rank should have for itself."""
-
-    def of(self, rank: int) -> Any:
-        """What a rank starts with."""
-
-    def save(self) -> Any:
-        """What the process has now."""
-
-    def load(self, state: Any) -> None:
-        """Give the process what was saved."""
-
-
-class Generators:
-    """The default random generators of torch, numpy and Python.
-
-    Torch's starts as in a fresh process. The other two, which a fresh process seeds by chance, start from the rank.
-    """
-
-    def of(self, rank: int) -> Any:
-        """What a rank starts with."""
-        return torch.Generator().get_state(), np.random.RandomState(rank).get_state(), random.Random(rank).getstate()
-
-    def save(self) -> Any:
-        """What the process has now."""
-        with paused():
-            return torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-
-    def load(self, state: Any) -> None:
-        """Give the process what was saved."""
-        torch_state, numpy_state, python_state = state
-        with paused():
-            torch.default_generator.set_state(torch_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
+from emu.cluster.own.own import Own
 
 
 class Baton:
@@ -67,14 +26,29 @@ class Baton:
         self._stuck = stuck
         self._gates = [threading.Semaphore(0) for _ in range(n_ranks)]
         self._ready = deque(range(n_ranks))
-        self._states = [[each.of(rank) for each in own] for rank in range(n_ranks)]
+        self._states: list[list[Any]] = []
         self._left = n_ranks
-        self._before = [each.save() for each in own]
+        self._before: list[Any] = []
         self._finished = threading.Event()
+        self.abandoned = False
 
     def start(self) -> None:
         """Give it to the first rank."""
+        self._before = [each.save() for each in self._own]
+        self._states = [[each.of(rank) for each in self._own] for rank in range(len(self._gates))]
         self._hand_on()
+
+    def restore(self) -> None:
+        """Give the process what it had before the start; when every rank has left."""
+        if self._before:
+            self._load(self._before)
+
+    def abandon(self) -> None:
+        """Let every rank go on at once: whatever went wrong, none is left waiting for a baton that does not come."""
+        self.abandoned = True
+        for gate in self._gates:
+            gate.release()
+        self._finished.set()
 
     def await_turn(self, rank: int) -> None:
         """Block until this rank has it."""
@@ -82,6 +56,8 @@ class Baton:
 
     def rest(self, rank: int) -> None:
         """Hand it on, and return once somebody has woken this rank and its turn has come."""
+        if self.abandoned:
+            return
         if not self._ready:
             self._stuck()
         if self._ready[0] == rank:  # nobody else is ready
@@ -102,10 +78,10 @@ class Baton:
 
     def leave(self) -> None:
         """Hand it on for good."""
+        if self.abandoned:
+            return
         self._left -= 1
         if not self._left:
-            for each, state in zip(self._own, self._before, strict=True):
-                each.load(state)
             self._finished.set()
             return
         if not self._ready:
@@ -113,11 +89,14 @@ class Baton:
         self._hand_on()
 
     def await_end(self) -> None:
-        """Block until every rank has left."""
+        """Block until every rank has left, or the baton was abandoned."""
         self._finished.wait()
 
     def _hand_on(self) -> None:
         rank = self._ready.popleft()
-        for each, state in zip(self._own, self._states[rank], strict=True):
-            each.load(state)
+        self._load(self._states[rank])
         self._gates[rank].release()
+
+    def _load(self, states: Sequence[Any]) -> None:
+        for each, state in zip(self._own, states, strict=True):
+            each.load(state)

@@ -6,9 +6,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.backend.executor.execute import Buffers, Wire, execute
+from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.run import Wire
 from emu.backend.rank.call import Call, dtype_name
 from emu.backend.rank.count import paused
+from emu.backend.rank.lines import caller, in_brackets, raised_at
 from emu.collective.algorithm import Choice, Request
 from emu.collective.operation import Operation, operation
 from emu.errors import EmuError, RunError
@@ -55,15 +57,17 @@ def perform(choice: Choice, calls: Sequence[Call], wire: Wire | None = None, els
 def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:
     """[B] elements of each block, as the members tell; 0 where none here knows."""
     counts = np.full(what.n_blocks, -1, np.int64)
-    for call in calls:
+    for i, call in enumerate(calls):
         block, count = call.known
         told = counts[block]
         differs = np.flatnonzero((told >= 0) & (told != count))
         if len(differs):
             at = differs[0]
+            other = next(c for c in calls[:i] if block[at] in c.known.block)
             raise RunError(
-                f"mismatch on {place(call)}: {call.describe()} of rank {call.global_rank} has {count[at]} elements in "
-                f"block {block[at]} of {what.n_blocks}, another rank has {told[at]}; let the sizes agree"
+                f"mismatch on {place(call)}: block {block[at]} of {what.n_blocks} has {count[at]} elements in "
+                f"{call.describe()} of rank {call.global_rank}, and {told[at]} in {other.describe()} of rank "
+                f"{other.global_rank}; let the sizes agree"
             )
         counts[block] = count
     return np.maximum(counts, 0)
@@ -96,9 +100,12 @@ def place(call: Call) -> str:
 
 def failed(rank: int, error: BaseException) -> BaseException:
     """What the job fails of when `error` ends a rank's program: our own errors as they are, others told in one line."""
-    if isinstance(error, EmuError | SystemExit):
+    if isinstance(error, SystemExit):
         return error
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    told = RunError(f"rank {rank}: {type(error).__name__}" + (f": {said}" if said else ""))
-    told.__cause__ = error
-    return told
+    if not isinstance(error, EmuError):
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        words = f"rank {rank}: {type(error).__name__}" + (f": {said}" if said else "")
+        cause, error = error, RunError(words + in_brackets(raised_at(error) or caller()))
+        error.__cause__ = cause
+    error.rank = rank
+    return error

@@ -92,8 +92,8 @@ def check_message(sent: Call, received: Call) -> None:
     """
     if (sent.count, sent.dtype) != (received.count, received.dtype):
         raise RunError(
-            f"mismatch on {place(sent)}: rank {sent.global_rank} sends {sent.describe()} with tag {sent.tag}, "
-            f"rank {received.global_rank} receives {received.describe()}; let size and dtype agree"
+            f"mismatch on {place(sent)}: rank {sent.global_rank} calls {sent.describe()} with tag {sent.tag}, "
+            f"rank {received.global_rank} {received.describe()}; let size and dtype agree"
         )
 
 

@@ -3,7 +3,6 @@
 Every change to Python and PyTorch that a script needs, and its undo, is in `_as_launched`.
 """
 
-import importlib.machinery
 import os
 import sys
 import threading
@@ -19,6 +18,8 @@ import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
 from emu.backend.rank.record import Recording
+from emu.cluster.once import leave, once_a_process
+from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError
@@ -50,18 +51,19 @@ def run_script(
     file = Path(path).resolve()
     code = _compiled(file)
     recording = Recording(n_ranks)
-    mains = _Mains(file)
-    cluster = Threads(n_ranks, choice, recording, (mains, _RankVariables()))
     hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
-    with _as_launched(file, argv, n_ranks, cluster, hidden) as on_thread:
+    main, streams, modules = Main(file), Streams(), Modules(file.parent, hidden)
+    cluster = Threads(n_ranks, choice, recording, (main, Environment(), Folder(), streams, modules))
+    with _as_launched(file, argv, n_ranks, cluster, hidden) as on_thread, streams.watched(), modules.watched():
 
         def program(rank: int) -> None:
             on_thread.rank = rank
             try:
-                exec(code, mains.of(rank).__dict__)
+                exec(code, main.of(rank).__dict__)
             except SystemExit as end:
                 if end.code not in (None, 0):
                     raise
+            leave(on_thread)
 
         exit_code = _exit_code(lambda: cluster.run_bare(program))
     return recording.trace((("script", file.name), ("torch", str(torch.__version__)))), exit_code
@@ -88,52 +90,6 @@ def _exit_code(run: Callable[[], object]) -> int:
     return 0
 
 
-class _Mains:
-    """The module `__main__` of each rank: where its script runs, and where pickle looks for its classes."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._modules: dict[int, types.ModuleType] = {}
-
-    def of(self, rank: int) -> types.ModuleType:
-        """What a rank starts with."""
-        if rank not in self._modules:
-            module = types.ModuleType("__main__")
-            module.__dict__["__file__"] = str(self._file)
-            self._modules[rank] = module
-        return self._modules[rank]
-
-    def save(self) -> types.ModuleType:
-        """What the process has now."""
-        return sys.modules["__main__"]
-
-    def load(self, state: types.ModuleType) -> None:
-        """Give the process what was saved."""
-        sys.modules["__main__"] = state
-
-
-class _RankVariables:
-    """The environment variables that differ by rank; C code sees them too."""
-
-    _names = ("RANK", "LOCAL_RANK")
-
-    def of(self, rank: int) -> list[str | None]:
-        """What a rank starts with."""
-        return [str(rank)] * len(self._names)
-
-    def save(self) -> list[str | None]:
-        """What the process has now."""
-        return [os.environ.get(name) for name in self._names]
-
-    def load(self, state: list[str | None]) -> None:
-        """Give the process what was saved."""
-        for name, value in zip(self._names, state, strict=True):
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
 @contextmanager
 def _as_launched(
     file: Path, argv: Sequence[str], n_ranks: int, cluster: Threads, hidden: Sequence[str]
@@ -147,10 +103,12 @@ def _as_launched(
         changes.enter_context(_replaced(distributed_c10d, "_new_group_with_tag", _new_group()))
         for name, replacement in _no_cuda().items():
             changes.enter_context(_replaced(torch.cuda, name, replacement))
+        for where, name, value in [*once_a_process(on_thread)]:
+            changes.enter_context(_replaced(where, name, value))
         changes.enter_context(_replaced(sys, "argv", [str(file), *argv]))
         changes.enter_context(_replaced(sys, "path", [str(file.parent), *sys.path]))
         changes.enter_context(_environment(n_ranks))
-        changes.enter_context(_own_modules(file.parent, hidden))
+        changes.enter_context(_hidden(hidden))
         yield on_thread
 
 
@@ -228,39 +186,21 @@ def _no_cuda() -> dict[str, Callable[..., object]]:
 
 
 @contextmanager
-def _own_modules(folder: Path, hidden: Sequence[str]) -> Iterator[None]:
-    """Names that the script may have beside it are looked up there first, and forgotten afterwards."""
+def _hidden(packages: Sequence[str]) -> Iterator[None]:
+    """Names that the script may have beside it: the catalogue is loaded, then they are free."""
     for point in entry_points(group="emu.catalogue"):
         load_catalogue(point.name)
-    before = dict(sys.modules)
-    finder: Any = _Beside(folder, hidden)
+    before = {name: sys.modules[name] for name in _under(packages)}
     drop_catalogue_names()
-    for name in _under(hidden):
+    for name in _under(packages):
         del sys.modules[name]
-    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
-        new = {name.partition(".")[0] for name in sys.modules.keys() - before.keys()}
-        of_script = [name for name in new if (folder / name).is_dir() or (folder / f"{name}.py").is_file()]
-        for name in [n for n in _under([*of_script, *hidden]) if n not in before or n.partition(".")[0] in hidden]:
+        for name in _under(packages):
             del sys.modules[name]
-        sys.modules.update({name: before[name] for name in before if name.partition(".")[0] in hidden})
+        sys.modules.update(before)
 
 
 def _under(packages: Sequence[str]) -> list[str]:
     return [name for name in sys.modules if name.partition(".")[0] in packages]
-
-
-class _Beside:
-    """Finds packages of some names in one folder only: a folder without `__init__.py` would else lose to ours."""
-
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._folder, self._names = folder, names
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
-        """The package, if it is beside the script."""
-        if path is not None or name not in self._names:
-            return None
-        return importlib.machinery.PathFinder.find_spec(name, [str(self._folder)])

@@ -5,8 +5,8 @@ its schedule over every rank's tensors.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -18,12 +18,15 @@ from torch.distributed.distributed_c10d import init_process_group
 from emu.backend.rank.call import Call
 from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
+from emu.backend.rank.lines import starts_rank
 from emu.backend.rank.record import Recording
 from emu.backend.rank.work import Work
-from emu.cluster.baton import Baton, Generators, Own
+from emu.cluster.baton import Baton
 from emu.cluster.cluster import failed, perform
 from emu.cluster.isolate import isolated
 from emu.cluster.meeting import Arrival, Meetings
+from emu.cluster.own.library import of_library
+from emu.cluster.own.own import Own
 from emu.collective.algorithm import Choice
 from emu.errors import RunError, must_be
 from emu.trace.trace import Trace
@@ -39,7 +42,7 @@ class Threads:
         n_ranks: Of the job; some hundreds at most.
         choice: Which algorithm serves each operation.
         recording: Takes down what the ranks do, if given.
-        own: What else each rank has for itself, besides the random generators.
+        own: What else each rank has for itself, besides what libraries keep.
 
     Raises:
         InputError: fewer than one rank.
@@ -59,7 +62,9 @@ class Threads:
         self._ended: set[int] = set()
         self._polls = 0
         self._failure: BaseException | None = None
-        self._baton = Baton(n_ranks, (Generators(), *own), self._stuck)
+        self._here = threading.local()  # its `rank`: whose thread this is
+        self._attributes, library = of_library()
+        self._baton = Baton(n_ranks, (*library, *own), self._stuck)
 
     def run(self, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
@@ -82,11 +87,10 @@ class Threads:
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in range(self.n_ranks)]
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in enumerate(bodies)]
-        with isolated(self), self._recording.hooks() if self._recording else nullcontext():
-            for thread in threads:
-                thread.start()
-            self._baton.start()
+        with isolated(self), self._attributes.watched(), self._recording.hooks() if self._recording else nullcontext():
+            self._start(threads)
             self._await(threads)
+            self._baton.restore()
         if self._failure is not None:
             raise self._failure
         return [results[rank] for rank in range(self.n_ranks)]
@@ -97,9 +101,25 @@ class Threads:
 
     def submit(self, call: Call) -> Work:
         """Start a request of the running rank; perform it if this was the last one missing."""
+        self._check_here(call.global_rank)
         if self._failure is not None:
             raise self._stopped()
         self._polls = 0
+        try:
+            return self._submit(call)
+        except BaseException as error:  # also where the program goes on as if nothing were: the others cannot
+            self._fail(call.global_rank, error)
+            raise
+
+    def _check_here(self, rank: int) -> None:
+        here = getattr(self._here, "rank", None)
+        if here != rank:
+            who = "a thread that a rank has started" if here is None else f"rank {here}"
+            raise RunError(
+                f"cluster: {who} asks for communication of rank {rank}, or waits for it; let each rank do so on its own thread"
+            )
+
+    def _submit(self, call: Call) -> Work:
         rank = call.global_rank
         work = Work(call.result, partial(self._block, rank), partial(self._poll, rank))
         arrival, complete = self._meetings.arrive(call, work)
@@ -111,12 +131,12 @@ class Threads:
 
     def _perform(self, arrivals: Sequence[Arrival]) -> None:
         calls = [a.call for a in arrivals]
-        if calls[0].operation == "send":
-            with paused():
+        with _aside():
+            if calls[0].operation == "send":
                 calls[1].output.copy_(calls[0].input)
                 calls[1].deliver()
-        else:
-            perform(self._choice, calls)
+            else:
+                perform(self._choice, calls)
         size = max(c.count for c in calls)
         for arrival in arrivals:
             arrival.work.watch.sized(size)
@@ -132,22 +152,30 @@ class Threads:
     def _block(self, rank: int, work: Work) -> None:
         if work.done:
             return
+        self._check_here(rank)
         if self._failure is None:
             self._waits[rank] = work
-            self._baton.rest(rank)
+            with self._held_by_none():
+                self._baton.rest(rank)
         if not work.done:
             work.finish(self._stopped())
 
     def _poll(self, rank: int) -> None:
+        self._check_here(rank)
         self._polls += 1
         if self._polls > _MOST_POLLS * self.n_ranks:
             self._fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
         if self._failure is not None:
             raise self._stopped()
-        self._baton.give_way(rank)
+        with self._held_by_none():
+            self._baton.give_way(rank)
 
     def _stuck(self) -> None:
-        self._fail(min(self._waits), RunError(f"deadlock: {self._story()}"))
+        if not self._waits:
+            raise RuntimeError("no rank can go on, and none waits for a request")
+        if self._failure is None:
+            self._failure = RunError(f"deadlock: {self._story()}")
+        self._wake_all()
 
     def _story(self) -> str:
         return self._meetings.story(self._waits, self._ended)
@@ -158,6 +186,22 @@ class Threads:
             self._failure = failed(rank, error)
         self._wake_all()
 
+    @contextmanager
+    def _held_by_none(self) -> Iterator[None]:
+        """An error of the cluster itself in here ends the run: it is named, and no rank is left where it waits."""
+        try:
+            yield
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _abandon(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        elif self._failure is not error:
+            self._failure.add_note(f"after that, in the cluster itself: {type(error).__name__}: {error}")
+        self._baton.abandon()
+
     def _wake_all(self) -> None:
         for waiting in sorted(self._waits):
             self._baton.wake(waiting)
@@ -166,13 +210,16 @@ class Threads:
     def _stopped(self) -> RunError:
         return RunError(f"stopped, as the run has failed: {self._failure}")
 
+    @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
-        self._baton.await_turn(rank)
-        try:
-            results[rank] = self._whole(rank, program)
-        except BaseException as error:
-            self._fail(rank, error)
-        finally:
+        with suppress(BaseException), self._held_by_none():  # what is raised here has been kept
+            self._baton.await_turn(rank)
+            self._here.rank = rank
+            if not self._baton.abandoned:
+                try:
+                    results[rank] = self._whole(rank, program)
+                except BaseException as error:
+                    self._fail(rank, error)
             self._ended.add(rank)
             self._baton.leave()
 
@@ -184,15 +231,30 @@ class Threads:
             dist.destroy_process_group()
         return result
 
+    def _start(self, threads: Sequence[threading.Thread]) -> None:
+        try:
+            for thread in threads:
+                thread.start()
+            self._baton.start()
+        except BaseException as error:
+            self._abandon(error)
+
     def _await(self, threads: Sequence[threading.Thread]) -> None:
         try:
             self._baton.await_end()
-        except KeyboardInterrupt as error:  # every rank ends at its next wait; a second Ctrl-C leaves them
+        except KeyboardInterrupt as error:  # every rank ends at its next request; a second Ctrl-C leaves them
             self._failure = self._failure or error
-            self._wake_all()
             self._baton.await_end()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Outside of every mode that the running rank has set: what it does here it does for all."""
+    with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
+        yield
 
 
 class LocalCluster:

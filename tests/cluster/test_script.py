@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.nn import functional
 
 import launch
 from emu.cluster.script import run_script
@@ -126,6 +127,27 @@ assert counter == rank + 1
     )
 
 
+def test_a_group_in_the_defaults_of_a_module_that_the_first_rank_imports_is_the_caller_s(run, monkeypatch):
+    monkeypatch.setattr(torch.distributed.nn, "functional", functional)
+    monkeypatch.delitem(sys.modules, functional.__name__)
+    run(
+        """
+import warnings, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+import torch.distributed.nn.functional as nf
+warnings.simplefilter("ignore")  # most of it is deprecated
+rank, n = dist.get_rank(), dist.get_world_size()
+given = (torch.arange(float(n)) + 10 * rank).requires_grad_()
+got = nf.all_to_all_single(torch.empty(n), given)
+assert got.tolist() == [10.0 * other + rank for other in range(n)], got
+(got * torch.arange(float(n))).sum().backward()
+assert given.grad.tolist() == [rank] * n, given.grad
+assert nf.all_reduce(torch.ones(2)).tolist() == [n] * 2
+""",
+        n=3,
+    )
+
+
 @pytest.mark.parametrize("with_init", [True, False])
 def test_a_script_with_our_folders_beside_it_gets_its_own(run, tmp_path, with_init):
     names = ("collectives", "topologies", "models", "launch")
@@ -196,12 +218,40 @@ def test_a_rank_that_exits_with_a_code_ends_the_others(run):
 
 
 def test_a_failing_rank_is_named_and_its_traceback_kept(run):
-    with pytest.raises(RunError, match=r"^rank 1: ZeroDivisionError: division by zero$") as error:
+    with pytest.raises(RunError, match=r"^rank 1: ZeroDivisionError: division by zero \(.*script.py:4\)$") as error:
         run("import torch.distributed as d\nd.init_process_group()\nif d.get_rank():\n    1 / 0\nd.barrier()")
     trace = error.value.__cause__.__traceback__
     while trace.tb_next:
         trace = trace.tb_next
     assert (Path(trace.tb_frame.f_code.co_filename).name, trace.tb_lineno) == ("script.py", 4)
+
+
+def test_calls_that_do_not_agree_are_told_with_the_line_of_each(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "talk.py").write_text("import torch.distributed as d\ndef ask(x):\n    d.all_reduce(x)\n")
+    with pytest.raises(RunError) as error:
+        run(
+            "import talk, torch, torch.distributed as d\nd.init_process_group()\n"
+            "x = torch.ones(4)\nif d.get_rank():\n    d.broadcast(x, 0)\nelse:\n    talk.ask(x)\n"
+        )
+    assert str(error.value) == (
+        "mismatch on group world (ranks 0, 1): rank 1 calls broadcast from rank 0 of 4 float32 (script.py:5), "
+        "rank 0 all_reduce (sum) of 4 float32 (talk.py:3); every rank must make the same calls in the same order"
+    )
+    assert error.value.rank == 1
+
+
+def test_a_rank_that_waits_for_ever_is_told_with_its_line_also_where_ddp_asks(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        RunError, match=r"^deadlock: rank 0 waits in all_reduce \(sum\) of 6 float32 \(script.py:6\) on group"
+    ) as error:
+        run(
+            "import torch, torch.distributed as d\nd.init_process_group()\n"
+            "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+            "loss = model(torch.ones(1, 2)).sum()\nif d.get_rank() == 0:\n    loss.backward()\n"
+        )
+    assert error.value.rank is None
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,29 @@
-"""Move real tensors as a schedule says: one interpreter for the ranks that are here, with a wire to those that are not."""
+"""Move real tensors as a schedule says, those of the ranks that are here, with a wire to those that are not."""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.executor.compile import REDUCE, Batch, Compiler, Program, Round
-from emu.backend.executor.crossing import Transfer
-from emu.backend.executor.layout import INBOXES, SCRATCH, STAGE, Addressing, Layout, lay_out
+from emu.backend.executor.compile.layout import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.compile.program import Program, compiled
 from emu.backend.executor.memory import address, overwritten, stride
-from emu.backend.executor.reduction import FOLDS, REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.run import Wire, run
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
-_SMALL_ROW_BYTES = 16 * 1024  # below it a view a row costs more than copying all buffers side by side and back
+_SMALL_SLOT_BYTES = 16 * 1024  # below it a view a slot costs more than copying all buffers side by side and back
 _STACK_BYTES = 2**27  # of buffers side by side at a time
 _FEWEST_COLUMNS = 16  # below it a strided operation costs more by the row than by the element
-_PROGRAMS: OrderedDict[tuple[object, ...], tuple[Layout, Program]] = OrderedDict()
+_PROGRAMS: OrderedDict[tuple[object, ...], Program] = OrderedDict()
 _KEPT_PROGRAMS = 64
 _COMPILING = threading.Lock()  # groups of one rank may run on threads of their own
 
@@ -38,26 +37,6 @@ class Buffers:
 
     input: Tensor
     output: Tensor
-
-
-class Pending(Protocol):
-    """A transfer under way."""
-
-    def wait(self) -> object:
-        """Block until the buffer may be used again."""
-
-
-class Wire(Protocol):
-    """Carries messages between this process's participants and those of others, in order within (src, dst, channel).
-
-    A helper (a participant of n_ranks or above) lives with rank 0.
-    """
-
-    def send(self, src: int, dst: int, channel: int, data: Tensor) -> Pending:
-        """Start sending; `data` must not change until the wait is over."""
-
-    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> Pending:
-        """Start receiving into `data`."""
 
 
 def execute(
@@ -145,13 +124,13 @@ def _kept_apart(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64
 
 
 def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes: I64) -> bool:
-    """Many small rows over buffers that lie apart: side by side they become few strided operations."""
-    if len(buffers) < 8 or len(buffers) != schedule.n_ranks or schedule.n_rows < 8 * len(buffers):
+    """Many small slots in buffers that lie apart: side by side they become few strided operations."""
+    if len(buffers) < 8 or len(buffers) != schedule.n_ranks or schedule.n_rows_of_all < 8 * len(buffers):
         return False
     inputs, outputs = (list(side.values()) for side in _sides(buffers))
     apart = [stride(inputs, read_only=True) is None, stride(outputs) is None]
     item = next(iter(buffers.values())).output.element_size()
-    return any(apart) and int(sizes.sum()) * item * schedule.n_ranks < _SMALL_ROW_BYTES * schedule.n_rows
+    return any(apart) and int(sizes.sum()) * item < _SMALL_SLOT_BYTES * schedule.n_slots
 
 
 def _execute_stacked(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, reduce: str) -> None:
@@ -201,80 +180,22 @@ def _execute_here(
     wire: Wire | None,
 ) -> None:
     given, memories = address(schedule.n_participants, *_sides(buffers))
-    layout, program = _compiled(schedule, operation, sizes, given, tuple(buffers))
+    program = _program(schedule, operation, sizes, given, tuple(buffers))
     sample = next(iter(buffers.values())).output
-    memories[SCRATCH] = sample.new_empty(int(layout.scratch.width.sum()))
+    memories[SCRATCH] = sample.new_empty(program.scratch_count)
     memories[STAGE] = sample.new_empty(program.stage_count)
     for inbox, count in zip(INBOXES, program.inbox_counts, strict=True):
         memories[inbox] = sample.new_empty(count)
-    if wire is not None:
-        _run_between(program.rounds, memories, reduce, wire)
-        return
-    for each in program.rounds:
-        for batch in each.batches:
-            _apply(batch, memories, reduce)
+    run(program, memories, reduce, wire)
 
 
-def _run_between(rounds: Sequence[Round], memories: list[Tensor], reduce: str, wire: Wire) -> None:
-    """Run with ranks elsewhere: the next round's messages may come while this one runs, and its own leave until the next."""
-    following = (*rounds, Round((), (), ()))[1:]
-    coming, leaving = _receive(rounds[0], memories, wire) if rounds else [], list[Pending]()
-    for each, after in zip(rounds, following, strict=True):
-        awaited = [*coming, *leaving]
-        leaving = [wire.send(t.here, t.peer, t.channel, _packed(t, memories)) for t in each.sends]
-        coming = _receive(after, memories, wire)
-        if each.overwrites:
-            awaited, leaving = [*awaited, *leaving], []
-        _wait(awaited)
-        for batch in each.batches:
-            _apply(batch, memories, reduce)
-    _wait(leaving)
-
-
-def _wait(under_way: Sequence[Pending]) -> None:
-    for transfer in under_way:
-        transfer.wait()
-
-
-def _receive(each: Round, memories: list[Tensor], wire: Wire) -> list[Pending]:
-    return [wire.receive(t.peer, t.here, t.channel, _stretch(memories, *t.pieces[0])) for t in each.receives]
-
-
-def _compiled(
-    schedule: Schedule, operation: Operation, sizes: I64, given: Addressing, here: tuple[int, ...]
-) -> tuple[Layout, Program]:
+def _program(schedule: Schedule, operation: Operation, sizes: I64, given: I64, here: tuple[int, ...]) -> Program:
     """Compile once for each schedule, sizes and way the buffers lie; values that differ only in their data share it."""
-    key = (schedule, operation, sizes.tobytes(), given.memory.tobytes(), given.base.tobytes(), here)
+    key = (schedule, operation, sizes.tobytes(), given.tobytes(), here)
     with _COMPILING:
         if key not in _PROGRAMS:
-            full = schedule.expand()
-            layout = lay_out(full, operation, sizes)
-            base = given.base.copy()
-            base[SCRATCH] = np.cumsum(layout.scratch.width) - layout.scratch.width
-            where = Addressing(given.memory, base)
-            _PROGRAMS[key] = layout, Compiler(full, operation, layout, where, np.array(here)).program()
+            _PROGRAMS[key] = compiled(schedule, operation, sizes, given, np.array(here))
             if len(_PROGRAMS) > _KEPT_PROGRAMS:
                 _PROGRAMS.popitem(last=False)
         _PROGRAMS.move_to_end(key)
         return _PROGRAMS[key]
-
-
-def _apply(batch: Batch, memories: list[Tensor], reduce: str) -> None:
-    target, source = memories[batch.target], memories[batch.source]
-    shape = (batch.n, batch.width)
-    at = target.as_strided(shape, (batch.target_step, 1), target.storage_offset() + batch.target_at)
-    data = source.as_strided(shape, (batch.source_step, 1), source.storage_offset() + batch.source_at)
-    if batch.code == REDUCE:
-        FOLDS[reduce](at, data, out=at)
-    else:
-        at.copy_(data)
-
-
-def _stretch(memories: list[Tensor], memory: int, at: int, count: int) -> Tensor:
-    found = memories[memory]
-    return found.as_strided((count,), (1,), found.storage_offset() + at)
-
-
-def _packed(transfer: Transfer, memories: list[Tensor]) -> Tensor:
-    pieces = [_stretch(memories, *piece) for piece in transfer.pieces]
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -8,29 +8,26 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.layout import INPUT, OUTPUT, REGIONS, Addressing
+from emu.backend.executor.compile.layout import INPUT, MEMORY, OUTPUT, REGIONS
 from emu.collective.operation import Operation
 from emu.errors import InputError
 
 
-def address(
-    n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]
-) -> tuple[Addressing, list[Tensor]]:
-    """Say which memory each rank's input and output are in; buffers that lie at a constant stride share one memory."""
+def address(n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> tuple[I64, list[Tensor]]:
+    """[regions, P] the address of each participant's regions; buffers that lie at a constant stride share one memory."""
     memories = [torch.empty(0)] * REGIONS
-    memory = np.tile(np.arange(REGIONS)[:, None], n_participants)
-    base = np.zeros_like(memory)
+    where = np.tile(np.arange(REGIONS)[:, None] * MEMORY, n_participants)
     for region, tensors in ((INPUT, inputs), (OUTPUT, outputs)):
         ranks, step = list(tensors), stride(list(tensors.values()), read_only=region == INPUT)
         if step is not None:
             memories[region] = tensors[ranks[0]]
-            base[region, ranks] = np.arange(len(ranks)) * step
+            where[region, ranks] += np.arange(len(ranks)) * step
             continue
-        memory[region, ranks] = np.arange(len(ranks)) + len(memories)
+        where[region, ranks] = (np.arange(len(ranks)) + len(memories)) * MEMORY
         memories.extend(tensors.values())
     in_place = [r for r, given in inputs.items() if given.numel() and given.data_ptr() == outputs[r].data_ptr()]
-    memory[INPUT, in_place], base[INPUT, in_place] = memory[OUTPUT, in_place], base[OUTPUT, in_place]
-    return Addressing(memory, base), memories
+    where[INPUT, in_place] = where[OUTPUT, in_place]
+    return where, memories
 
 
 def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:

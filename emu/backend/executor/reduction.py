@@ -6,8 +6,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from emu import dtypes
 from emu.backend.rank.call import dtype_name
-from emu.errors import must_be
 
 FOLDS: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add,
@@ -28,12 +28,7 @@ def check_reduces(where: str, dtype: torch.dtype, reduce: str) -> None:
     Raises:
         InputError: the message names those that can.
     """
-    can = _reductions_of(dtype)
-    if not can:
-        mend = "it can be moved, by an operation that adds nothing; cast it to reduce it"
-        raise must_be(where, "dtype", "one that can be reduced", dtype_name(dtype), mend)
-    if reduce not in can:
-        raise must_be(where, "reduce", f"{', '.join(can[:-1])} or {can[-1]} for {dtype_name(dtype)}", reduce)
+    dtypes.check_reduces(where, dtype_name(dtype), reduce, _reductions_of(dtype))
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from emu.arrays import I64
+from emu.backend.rank.lines import Line, in_brackets
 from emu.errors import InputError, must_be
 
 REDUCE_OF = {
@@ -63,6 +64,7 @@ class Call:
     tag: int = 0
     group: Members = NOWHERE
     rank: int = 0  # the caller's, in the group
+    line: Line | None = None  # of the user's program, that made it
 
     @property
     def dtype(self) -> torch.dtype:
@@ -79,9 +81,9 @@ class Call:
         """The caller's rank in the world."""
         return self.group.ranks[self.rank]
 
-    def on(self, group: Members, rank: int) -> "Call":
+    def on(self, group: Members, rank: int, line: Line | None = None) -> "Call":
         """The same request, made by `rank` of `group`."""
-        return replace(self, group=group, rank=rank)
+        return replace(self, group=group, rank=rank, line=line)
 
     def deliver(self) -> None:
         """Copy what was packed back into the caller's tensors."""
@@ -89,11 +91,13 @@ class Call:
             target.copy_(source)
 
     def describe(self) -> str:
-        """Such as `all_reduce (sum) of 8 float32`."""
+        """Such as `all_reduce (sum) of 8 float32 (train.py:12)`."""
+        if self.name == "barrier":
+            return self.name + in_brackets(self.line)
         how = f" ({self.reduce})" if self.operation in ("all_reduce", "reduce_scatter", "reduce") else ""
         root = f" from rank {self.root}" if self.operation in ("broadcast", "scatter") else ""
         root = f" to rank {self.root}" if self.operation in ("reduce", "gather") else root
-        return f"{self.name}{how}{root} of {self.count} {dtype_name(self.dtype)}"
+        return f"{self.name}{how}{root} of {self.count} {dtype_name(self.dtype)}{in_brackets(self.line)}"
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -109,7 +113,7 @@ def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> Call:
 
 def barrier() -> Call:
     """An all_reduce of one number, as NCCL's is."""
-    flat = torch.zeros(1)
+    flat = torch.zeros(1, dtype=torch.float32, device="cpu")
     return Call("barrier", "all_reduce", flat, flat, _all([1]), [flat])
 
 

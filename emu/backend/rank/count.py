@@ -4,14 +4,17 @@ A dispatch mode sees every operator of its thread, forward and backward, after a
 only. FLOPs are those of matrix products and attention as executed: a causal mask halves nothing. Everything else is bytes.
 """
 
+import itertools
+import math
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import (
@@ -66,13 +69,35 @@ _FORMULAS: Mapping[Any, Callable[..., int]] = {
 _PRODUCT = re.compile(r"(^|_)(\w*mm|mv|addmv|v?dot|\w*matmul|\w*linear|\w*gemm|\w*conv\w*|attention|lstm|gru|rnn)(_|$|\d)")
 _NO_PRODUCT = re.compile(r"upsample|convert|combination")
 
-# What no schema says: operators that only overwrite; that read only where they look up (as many bytes as come out); that
-# take a tensor for its shape alone; that allocate and do nothing.
-_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
-_LOOKED_UP = frozenset({"embedding", "index_select", "gather", "index", "nll_loss_forward"})
+# What no schema says: operators that only overwrite; that take a tensor for its shape alone; that allocate and do nothing.
+_OVERWRITES = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "index_copy_", "index_fill_"}
+    | {"scatter_", "_foreach_copy_", "_foreach_zero_"}
+)
 _ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 _SHAPES = frozenset({"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full"})
+_SHAPES_BACKWARD = frozenset({"nll_loss_backward", "nll_loss2d_backward"})  # of `self`
 _NO_WORK = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_dtensor", "profiler", "prim", "prims"})
+
+
+def _written_to(table: Tensor, indices: Sequence[Tensor | None]) -> int:
+    """Elements of a table that indices choose; of what a mask chooses, no fewer than all, as it may."""
+    chosen = [i.shape for i in indices if i is not None]
+    rest = [size for size, i in itertools.zip_longest(table.shape, indices) if i is None]
+    return math.prod(np.broadcast_shapes(*chosen)) * math.prod(rest)
+
+
+# Operators that read or write their first tensor only where they look up: how many elements of it, by their arguments. None:
+# as many bytes as come out.
+_LOOKED_UP: Mapping[str, Callable[[Mapping[str, Any]], int] | None] = {
+    **dict.fromkeys(("embedding", "index_select", "gather", "index", "take")),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), lambda a: a["target"].numel()),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), lambda a: a["indices"].numel() * a["weight"].size(1)),
+    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), lambda a: a["index"].numel()),
+    **dict.fromkeys(("index_add_", "index_copy_"), lambda a: a["source"].numel()),
+    "index_fill_": lambda a: a["index"].numel() * (a["self"].numel() // a["self"].size(a["dim"])),
+    "index_put_": lambda a: _written_to(a["self"], a["indices"]),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +111,8 @@ class _Kind:
     reads: Mapping[str, bool]  # by argument: does it read (not only overwrite)
     writes: Mapping[str, bool]  # by argument: does it write there
     order: tuple[str, ...]
-    looked_up: str  # the argument of which as much is read as comes out
+    looked_up: str  # the argument of which only a part is read or written
+    elements: Callable[[Mapping[str, Any]], int] | None  # of that part; None: as many bytes as come out
 
 
 @cache
@@ -99,7 +125,7 @@ def _kind(func: OpOverload) -> _Kind:
     arguments = schema.arguments
     writes = {a.name: a.alias_info is not None and a.alias_info.is_write for a in arguments}
     unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (writes[a.name] and base in _OVERWRITES)}
-    unread |= {"self"} if base == "nll_loss_backward" else set()
+    unread |= {"self"} if base in _SHAPES_BACKWARD else set()
     if base.startswith("_fused_"):  # a fused optimizer declares that it writes the gradients: only to unscale them
         writes["grads"] = False
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
@@ -112,6 +138,7 @@ def _kind(func: OpOverload) -> _Kind:
         writes=writes,
         order=tuple(a.name for a in arguments),
         looked_up=arguments[0].name if base in _LOOKED_UP else "",
+        elements=_LOOKED_UP.get(base),
     )
 
 
@@ -226,8 +253,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
-        given = [(name, t) for name, value in zip(kind.order, args, strict=False) for t in _tensors(value)]
-        given += [(name, t) for name, value in kwargs.items() for t in _tensors(value)]
+        named = {**dict(zip(kind.order, args, strict=False)), **kwargs}
+        given = [(name, t) for name, value in named.items() for t in _tensors(value)]
         traffic = _Traffic()
         known = {t.untyped_storage()._cdata for _, t in given if t.layout == torch.strided}
         fresh = [t for t in made if t.layout != torch.strided or t.untyped_storage()._cdata not in known]
@@ -235,10 +262,13 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return  # a view that the schema does not call one
         written = sum(traffic.add(t) for t in fresh)
         for name, tensor in given:
+            at_most = None
+            if name == kind.looked_up:
+                at_most = written if kind.elements is None else kind.elements(named) * tensor.itemsize
             if kind.reads.get(name, True):
-                traffic.add(tensor, written if name == kind.looked_up else None)
+                traffic.add(tensor, at_most)
             if kind.writes.get(name, False):
-                traffic.add(tensor)
+                traffic.add(tensor, at_most)
         self._sink(_operator(kind, traffic, made, given, kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0))
 
     def _hold(self, tensor: Tensor) -> None:

@@ -7,12 +7,14 @@ from typing import Any, NoReturn, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import FakeProcessGroup
+from torch._C._distributed_c10d import FakeProcessGroup, _resolve_process_group
 
 from emu.backend.rank import call
 from emu.backend.rank.call import Call, Members
 from emu.backend.rank.count import paused
+from emu.backend.rank.lines import caller
 from emu.backend.rank.work import Work
+from emu.errors import RunError
 
 BACKEND = "emu"
 _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads that no caller inside PyTorch uses
@@ -28,6 +30,9 @@ class Front(Protocol):
 class Group(_ProcessGroup):  # type: ignore[misc]
     """The process group `emu` of one rank.
 
+    In the hands of another rank it means that rank's own group of the same name and members: PyTorch keeps groups where all
+    ranks of a process find them, such as the default arguments of a module that the first rank imports.
+
     Args:
         options: What PyTorch gives a backend: store, rank, size, global ranks.
         front: Takes the calls.
@@ -39,13 +44,34 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.axis: str | None = None  # set by a mesh that has no group of its own for a dim
         self._store = options.store
         self._front = front
-        self._rank = options.group_rank
+        self._place = options.group_rank
         self._ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
+        self._known_as = (options.group_id, self._ranks)
         # Without a native backend inside, PyTorch finds neither a group's name nor its devices. It must not be one that
         # works: a method forgotten here would run there, unrecorded.
-        inner = FakeProcessGroup._create_internal(self._rank, size)
+        inner = FakeProcessGroup._create_internal(self._place, size)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, inner)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Group) and self._known_as == other._known_as)
+
+    def __hash__(self) -> int:
+        return hash(self._known_as)
+
+    @property
+    def _own(self) -> "Group | None":
+        """The caller's own group of this name and these members."""
+        try:
+            found = _resolve_process_group(self._known_as[0])
+        except RuntimeError:
+            return None
+        return found if isinstance(found, Group) and found == self else None
+
+    @property
+    def _rank(self) -> int:
+        """The caller's place in the group."""
+        return int((self._own or self)._place)
 
     @property
     def members(self) -> Members:
@@ -60,11 +86,19 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         with paused():
             made = make(*given)
             call.check_written(made)
-        return self._front.submit(made.on(self.members, self._rank))
+        return self.submit(made)
 
     def submit(self, made: Call) -> Work:
-        """Start a request that PyTorch has no method for, such as one with an input and an output apart."""
-        return self._front.submit(made.on(self.members, self._rank))
+        """Start a request, also one that PyTorch has no method for, such as one with an input and an output apart.
+
+        Raises:
+            RunError: the caller has no such group.
+        """
+        own = self._own
+        if own is None:
+            name, ranks = self._known_as
+            raise RunError(f"{made.name}: group {name} of ranks {ranks} is none of the caller's; every rank makes its own")
+        return own._front.submit(made.on(own.members, own._place, caller()))
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
         """Reduce in place over all ranks."""
@@ -181,12 +215,14 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Do nothing: a rank that never comes is known at once, not by a clock."""
 
     def rank(self) -> int:
-        """This rank's place in the group."""
-        return int(self._rank)
+        """The caller's place in the group."""
+        return self._rank
 
     def size(self) -> int:
         """How many ranks the group has."""
         return len(self._ranks)
+
+    getRank, getSize = rank, size  # the names in C++
 
     def name(self) -> str:
         """The backend's name."""

@@ -81,8 +81,8 @@ class Recorder:
         self.groups[key] = call.group  # the axis may be known only later
         number = self._numbers.setdefault(key, len(self._numbers))
         kind = _KINDS.get(call.operation, Kind.COLLECTIVE)
-        # Messages to one peer are in order, but one to receive must not hold up one to send.
-        order = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root)
+        # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
+        order = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root, call.tag)
         stream = self._streams.setdefault(order, 1 + len(self._streams))
         size = call.count * call.dtype.itemsize
         what = (call.operation, dtype_name(call.dtype), 0, size, call.count)

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emu.backend.executor.compile import Compiler
+from emu.backend.executor.compile.layout import INBOXES
+from emu.backend.executor.compile.program import compiled
 from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.layout import INBOXES, lay_out
 from emu.backend.executor.memory import address
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule
-from tests.backend.executor.test_execute import random_schedules
+from tests.backend.executor.test_execute import random_schedules, translated_schedules
 
 _FILL = -77.0  # what lies where a message is still to come
 
@@ -75,8 +75,8 @@ def split(schedule: Schedule, op: Operation, made: dict[int, Buffers], counts: n
     assert all(lane.empty() for lane in wire.lanes.values())
 
 
-@given(random_schedules(), st.integers(2, 5))
-@settings(max_examples=150, deadline=None)
+@given(random_schedules() | translated_schedules(), st.integers(2, 5))
+@settings(max_examples=250, deadline=None)
 def test_any_schedule_split_over_processes_ends_as_in_one(case: tuple[Schedule, Operation, list[int]], n_homes: int) -> None:
     schedule, op, sizes = case
     counts = np.array(sizes, np.int64)
@@ -96,7 +96,7 @@ def test_in_place_an_all_reduce_over_processes_gets_the_bits_of_one(name: str, n
     found, op, counts = algorithm("all_reduce", name), operation("all_reduce", n), np.array([4 * n + 3])
     if not list(found.shapes(n)):
         return
-    schedule, inputs = found.schedule(n), torch.randn(n, int(counts[0]))
+    schedule, inputs = found.stored(n), torch.randn(n, int(counts[0]))
     together, apart = ({r: Buffers(mine, mine) for r, mine in enumerate(inputs.clone())} for _ in range(2))
     execute(schedule, op, together, counts=counts)
     split(schedule, op, apart, counts, [[r] for r in range(n)])
@@ -105,10 +105,9 @@ def test_in_place_an_all_reduce_over_processes_gets_the_bits_of_one(name: str, n
 
 def landings(n: int) -> list[int]:
     """The memory that the message of each round of a ring all_reduce comes into, on rank 0."""
-    schedule, op, mine = algorithm("all_reduce", "ring").schedule(n), operation("all_reduce", n), torch.zeros(8 * n)
+    schedule, op, mine = algorithm("all_reduce", "ring").stored(n), operation("all_reduce", n), torch.zeros(8 * n)
     where, _ = address(n, {0: mine}, {0: mine})
-    layout = lay_out(schedule, op, np.array([8 * n]))
-    program = Compiler(schedule, op, layout, where, np.array([0])).program()
+    program = compiled(schedule, op, np.array([8 * n]), where, np.array([0]))
     return [transfer.pieces[0][0] for each in program.rounds for transfer in each.receives]
 
 

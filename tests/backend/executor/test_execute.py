@@ -1,5 +1,6 @@
 """The executor against a reading of the schedule's rules row by row, and against itself split over a wire."""
 
+import math
 import queue
 import threading
 from collections import defaultdict
@@ -16,6 +17,7 @@ from emu.backend.executor.reduction import REDUCE_OPERATIONS
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import then
+from emu.collective.translation import Translations
 from emu.errors import InputError
 
 
@@ -87,8 +89,42 @@ def random_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int]]:
     return schedule, Operation("random", n, blocks, table[0], table[1]), sizes
 
 
-@given(random_schedules(), st.booleans())
-@settings(max_examples=250, deadline=None)
+@st.composite
+def translated_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int]]:
+    """The same by the translations of a grid: some rows of rank 0, in an operation that they map on itself."""
+    dims, digits, rest = (
+        draw(st.sampled_from([(2,), (3,), (5,), (2, 2), (2, 3)])),
+        draw(st.integers(0, 2)),
+        draw(st.integers(1, 2)),
+    )
+    n = math.prod(dims)
+    slots = Translations(dims, n**digits * rest, digits)
+    blocks = draw(st.sampled_from([slots, Translations(dims, n**digits, digits), Translations(dims, 1, 0)]))
+    parts = slots.n_slots // blocks.n_slots
+    have = draw(st.sets(st.integers(0, blocks.n_slots - 1), min_size=1, max_size=4))
+    held = {block * parts + part for block in have for part in range(parts)}
+    rounds = []
+    for _ in range(draw(st.integers(1, 4))):
+        rows: dict[tuple[int, int], bool] = {}
+        mode: dict[int, bool] = {}
+        for _ in range(draw(st.integers(1, 6))):
+            dst, slot, reduce = draw(st.integers(1, n - 1)), draw(st.sampled_from(sorted(held))), draw(st.booleans())
+            written = int(slots.slot(slot, slots.opposite(dst)))
+            if (dst, slot) not in rows and (written not in mode or (mode[written] and reduce)):
+                rows[dst, slot] = mode[written] = reduce
+        rounds.append([Sends(0, dst, slot, reduce) for (dst, slot), reduce in rows.items()])
+        held |= set(mode)
+    schedule = Schedule.build(n, slots.n_slots, rounds, translate=dims, slot_digits=digits)
+    final = [b for b in range(blocks.n_slots) if all(b * parts + part in held for part in range(parts))]
+    pairs = [have, draw(st.sets(st.sampled_from(final))) if final else set()]
+    table = [sorted((v, int(blocks.slot(b, v))) for v in range(n) for b in some) for some in pairs]
+    sides = [np.array(rows, np.int32).reshape(-1, 2) for rows in table]
+    sizes = draw(st.lists(st.integers(0, 9), min_size=blocks.n_slots, max_size=blocks.n_slots))
+    return schedule, Operation("random", n, blocks.n_slots, *sides), sizes
+
+
+@given(random_schedules() | translated_schedules(), st.booleans())
+@settings(max_examples=400, deadline=None)
 def test_any_schedule_ends_as_its_rules_read_row_by_row(
     case: tuple[Schedule, Operation, list[int]], side_by_side: bool
 ) -> None:
@@ -109,7 +145,7 @@ def test_any_schedule_ends_as_its_rules_read_row_by_row(
 
     parts = schedule.n_slots // op.n_blocks
     start = {(int(r), int(b) * parts + p): part(int(r), int(b) * parts + p) for r, b in op.have for p in range(parts)}
-    final = row_by_row(schedule, start)
+    final = row_by_row(schedule.expand(), start)
     for r in range(op.n_ranks):
         expected = [final[r, int(b) * parts + p] for b in op.output_blocks(r) for p in range(parts)]
         assert torch.equal(buffers[r].output, torch.cat(expected or [torch.empty(0)]))

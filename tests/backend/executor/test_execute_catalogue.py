@@ -31,7 +31,7 @@ def cases(found: Algorithm, n: int):
     roots = sorted({0, n - 1}) if found.operation in ROOTED else [0]
     for shape in islice(found.shapes(n), SHAPES):
         for root in roots:
-            yield found.schedule(shape, root), operation(found.operation, n, root)
+            yield found.stored(shape, root), operation(found.operation, n, root)
 
 
 def some_counts(op: Operation):
@@ -148,20 +148,21 @@ def over_a_wire(schedule: Schedule, op: Operation, made: dict[int, Buffers], cou
 
 
 @EVERY
-def test_floats_have_the_same_bits_side_by_side_stacked_one_by_one_and_over_a_wire(
+def test_floats_have_the_same_bits_side_by_side_stacked_one_by_one_over_a_wire_and_with_every_row_stored(
     found: Algorithm, n: int, monkeypatch: pytest.MonkeyPatch
 ):
     generator = torch.Generator().manual_seed(n)
     schedule, op = next(cases(found, n))
     counts = counts_of(op, 4 * n + 3)
     given = [torch.randn(size, generator=generator) for size in input_sizes(op, counts)]
-    ways = [buffers(op, given, counts, lay) for lay in (side_by_side, apart, apart, apart)]
+    ways = [buffers(op, given, counts, lay) for lay in (side_by_side, apart, apart, apart, side_by_side)]
     execute(schedule, op, ways[0], counts=counts)
     execute(schedule, op, ways[1], counts=counts)
     with monkeypatch.context() as patch:
-        patch.setattr(execute_module, "_SMALL_ROW_BYTES", 0)  # so that nothing is worth stacking
+        patch.setattr(execute_module, "_SMALL_SLOT_BYTES", 0)  # so that nothing is worth stacking
         execute(schedule, op, ways[2], counts=counts)
     over_a_wire(schedule, op, ways[3], counts)
+    execute(schedule.expand(), op, ways[4], counts=counts)
     first, *others = [[pair.output.view(torch.int32) for pair in way.values()] for way in ways]
     assert all(torch.equal(a, b) for way in others for a, b in zip(way, first, strict=True))
     assert op.name != "all_reduce" or all(torch.equal(bits, first[0]) for bits in first)
@@ -275,12 +276,14 @@ def test_an_average_of_what_one_rank_has_is_what_it_has():
     assert all(pair.output.tolist() == [0, 0, 1, 1, 2, 2] for pair in made.values())
 
 
-def test_a_schedule_that_is_stored_by_its_translations_runs_as_if_every_row_were():
-    op = operation("all_to_all", 4)
-    stored = algorithm("all_to_all", "rail").build((2, 2))
+@pytest.mark.parametrize("lay", [side_by_side, apart])
+def test_what_translations_give_is_run_without_storing_every_row(lay, monkeypatch: pytest.MonkeyPatch):
+    """In one process, and on one rank of several."""
+    stored, op, n = algorithm("all_reduce", "ring").stored(6), operation("all_reduce", 6), 6
     assert stored.translate
-    given = [torch.randn(8) for _ in range(4)]
-    short, full = (buffers(op, given, np.full(16, 2), apart) for _ in range(2))
-    execute(stored, op, short)
-    execute(stored.expand(), op, full)
-    assert all(torch.equal(short[r].output, full[r].output) for r in range(4))
+    monkeypatch.setattr(Schedule, "expand", lambda _: pytest.fail("every row was stored"))
+    given, counts = [torch.full((20,), float(r)) for r in range(n)], np.array([20])
+    together, split = (buffers(op, given, counts, lay) for _ in range(2))
+    execute(stored, op, together, counts=counts)
+    over_a_wire(stored, op, split, counts)
+    assert all(pair.output.tolist() == [15.0] * 20 for way in (together, split) for pair in way.values())

@@ -38,9 +38,9 @@ def test_columns_at_a_time_give_the_bits_of_rows_one_by_one(
     name: str, by: str, columns: int, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule, op = made_for(name, by)
-    monkeypatch.setattr(execute_module, "_SMALL_ROW_BYTES", 0)
+    monkeypatch.setattr(execute_module, "_SMALL_SLOT_BYTES", 0)
     one_by_one = outputs(schedule, op, columns, same=same)
-    monkeypatch.setattr(execute_module, "_SMALL_ROW_BYTES", 2**20)
+    monkeypatch.setattr(execute_module, "_SMALL_SLOT_BYTES", 2**20)
     monkeypatch.setattr(execute_module, "_FEWEST_COLUMNS", 3)
     monkeypatch.setattr(execute_module, "_STACK_BYTES", 1)
     assert all(torch.equal(a, b) for a, b in zip(outputs(schedule, op, columns, same=same), one_by_one, strict=True))

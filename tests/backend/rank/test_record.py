@@ -131,20 +131,20 @@ def test_instances_count_the_calls_of_a_group():
 def test_messages_have_peers_tags_and_streams_of_their_own():
     def program(rank):
         x = torch.ones(2)
-        for tag in (5, 5):
+        for tag in (5, 5, 6):
             sending = dist.isend(x, 1 - rank, tag=tag)
             dist.recv(x, 1 - rank, tag=tag)
             sending.wait()
 
     trace = record(program)
-    kinds = [Kind.COMPUTE, Kind.SEND, Kind.RECV, Kind.SEND, Kind.RECV]
+    kinds = [Kind.COMPUTE, *[Kind.SEND, Kind.RECV] * 3]
     for rank in (0, 1):
         events = trace.events_of(rank)
         assert events.kind.tolist() == kinds
-        assert events.root.tolist() == [0] + [1 - rank] * 4
-        assert events.tag.tolist() == [0, 5, 5, 5, 5]
-        assert events.instance.tolist() == [0, 0, 0, 1, 1]
-        assert len({int(s) for s in events.stream}) == 3
+        assert events.root.tolist() == [0] + [1 - rank] * 6
+        assert events.tag.tolist() == [0, 5, 5, 5, 5, 6, 6]
+        assert events.instance.tolist() == [0, 0, 0, 1, 1, 0, 0]
+        assert events.stream.tolist() == [0, 1, 2, 1, 2, 3, 4]
 
 
 def train(rank, buckets_mb=0.001, steps=3):
@@ -237,6 +237,50 @@ def test_the_peak_is_the_rank_s_largest_live_storage():
         pytest.approx(4000, abs=64),
         pytest.approx(8000, abs=64),
     ]
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2])
+def test_the_peak_of_a_role_is_the_largest_of_its_ranks_whichever_has_it(largest):
+    def program(rank):
+        held = torch.empty(1000 * (3 if rank == largest else 1))  # an allocation is no event
+        dist.barrier()
+        del held
+
+    trace = record(program, n=3)
+    assert trace.role_of_rank.tolist() == [0, 0, 0]
+    assert trace.peak_bytes.tolist() == [pytest.approx(12000, abs=64)]
+
+
+def test_ranks_that_wait_for_different_things_have_different_roles():
+    def program(rank):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        if rank == 1:
+            work.wait()
+        torch.ones(2)
+        work.wait()
+
+    trace = record(program, n=3)
+    first, second = (trace.events_of(rank) for rank in (0, 1))
+    assert first.name == second.name
+    assert trace.role_of_rank.tolist() == [0, 1, 0]
+    computed = named(first, "aten.ones")[-1]
+    assert waits(first, computed) == []
+    assert waits(second, computed) == named(second, "all_reduce")
+
+
+def test_roles_keep_their_own_events_peaks_and_groups_in_the_order_in_which_they_first_appear():
+    def program(rank):
+        groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        held, sent = torch.empty(1000 * (rank + 1)), torch.empty(1)
+        for _ in range(1 + rank % 2):
+            dist.all_reduce(sent, group=groups[rank % 2])
+        del held
+
+    trace = record(program, n=4)
+    assert trace.role_of_rank.tolist() == [0, 1, 0, 1]
+    assert [len(named(events, "all_reduce")) for events in trace.events] == [1, 2]
+    assert trace.peak_bytes.tolist() == [pytest.approx(12000, abs=64), pytest.approx(16000, abs=64)]
+    assert [trace.groups[of_rank[0]].ranks for of_rank in trace.group_of] == [(0, 2), (1, 3), (0, 2), (1, 3)]
 
 
 def test_notes_of_ranks_in_other_processes_make_the_same_trace():

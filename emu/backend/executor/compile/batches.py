@@ -1,0 +1,168 @@
+"""Moves as batches: of each the address at every rank that it is carried to, cut into runs of constant strides."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.backend.executor.compile.layout import MEMORY, STAGE, Layout, Place
+from emu.backend.executor.compile.moves import Moves
+from emu.collective.translation import Translations
+
+
+class Stretch(NamedTuple):
+    """Elements of a memory: where the first is, and how many there are from one to the next in each dimension."""
+
+    memory: int
+    at: int
+    strides: tuple[int, ...]
+
+
+class Batch(NamedTuple):
+    """One strided tensor operation: a source copied, or added to what the target shall be a sum of."""
+
+    shape: tuple[int, ...]  # the last dimension lies end to end
+    target: Stretch
+    source: Stretch
+    own: Stretch | None  # what is added to, often the target itself; None: a copy
+
+
+class _Lines(NamedTuple):
+    """What is copied or added as one, in an order to do it in."""
+
+    fixed: tuple[
+        I64, ...
+    ]  # equal in a run: the step, in which any order will do, the width, and of each dimension n and strides
+    ends: tuple[I64, ...]  # at constant strides in a run: the addresses of target, source and, if it is another, own
+
+    def take(self, index: I64 | Bool) -> "_Lines":
+        """Some of them."""
+        return _Lines(*(tuple(column[index] for column in columns) for columns in self))
+
+
+class Cutter:
+    """Cuts the moves of some rounds at a time, and knows how much they stage at most."""
+
+    def __init__(self, layout: Layout, where: I64) -> None:
+        self.layout, self.where = layout, where
+        self.stage_count = 0
+
+    def cut(self, moves: Moves, carry: Translations | None) -> list[Batch]:
+        """The batches of some moves, or of all those that translations carry them to, in an order to run them in."""
+        moves = moves.take(np.lexsort((moves.adds, moves.phase, moves.round)))
+        starts = np.diff(np.stack((moves.round, moves.phase, moves.adds)), prepend=-1).any(axis=0)
+        lines = self._lines(moves, np.cumsum(starts) - 1, carry)
+        some = (lines.fixed[1] > 0) & (lines.ends[0] != lines.ends[1])
+        if not some.all():
+            lines = lines.take(some)
+        orders = [lines.take(_neighbours(lines))] if not starts.all() else []
+        if carry is not None or not orders:
+            orders.append(lines)  # rank by rank, one move after another
+        return _batches(min(map(_gathered, orders), key=lambda found: len(found.ends[0])), moves.adds[starts])
+
+    def _lines(self, moves: Moves, step: I64, carry: Translations | None) -> _Lines:
+        rank, slot, sender, sent = _carried(moves, carry)
+        width = self.layout.count[slot]
+        stage = self._stage(moves, width)
+        ends = [self._address(moves.target, rank, slot, stage), self._address(moves.source, sender, sent, stage)]
+        if not all(np.array_equal(*both) for both in zip(moves.own, moves.target, strict=True)):
+            ends.append(self._address(moves.own, rank, slot, stage))
+        return _Lines((np.repeat(step, rank.shape[1]), width.ravel()), tuple(ends))
+
+    def _address(self, place: Place, rank: I64, slot: I64, stage: I64) -> I64:
+        """[moves * ranks] the addresses of places at every rank."""
+        at = self.layout.address(self.where, Place(place.region[:, None], place.offset[:, None]), rank, slot)
+        staged = np.flatnonzero(place.region == STAGE)
+        at[staged] += stage[place.offset[staged]] - place.offset[staged, None]
+        return at.ravel()
+
+    def _stage(self, moves: Moves, width: I64) -> I64:
+        """[staged cells, ranks] where in the stage each sum grows, one after another from the start of each round."""
+        staged = np.flatnonzero(moves.target.region == STAGE)
+        _, first = np.unique(moves.target.offset[staged], return_index=True)
+        size, now = width[staged[first]], moves.round[staged[first]]
+        at = (np.cumsum(size) - size.ravel()).reshape(size.shape)
+        at -= at[np.searchsorted(now, now), :1]
+        self.stage_count = max(self.stage_count, int((at + size).max(initial=0)))
+        return at
+
+
+def _carried(moves: Moves, carry: Translations | None) -> tuple[I64, I64, I64, I64]:
+    """[moves, ranks] rank, slot, sender and slot there, of every translation."""
+    if carry is None:
+        return moves.rank[:, None], moves.slot[:, None], moves.sender[:, None], moves.sent[:, None]
+    every = np.arange(carry.n_ranks)
+    slot = carry.slot(moves.slot[:, None], every)  # which nothing renames that has translations
+    rank, sender = (carry.rank(name[:, None], every)[at] for name, at in map(_distinct, (moves.rank, moves.sender)))
+    return rank, slot, sender, slot
+
+
+def _distinct(values: I64) -> tuple[I64, I64]:
+    """Each value once, and which each is."""
+    found, at = np.unique(values, return_inverse=True)
+    return found, at
+
+
+def _neighbours(lines: _Lines) -> I64:
+    """An order in which those that can be one run are neighbours."""
+    columns = [*lines.fixed, lines.ends[1] // MEMORY, lines.ends[0]]
+    return np.lexsort([c for c in columns[::-1] if c is columns[-1] or (len(c) and c.min() < c.max())])
+
+
+def _gathered(lines: _Lines) -> _Lines:
+    """Runs of lines, then runs of those, and so on."""
+    while (first := _firsts(lines)).size < lines.ends[0].size:
+        lines = _folded(lines, first)
+        lines = lines.take(_neighbours(lines))
+    return lines
+
+
+def _firsts(lines: _Lines) -> I64:
+    """The first line of each greedy run: it takes the strides of its first pair, and goes on while they hold."""
+    strides, n = [np.diff(end) for end in lines.ends], len(lines.ends[0])
+    joined = np.ones(max(0, n - 1), np.bool_)
+    for column in lines.fixed:
+        joined &= column[1:] == column[:-1]
+    for stride in strides:
+        joined &= stride.view(np.uint64) < MEMORY // 2  # forwards, and in one memory
+    same = joined[1:] & joined[:-1]  # does the stride into a line go on out of it
+    for stride in strides:
+        same &= stride[1:] == stride[:-1]
+    lasts, may_go_on = iter([*(np.flatnonzero(~same) + 1).tolist(), n - 1]), [*joined.tolist(), False]
+    firsts, line, last = [], 0, 0
+    while line < n:
+        firsts.append(line)
+        if may_go_on[line]:
+            while last <= line:
+                last = next(lasts)
+            line = last
+        line += 1
+    return np.array(firsts, np.int64)
+
+
+def _folded(lines: _Lines, first: I64) -> _Lines:
+    """The runs that begin there, of as many lines as there are to the next, as lines of one more dimension."""
+    n = np.diff(first, append=len(lines.ends[0]))
+    follower = np.where(n > 1, first + 1, first)
+    strides = tuple(end[follower] - end[first] for end in lines.ends)
+    fixed, ends = lines.take(first)
+    return _Lines((*fixed, n, *strides), ends)
+
+
+def _batches(lines: _Lines, adds: Bool) -> list[Batch]:
+    """One a line; `adds` says of each step whether it adds."""
+    (step, width, *dims), ends = lines
+    outwards = [dims[i : i + 1 + len(ends)] for i in range(0, len(dims), 1 + len(ends))]
+    shapes = _rows([dim[0] for dim in outwards[::-1]], width)
+    columns = []
+    for e, end in enumerate(ends, 1):
+        memory, at = np.divmod(end, MEMORY)
+        strides = _rows([dim[e] for dim in outwards[::-1]], np.ones_like(width))
+        columns.append(list(map(Stretch, memory.tolist(), at.tolist(), strides)))
+    target, source, own = (*columns, columns[0])[:3]
+    table = zip(shapes, target, source, own, adds[step].tolist(), strict=True)
+    return [Batch(shape, t, s, o if adding else None) for shape, t, s, o, adding in table]
+
+
+def _rows(columns: list[I64], last: I64) -> list[tuple[int, ...]]:
+    return list(zip(*(column.tolist() for column in (*columns, last)), strict=True))

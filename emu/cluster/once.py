@@ -1,0 +1,132 @@
+"""What can be done but once a process, and every rank of a script does: profiles, operators, signals, exit functions."""
+
+import atexit
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._library import custom_ops
+from torch.autograd import profiler as _profiler
+from torch.library import Library as _Library
+
+from emu.backend.rank.lines import asked_by_user, caller
+from emu.errors import RunError
+
+profiler: Any = _profiler  # neither exports nor types what is used here
+Library: Any = _Library
+Replacement = tuple[object, str, object]  # where, under which name, by what
+
+
+def once_a_process(on_thread: threading.local) -> Iterator[Replacement]:
+    """What is to be replaced while ranks run; `on_thread.rank` tells whose thread it is, where it is one's."""
+    yield from _profiles(on_thread)
+    yield from _operators(on_thread)
+    yield signal, "signal", _signal(on_thread)
+    yield torch, "set_num_interop_threads", lambda _: None  # a rank computes on one thread, and PyTorch takes no second call
+    yield atexit, "register", _register(on_thread)
+
+
+def leave(on_thread: threading.local) -> None:
+    """Do what the rank of this thread wanted to be done at its exit, the last first."""
+    for do in reversed(getattr(on_thread, "exits", [])):
+        do()
+
+
+def _rank(on_thread: threading.local) -> int | None:
+    rank: int | None = getattr(on_thread, "rank", None)
+    return rank
+
+
+def _profiles(on_thread: threading.local) -> Iterator[Replacement]:
+    """One profile at a time: PyTorch ends the process where a second begins on another thread."""
+    recorded: list[int | None] = []
+
+    def begins(original: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(*args: Any, **kwargs: Any) -> Any:
+            rank = _rank(on_thread)
+            if recorded and recorded[0] != rank:
+                raise RunError(
+                    f"profiler: rank {rank} starts a profile while one of rank {recorded[0]} is being taken; the ranks share a "
+                    f"process, which can take one at a time, so profile on one rank"
+                )
+            recorded[:] = [rank]
+            return original(*args, **kwargs)
+
+        return begin
+
+    def end() -> Any:
+        recorded.clear()
+        return disable()
+
+    disable: Callable[[], Any] = profiler._disable_profiler
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        yield profiler, name, begins(getattr(profiler, name))
+    yield profiler, "_disable_profiler", end
+
+
+class _Registered:
+    """In place of a library of operators that another rank has registered at the same line."""
+
+    def define(self, *args: object) -> None:
+        """Do nothing: it is defined."""
+
+    def reset(self) -> None:
+        """Do nothing: the other rank's stays."""
+
+
+def _operators(on_thread: threading.local) -> Iterator[Replacement]:
+    """An operator that all ranks register at one line is the first's."""
+    first: dict[object, int] = {}
+
+    def is_known(kind: str, name: str, key: str) -> bool:
+        rank, line = _rank(on_thread), caller()
+        return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
+
+    def library(kind: str, name: str, key: str, *where: Any) -> Any:
+        return _Registered() if is_known(kind, name, key) else native(kind, name, key, *where)
+
+    def overwriting(namespace: str, name: str) -> Any:
+        return Library(namespace, "FRAGMENT") if is_known("FRAGMENT", namespace, "") else overwrite(namespace, name)
+
+    def unless_known(original: Callable[..., Any]) -> Callable[..., Any]:
+        def register(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return None if isinstance(self.m, _Registered) else original(self, *args, **kwargs)
+
+        return register
+
+    native: Callable[..., Any] = torch._C._dispatch_library
+    overwrite: Callable[..., Any] = custom_ops.get_library_allowing_overwrite
+    yield torch._C, "_dispatch_library", library
+    yield custom_ops, "get_library_allowing_overwrite", overwriting
+    for name in ("impl", "_register_fake", "_register_torch_dispatch_rule"):
+        yield Library, name, unless_known(getattr(Library, name))
+
+
+def _signal(on_thread: threading.local) -> Callable[[Any, Any], Any]:
+    """A rank's handlers are kept and never called: nobody sends a rank a signal."""
+    original = signal.signal
+
+    def handle(number: Any, handler: Any) -> Any:
+        if _rank(on_thread) is None:
+            return original(number, handler)
+        handlers = on_thread.__dict__.setdefault("handlers", {})
+        before = handlers.get(number, signal.getsignal(number))
+        handlers[number] = handler
+        return before
+
+    return handle
+
+
+def _register(on_thread: threading.local) -> Callable[..., Any]:
+    """What a script wants to be done at its exit is done when its rank ends; a library's when the process does."""
+    original = atexit.register
+
+    def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if _rank(on_thread) is None or not asked_by_user():
+            return original(function, *args, **kwargs)
+        on_thread.__dict__.setdefault("exits", []).append(lambda: function(*args, **kwargs))
+        return function
+
+    return register

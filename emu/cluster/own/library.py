@@ -1,0 +1,82 @@
+"""What torch, numpy and Python keep once a process, and a rank should have for itself."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from emu.backend.rank.count import paused
+from emu.cluster.own.own import Attributes, Own, Settings
+
+_HOOKS = (
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_buffer_registration_hooks",
+    "_global_forward_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+    "_global_forward_pre_hooks",
+    "_global_is_full_backward_hook",
+    "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
+)
+_ATTRIBUTES = {
+    "torch.nn.modules.module": _HOOKS,
+    "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
+    "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),  # by `cached`
+    "torch.utils.checkpoint": ("_enable_checkpoint_early_stop", "_checkpoint_debug_enabled"),
+    "torch.autograd.graph": ("_allow_mutation_on_saved_tensors_enabled",),
+    "torch.distributed._shard.api": ("_CURRENT_PROCESS_GROUP",),
+    "torch.distributed.fsdp._fully_shard._fully_shard": ("_enable_fsdp_module_new_init",),
+    "torch.distributed.fsdp._fsdp_extensions": ("_extensions",),
+    "torch.distributed.tensor._api": ("DTensor._op_dispatcher._custom_op_handlers",),  # by `loss_parallel`
+    "torch.distributed.tensor._random": ("_rng_tracker",),
+    "torch.distributed.tensor._redistribute": (
+        "_FORCE_MIN_COST_REDISTRIBUTION_PLAN",
+        "_DISABLE_REDISTRIBUTE_TRANSFORM_OPTIMIZATION",
+    ),
+}
+_native: Any = torch._C
+_ATTENTION = ("flash", "mem_efficient", "math", "cudnn", "overrideable")  # by `sdpa_kernel`
+_SETTINGS = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda both: torch.set_anomaly_enabled(*both),
+    ),
+    (_native._get_mkldnn_enabled, _native._set_mkldnn_enabled),
+    (_native._get_sdp_priority_order, _native._set_sdp_priority_order),
+    *((getattr(_native, f"_get_{n}_sdp_enabled"), getattr(_native, f"_set_sdp_use_{n}")) for n in _ATTENTION),
+)
+
+
+class Generators:
+    """The default random generators of torch, numpy and Python.
+
+    Torch's starts as in a fresh process. The other two, which a fresh process seeds by chance, start from the rank.
+    """
+
+    def of(self, rank: int) -> Any:
+        """What a rank starts with."""
+        return torch.Generator().get_state(), np.random.RandomState(rank).get_state(), random.Random(rank).getstate()
+
+    def save(self) -> Any:
+        """What the process has now."""
+        with paused():
+            return torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+
+    def load(self, state: Any) -> None:
+        """Give the process what was saved."""
+        torch_state, numpy_state, python_state = state
+        with paused():
+            torch.default_generator.set_state(torch_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
+
+
+def of_library() -> tuple[Attributes, tuple[Own, ...]]:
+    """All of it; the first is to be `watched` while the ranks run."""
+    attributes = Attributes(_ATTRIBUTES)
+    return attributes, (Generators(), Settings(_SETTINGS), attributes)
