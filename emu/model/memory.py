@@ -6,7 +6,7 @@ from emu.model.plan import Plan
 FLOAT32 = 4
 # Weight, gradient, and the two moments of AdamW.
 _STATES = 4
-# Eager PyTorch keeps somewhat more for the backward pass than every operator's output once (measured: 1.21 to 1.27).
+# Eager PyTorch keeps somewhat more for the backward pass than every operator's output once (measured: 1.13 to 1.27).
 _KEPT = 1.25
 # Emu, PyTorch and numba, imported, before any tensor is made.
 PROCESS_BYTES = 500_000_000

@@ -32,11 +32,6 @@ class ModelOperator:
         """Into how many shards its parameters and FLOPs are cut."""
         return tp if self.cut_in or self.cut_out else 1
 
-    def elements(self, tp: int = 1) -> int:
-        """Elements read and written forward, the parameters among them."""
-        moved = self.reads // (tp if self.cut_in else 1) + self.writes // (tp if self.cut_out else 1)
-        return moved + (self.writes if self.lookup else self.parameters) // self.share(tp)
-
 
 def product(name: str, seq: int, n_in: int, n_out: int, times: int = 1, cut: str = "") -> ModelOperator:
     """A matrix product without bias: forward one product, backward two.

@@ -14,7 +14,7 @@ from emu.model.model import Model
 from emu.registry import unknown
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
-_NOT_YET = ("cp", "ep", "pp")
+WORKING = ("tp", "dp")  # the others can only be 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Plan:
             least = 0 if field.name == "microbatch" else 1
             if getattr(self, field.name) < least:
                 raise must_be("plan", field.name, f"{least} or more", getattr(self, field.name))
-        for axis in _NOT_YET:
-            if getattr(self, axis) != 1:
-                raise must_be("plan", axis, "1", getattr(self, axis), "only tp and dp are implemented")
+        for axis in AXES:
+            if axis not in WORKING and getattr(self, axis) != 1:
+                raise must_be("plan", axis, "1", getattr(self, axis), f"only {' and '.join(WORKING)} are implemented")
         self._check_batch()
 
     def _check_batch(self) -> None:

@@ -3,13 +3,16 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from emu.errors import InputError
-from emu.model.memory import FLOAT32, host_bytes, rank_bytes
+from emu.model.memory import host_bytes, rank_bytes
 from emu.model.model import MODELS, Model, ModelOperator, attention, model, product
 from emu.model.plan import Plan
+
+ALONE, PAIR = Plan(global_batch=2, seq=3), Plan(dp=2, global_batch=4, seq=3)
 
 
 def toy(name, width):
@@ -29,17 +32,7 @@ def toy(name, width):
 def test_a_product_is_two_flops_a_multiplication_and_twice_that_backward():
     up = product("up", 3, 8, 32)
     assert (up.parameters, up.flops_forward, up.flops_backward) == (256, 2 * 3 * 256, 4 * 3 * 256)
-    assert up.elements() == 3 * 8 + 256 + 3 * 32
-
-
-def test_elements_are_cut_where_the_operator_is():
-    assert product("up", 3, 8, 32, cut="out").elements(2) == 3 * 8 + 128 + 3 * 16
-    assert product("down", 3, 32, 8, cut="in").elements(2) == 3 * 16 + 128 + 3 * 8
-    assert ModelOperator("norm", parameters=8, reads=24, writes=24).elements(2) == 24 + 8 + 24
-
-
-def test_a_lookup_reads_the_rows_that_come_out():
-    assert ModelOperator("embedding", parameters=10**6, reads=3, writes=24, lookup=True).elements() == 3 + 24 + 24
+    assert (up.reads, up.writes) == (3 * 8, 3 * 32)
 
 
 def test_attention_is_two_products_forward_and_five_backward():
@@ -75,21 +68,30 @@ def test_an_unknown_model_is_refused_with_the_nearest():
         MODELS.find("llama-tinny")
 
 
-def test_a_rank_holds_weight_gradient_and_two_moments_and_ddp_its_bucket():
+@pytest.mark.parametrize(("plan", "floats"), [(ALONE, 4), (Plan(tp=2, global_batch=2, seq=3), 4 / 2), (PAIR, 5)])
+def test_a_parameter_takes_a_rank_weight_gradient_and_two_moments_and_with_ddp_its_place_in_a_bucket(plan, floats):
+    """Of 4 bytes each, and cut by tp; whatever the activations take."""
     small = toy("toy", 8)
-    alone, pair = Plan(global_batch=2, seq=3), Plan(dp=2, global_batch=4, seq=3)
-    assert rank_bytes(small, pair) - rank_bytes(small, alone) == FLOAT32 * small.parameters()
-    twice = Plan(global_batch=4, seq=3, microbatch=2)
-    assert rank_bytes(small, twice) == rank_bytes(small, alone)  # activations of one pass at a time
+    larger = replace(small, operators=lambda seq: (*small.operators(seq), ModelOperator("more", 1, 1000, cut_out=True)))
+    assert rank_bytes(larger, plan) - rank_bytes(small, plan) == 1000 * floats * 4
+
+
+def test_activations_are_those_of_one_pass():
+    small = toy("toy", 8)
+    assert rank_bytes(small, Plan(global_batch=4, seq=3, microbatch=2)) == rank_bytes(small, ALONE)
+    one, two, three = (rank_bytes(small, Plan(global_batch=n, seq=3)) for n in (1, 2, 3))
+    assert three - two == two - one >= 4 * small.activations(3)
 
 
 def test_a_host_holds_every_rank_and_the_reference():
     small, plan = toy("toy", 8), Plan(dp=2, tp=2, global_batch=4, seq=3)
     wider = Plan(dp=4, tp=2, global_batch=8, seq=3)
-    more = host_bytes(small, wider) - host_bytes(small, plan)
-    assert more > 4 * rank_bytes(small, plan)
+    reference = rank_bytes(small, wider.alone()) - rank_bytes(small, plan.alone())
+    each = (host_bytes(small, wider) - host_bytes(small, plan) - reference) / 4 - rank_bytes(small, plan)
+    assert 0 < each < 10_000_000  # what a thread takes without any tensor
+    assert host_bytes(small, ALONE) > 2 * rank_bytes(small, ALONE) + each  # the rank and the reference, and Python
     kept = host_bytes(small, plan, kept_gradients=2) - host_bytes(small, plan)
-    assert kept == 2 * FLOAT32 * (4 * small.parameters(2) + small.parameters())
+    assert kept == 2 * 4 * (4 * small.parameters(2) + small.parameters())
 
 
 def test_plans_and_models_as_data_need_no_torch():

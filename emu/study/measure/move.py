@@ -1,4 +1,4 @@
-"""Does a collective do its job between processes? Each rank moves its part of the payload; every element is checked."""
+"""Does a collective do its job on real data, in this process or between ranks? Every element is checked."""
 
 import time
 from collections.abc import Callable
@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
+import psutil
 import torch.distributed as dist
 from torch import Tensor
 
+from emu.backend.executor.execute import execute
 from emu.backend.rank.call import Call, Known
 from emu.backend.rank.group import Group
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
+from emu.errors import InputError
 from emu.study.measure.payload import Payload, dtype_of
+from emu.study.measure.request import Asked, Case
+from emu.units import format_size
 
 T = TypeVar("T")
 
@@ -80,3 +85,41 @@ def move(run: Run, choice: Choice, what: Move) -> Moved:
     """
     each = run(what.n_ranks, choice, what)
     return Moved(sum(m.wrong for m in each), max(m.wall_s for m in each))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMover:
+    """Moves the data of a bench: the whole in this process, or each rank's by the rank where a `run` of ranks is given."""
+
+    run: Run | None = None
+
+    def check(self, asked: Asked) -> None:
+        """Refuse more data than this host's free memory holds.
+
+        Raises:
+            InputError: the message has both sizes.
+        """
+        n, largest = asked.operation.n_ranks, max(asked.request.sizes)
+        # An output a rank, as much scratch where an algorithm relays or adds what its rank does not want, and the engine's own.
+        needed, free = 2 * largest * n, psutil.virtual_memory().available
+        if needed > free:
+            raise InputError(
+                f"bench: {n} ranks of {format_size(largest)} take up to {format_size(needed)} of memory, and "
+                f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
+            )
+
+    def __call__(self, case: Case, size: int) -> Moved:
+        """Move a size in bytes, and check every element.
+
+        Raises:
+            RunError: a rank failed.
+        """
+        op, request, count = case.asked.operation, case.asked.request, case.asked.elements(size)
+        if self.run is not None:
+            what = Move(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
+            return move(self.run, Choice({op.name: case.algorithm}, {op.name: case.dims}), what)
+        payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
+        began = time.perf_counter()
+        execute(case.plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
+        wall_s = time.perf_counter() - began
+        return Moved(payload.wrong(), wall_s)

@@ -11,8 +11,8 @@ from emu.collective.algorithm import Algorithm, Choice
 from emu.collective.operation import operation
 from emu.study.measure.move import Move, Moved, Run
 from emu.study.prove.proving import roots_of
+from emu.study.prove.verify import PROCESSES
 
-RANKS = (2, 3, 4)
 _COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks
 
 
@@ -34,7 +34,7 @@ class Executed:
         return not self.wrong and not self.differ
 
 
-def verify_moves(run: Run, algorithms: Iterable[Algorithm], ns: Iterable[int] = RANKS) -> Iterator[Executed]:
+def verify_moves(run: Run, algorithms: Iterable[Algorithm], ns: Iterable[int] = PROCESSES) -> Iterator[Executed]:
     """Execute each algorithm on ranks that `run` runs; hold it against the operation and against one process.
 
     Raises:

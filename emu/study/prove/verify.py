@@ -20,13 +20,14 @@ from emu.collective.operation import ROOTED, cut, operation
 from emu.collective.proof import Fault
 from emu.collective.schedule import MAX_ROWS
 from emu.collective.shape import Part, Shape, dims_of, ranks_of, show_shape
+from emu.fabric.alone import run_named
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
-from emu.fabric.symmetric import run_named
 from emu.study.prove.proving import How, Proved, proved
 from emu.units import TICKS_PER_S
 
 RANKS = (*range(1, 18), 31, 32, 64)
+PROCESSES = (2, 3, 4)  # where ranks are processes that execute it, see `emu.study.prove.execution`
 _MOST = 1024  # ranks that an algorithm may be for, if it is for none of those
 _TOLERANCE = Fraction(1, 10**9)
 _MS = TICKS_PER_S // 1000

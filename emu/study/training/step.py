@@ -11,7 +11,8 @@ from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
-from emu.study.measure.choice import AUTO, choice_on
+from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.training.recorded import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
@@ -35,7 +36,11 @@ class Step:
     ranks: int
     step_times_s: tuple[float, ...]  # of every step but set-up
     step_time_s: float  # the last
+    rank: int  # whose parts follow: the one that ended last
     compute_s: float
+    early_compute_s: float  # of the step before it began: while another rank was in the one before
+    compute_least_s: float  # that a rank computes of the step, whenever; the same on every fabric
+    compute_most_s: float
     exposed_comm_s: float
     idle_s: float
     exposed_comm_by_axis_s: Mapping[str, float]
@@ -45,6 +50,7 @@ class Step:
     assumptions: tuple[str, ...]
     spread: Spread | None  # of a chaotic last step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
+    whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,7 +78,11 @@ class TimedTrace:
             ranks=self.trace.n_ranks,
             step_times_s=r.step_times_s,
             step_time_s=r.step_time_s,
+            rank=r.rank,
             compute_s=r.compute_s,
+            early_compute_s=r.early_compute_s,
+            compute_least_s=r.computes_s[0],
+            compute_most_s=r.computes_s[1],
             exposed_comm_s=r.exposed_comm_s,
             idle_s=r.idle_s,
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
@@ -82,6 +92,7 @@ class TimedTrace:
             assumptions=self.assumptions(),
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
+            whole=is_whole(self.trace),
         )
 
     def assumptions(self) -> tuple[str, ...]:
@@ -108,7 +119,8 @@ def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device,
     if perturb:
         check_seeds(perturb)
     began = time.perf_counter()
-    replayed = replay(trace, choice, topology, place(topology, trace.n_ranks), device, dtype)
+    placement = place(topology, trace.n_ranks)
+    replayed = replay(trace, choice, topology, placement, device, dtype, every_rank=perturb > 0)
     with named("replay", partial(event_name, trace, replayed)):
         timeline = run(replayed.graph)
     found = report(trace, replayed, timeline)
@@ -152,23 +164,23 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
     return replace(trace, meta=(*trace.meta, *noted))
 
 
-def choice_of(trace: Trace, words: Sequence[str] = ()) -> Choice:
-    """What served a trace when it ran, but for what `words` (OPERATION=NAME) say otherwise.
+def choice_of(trace: Trace) -> Choice:
+    """What served a trace when it ran.
 
     Raises:
-        InputError: a word that is no choice, or an algorithm that is unknown here.
+        InputError: an algorithm that is unknown here.
     """
     meta = dict(trace.meta)
-    noted = Choice.parse((*meta.get(_ALGORITHMS, "").split(), *words))
+    noted = Choice.parse(tuple(meta.get(_ALGORITHMS, "").split()))
     rows = json.loads(meta.get(_REQUESTS, "[]"))
     served = {Request(o, tuple(ranks), *rest): Served.parse(o, word) for o, ranks, *rest, word in rows}
     return replace(noted, chooser=served.get) if served else noted
 
 
 def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
-    """As `choice_of`; with `auto` among the words, what they choose on a topology, whatever served the run.
+    """What words choose on a topology; operations that none chooses for are served as they were when the trace ran.
 
     Raises:
         InputError: as `choice_of` and `choice_on`.
     """
-    return choice_on(topology, words, dtype) if AUTO in words else choice_of(trace, words)
+    return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))

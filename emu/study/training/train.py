@@ -13,7 +13,7 @@ from emu.errors import InputError, must_be
 from emu.model.memory import host_bytes
 from emu.model.model import MODELS, Model
 from emu.model.plan import Plan
-from emu.study.measure.choice import choice_on
+from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program
 from emu.study.training.step import Step, time_trace, with_choice

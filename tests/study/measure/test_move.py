@@ -7,8 +7,9 @@ import pytest
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice, Request, algorithm
 from emu.collective.operation import OPERATIONS, operation
-from emu.study.measure.bench import BenchRequest, bench
-from emu.study.measure.move import Move, Moved, move
+from emu.study.measure.bench import bench
+from emu.study.measure.move import Move, Moved, TensorMover, move
+from emu.study.measure.request import BenchRequest
 from emu.study.prove.execution import Executed, verify_moves
 from emu.topology.catalogue import build_topology
 
@@ -82,7 +83,7 @@ def test_only_a_row_without_a_wrong_element_is_ok():
 def test_bench_times_alike_wherever_its_data_moves():
     topology = build_topology("switch:n=4,bandwidth=50GB/s,latency=500ns")
     request = BenchRequest("reduce_scatter", "ring", (4096, 65536))
-    here, between = (list(bench(topology, request, where)) for where in (None, run))
+    here, between = (list(bench(topology, request, TensorMover(where))) for where in (None, run))
     assert [row.wrong for row in between] == [0, 0]
     assert [row.time_s for row in between] == [row.time_s for row in here]
     assert all(row.wall_execute_s is not None for row in between)
@@ -97,5 +98,5 @@ def test_ranks_elsewhere_run_the_schedule_that_is_timed():
 
     topology = build_topology("torus:dims=4x2,bandwidth=50GB/s,latency=500ns")
     for dims, shape in (((), (4, 2)), ((2, 4), (2, 4))):
-        (row,) = bench(topology, BenchRequest("all_reduce", "torus-buckets", (4096,), dims=dims), seen)
+        (row,) = bench(topology, BenchRequest("all_reduce", "torus-buckets", (4096,), dims=dims), TensorMover(seen))
         assert (row.wrong, row.shape, served.pop()) == (0, shape, ("torus-buckets", shape))

@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from emu.arrays import I64
 from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces
 from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
+from emu.dtypes import DTYPES
 from emu.errors import InputError
-from emu.study.measure.payload import DTYPES, Payload
+from emu.study.measure import payload as payload_module
+from emu.study.measure.payload import Payload, dtype_of
 
 COUNT = 40 * 8  # tokens are all of one size
 BITWISE = {"and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor}
@@ -45,7 +48,7 @@ def by_definition(payload: Payload, op: Operation, rank: int, reduce: str) -> Te
 
 def can(name: str, dtype: str, reduce: str) -> bool:
     try:
-        check_reduces(name, DTYPES[dtype], reduce)
+        check_reduces(name, dtype_of(dtype), reduce)
     except InputError:
         return False
     return True
@@ -64,7 +67,7 @@ def cases(name: str) -> list[tuple[int, str, str]]:
 def test_outputs_by_definition_are_right_and_one_changed_element_is_counted(name: str) -> None:
     for n, dtype, reduce in cases(name):
         op = operation(name, n)
-        payload = Payload.make(op, COUNT - COUNT % op.count_step, DTYPES[dtype], reduce)
+        payload = Payload.make(op, COUNT - COUNT % op.count_step, dtype_of(dtype), reduce)
         for rank, pair in payload.buffers().items():
             pair.output.copy_(by_definition(payload, op, rank, reduce))
         assert payload.wrong() == 0, (n, dtype, reduce)
@@ -78,7 +81,7 @@ def test_a_rank_that_a_bitwise_operation_leaves_out_is_seen(dtype: str) -> None:
     """Of 24 ranks: what the others give differs, in some element, for every one of them."""
     op = operation("all_reduce", 24)
     for reduce in BITWISE:
-        inputs = torch.stack(Payload.make(op, 1000, DTYPES[dtype], reduce).inputs)
+        inputs = torch.stack(Payload.make(op, 1000, dtype_of(dtype), reduce).inputs)
         whole = over_a_stack(inputs, reduce)
         for rank in range(24):
             assert not torch.equal(over_a_stack(torch.cat((inputs[:rank], inputs[rank + 1 :])), reduce), whole)
@@ -87,7 +90,7 @@ def test_a_rank_that_a_bitwise_operation_leaves_out_is_seen(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
 def test_sums_over_more_ranks_than_the_dtype_counts_to_stay_exact(dtype: str) -> None:
     op = operation("all_reduce", 600)
-    payload = Payload.make(op, 50, DTYPES[dtype], "sum")
+    payload = Payload.make(op, 50, dtype_of(dtype), "sum")
     exact = torch.stack(payload.inputs).double().sum(0)
     assert exact.max() <= {"bfloat16": 256, "float16": 2048, "int8": 127}[dtype]
     assert exact.max() > 0
@@ -105,3 +108,47 @@ def test_both_parts_of_a_complex_number_are_looked_at() -> None:
 def test_untouched_outputs_are_all_wrong() -> None:
     payload = Payload.make(operation("all_gather", 4), 40, torch.float32, "sum")
     assert payload.wrong() == 4 * 40
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("count", [24 * 6, 24 * 6 + 7])
+def test_as_many_elements_are_wrong_as_were_changed_wherever_they_lie(name: str, count: int) -> None:
+    op = operation(name, 6)
+    payload = Payload.make(op, count - count % op.count_step, torch.int64, "sum")
+    for rank, pair in payload.buffers().items():
+        pair.output.copy_(by_definition(payload, op, rank, "sum"))
+    changed = torch.rand(payload.outputs.shape, generator=torch.Generator().manual_seed(0)) < 0.1
+    payload.outputs[changed] -= 1
+    asked = sum(int(changed[rank, : pair.output.numel()].sum()) for rank, pair in payload.buffers().items())
+    assert payload.wrong() == asked > 0
+
+
+@pytest.mark.parametrize("n", [2, 5, 13, 24, 37])
+@pytest.mark.parametrize("reduce", ["sum", "min", "product", "xor"])
+def test_what_any_number_of_ranks_come_to_is_what_torch_gets_from_a_stack(n: int, reduce: str) -> None:
+    payload = Payload.make(operation("all_reduce", n), 50, torch.int32, reduce)
+    for pair in payload.buffers().values():
+        pair.output.copy_(over_a_stack(torch.stack(payload.inputs), reduce))
+    assert payload.wrong() == 0
+    payload.outputs[n - 1, 49] += 1
+    assert payload.wrong() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "most"),
+    [("all_reduce", 43, 0), ("reduce_scatter", 43, 0), ("all_to_all", 43, 0), ("all_gather", 40, 0), ("all_gather", 43, 43)],
+)
+def test_checking_takes_no_index_for_each_element_where_blocks_lie_at_a_constant_stride(
+    name: str, count: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of unequal blocks one index serves all ranks, as they want the same."""
+    indexed, stretches = [0], payload_module._stretches
+
+    def counted(start: I64, sizes: I64) -> Tensor:
+        indexed.append(int(sizes.sum()))
+        return stretches(start, sizes)
+
+    monkeypatch.setattr(payload_module, "_stretches", counted)
+    payload = Payload.make(operation(name, 8), count, torch.float32, "sum")
+    assert payload.wrong() > 0
+    assert sum(indexed) == most

@@ -1,5 +1,8 @@
 """A recorded step on a fabric: overlap, what served it, and the same figures every time."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,10 +12,12 @@ from emu.backend.rank.record import Recording
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.study.training.step import TimedTrace, choice_of, time_trace, with_choice
+from emu.study.training.step import TimedTrace, choice_for, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.trace.device import Device
 from emu.trace.trace import Trace
+from emu.units import seconds
+from tests.trace.walked import walked
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
@@ -47,7 +52,35 @@ def test_three_buckets_of_ddp_hide_behind_the_backward(trace: Trace) -> None:
     assert len(buckets) == 3
     step = timed(trace).step()
     assert 0 < step.exposed_comm_s < step.total_comm_s
-    assert step.step_time_s == pytest.approx(step.compute_s + step.exposed_comm_s + step.idle_s, rel=1e-12)
+
+
+def with_a_fast_rank(trace: Trace, times: float) -> Trace:
+    """As if all ranks but the first computed so many times as much."""
+    slow = replace(trace.events[0], flops=trace.events[0].flops * times)
+    twice = np.repeat(trace.peak_bytes, 2)
+    return replace(trace, events=(trace.events[0], slow), role_of_rank=np.array([0, 1, 1, 1], np.int32), peak_bytes=twice)
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_step_is_what_a_walk_over_its_instants_finds(trace: Trace, times: float) -> None:
+    trace = with_a_fast_rank(trace, times)
+    done = timed(trace, ("all_reduce=direct",))
+    rank, step, found, total = walked(trace, done.replayed, done.timeline, done.topology)
+    told = done.step()
+    assert (done.report.rank, told.step_time_s, told.total_comm_s) == (rank, seconds(step), seconds(total))
+    assert (told.compute_s, told.idle_s) == (seconds(found["compute"]), seconds(found["idle"]))
+    ticks = [int(DEVICE.ticks(e, "float32")[e.step == e.step.max()].sum()) for e in trace.events]
+    assert (told.rank, told.compute_least_s, told.compute_most_s) == (rank, seconds(min(ticks)), seconds(max(ticks)))
+    assert told.early_compute_s == seconds(ticks[trace.role_of_rank[rank]] - found["compute"])
+    assert told.exposed_comm_by_axis_s == {"world": seconds(found["world"])}
+    assert told.exposed_comm_s == seconds(found["world"]) > 0
+    assert (found["idle"] > 0) == (times > 1)
+
+
+def test_peak_memory_is_that_of_the_rank_that_holds_most(trace: Trace) -> None:
+    peaks, roles = np.array([7, 2**33, 9]), np.array([0, 1, 2, 0], np.int32)
+    apart = replace(trace, events=trace.events * 3, role_of_rank=roles, peak_bytes=peaks)
+    assert timed(apart).step().peak_memory_bytes == 2**33
 
 
 def test_a_faster_fabric_hides_more_of_its_communication(trace: Trace) -> None:
@@ -66,7 +99,7 @@ def test_the_same_trace_takes_the_same_ticks_every_time(trace: Trace) -> None:
 def test_a_trace_remembers_what_served_it_and_another_choice_overrides(trace: Trace) -> None:
     ran = with_choice(trace, Choice.parse(("all_reduce=direct",)))
     assert choice_of(ran).name("all_reduce") == "direct"
-    assert choice_of(ran, ("all_reduce=ring",)).name("all_reduce") == "ring"
+    assert choice_for(ran, ("all_reduce=ring",), build_topology(SWITCH), "float32").name("all_reduce") == "ring"
     assert timed(trace, ("all_reduce=direct",)).step().algorithms["all_reduce"] == "direct"
     assert timed(trace, ("all_reduce=direct",)).step().step_time_s != timed(trace).step().step_time_s
 

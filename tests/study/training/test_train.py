@@ -6,12 +6,16 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.plan import Plan
-from emu.study.training.train import TrainRequest, train
+from emu.study.training.step import time_trace
+from emu.study.training.train import TrainRequest, run_steps, time_steps, train
 from emu.topology.catalogue import build_topology
+from emu.units import seconds
 from launch.data.devices import DEVICES
+from tests.trace.walked import walked
 
 H100 = DEVICES["h100"]
 TINY = MODELS.find("llama-tiny")
@@ -24,20 +28,31 @@ def on(*topologies, request=REQUEST):
     return list(train(request, [build_topology(t) for t in topologies], H100))
 
 
+SLOW = "switch:n=4,bandwidth=5GB/s,latency=5us"  # a tenth of the bandwidth and ten times the latency
+
+
 @pytest.fixture(scope="module")
-def pair():
-    """The same run on a switch and on one of a tenth of the bandwidth and ten times the latency."""
-    return on(SWITCH, "switch:n=4,bandwidth=5GB/s,latency=5us")
+def learned():
+    return run_steps(REQUEST, [build_topology(SWITCH)], H100)
 
 
-def test_a_step_is_computation_exposed_communication_and_idling(pair):
-    for one in pair:
-        assert len(one.step_times_s) == 2
-        assert one.step_time_s == one.step_times_s[-1]
-        assert one.compute_s + one.exposed_comm_s + one.idle_s == pytest.approx(one.step_time_s, rel=1e-9)
-        assert one.exposed_comm_by_axis_s.keys() == {"dp", "tp"}
-        assert sum(one.exposed_comm_by_axis_s.values()) == pytest.approx(one.exposed_comm_s, rel=1e-9)
-        assert 0 < one.exposed_comm_s <= one.total_comm_s * (1 + 1e-9)
+@pytest.fixture(scope="module")
+def pair(learned):
+    """The same run on both switches."""
+    return [time_steps(REQUEST, learned, build_topology(name), H100) for name in (SWITCH, SLOW)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_step_is_computation_exposed_communication_and_idling(learned, pair, which):
+    one, name = pair[which], (SWITCH, SLOW)[which]
+    done = time_trace(learned.trace, Choice(), build_topology(name), H100, "bfloat16")
+    _, step, found, total = walked(learned.trace, done.replayed, done.timeline, done.topology)
+    assert len(one.step_times_s) == 2
+    assert sum(one.step_times_s) == pytest.approx(done.timeline.end_s, rel=1e-12)
+    assert (one.step_time_s, one.total_comm_s) == (seconds(step), seconds(total))
+    assert (one.compute_s, one.idle_s) == (seconds(found["compute"]), seconds(found["idle"]))
+    assert one.exposed_comm_by_axis_s == {axis: seconds(found[axis]) for axis in ("dp", "tp")}
+    assert one.exposed_comm_s == seconds(found["dp"] + found["tp"]) > 0
 
 
 def test_computation_takes_no_less_than_its_flops_and_bytes_allow(pair):
@@ -81,7 +96,7 @@ def test_what_ran_and_what_was_assumed_is_named(pair):
 
 
 def test_auto_serves_each_topology_by_what_is_the_fastest_there(pair):
-    automatic = on(SWITCH, "switch:n=4,bandwidth=5GB/s,latency=5us", request=replace(REQUEST, algorithms=("auto",)))
+    automatic = on(SWITCH, SLOW, request=replace(REQUEST, algorithms=("auto",)))
     for one, ring in zip(automatic, pair, strict=True):
         assert one.exposed_comm_s < ring.exposed_comm_s
         assert one.algorithms["all_reduce"] != "ring"

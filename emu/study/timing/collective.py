@@ -1,4 +1,4 @@
-"""What one collective takes on an idle fabric, and what it takes at least; no data is moved for it."""
+"""What one collective takes on an idle fabric; no data is moved for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,20 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, column
+from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
-from emu.fabric.graph import Graph
-from emu.fabric.lower import lower
+from emu.fabric.alone import time_alone
+from emu.fabric.lower import UnevenError, every_row, lower
 from emu.fabric.lowering.classes import invariant
 from emu.fabric.lowering.names import message_name
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, spread
-from emu.fabric.symmetric import UnevenError, every_row, lower_alone, time_alone
 from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
-from emu.topology.topology import CHANNELS, Topology
-from emu.units import TICKS_PER_S
+from emu.topology.topology import Topology
 
 
 def time_collective(
@@ -50,8 +48,8 @@ def time_collective(
         InputError: fewer switches than helpers, a pair that no route joins, more rows than can be timed, or a message that
             ends beyond the clock.
     """
-    nodes, sizes = with_helpers(topology, placement, plan.helpers), _slot_bytes(op, plan, count, item_bytes)
-    with _mended(op, plan, count, item_bytes):
+    nodes, sizes = with_helpers(topology, placement, plan.helpers), slot_bytes(op, plan, count, item_bytes)
+    with mended(op, plan, count, item_bytes):
         return time_alone(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=name or op.name)
 
 
@@ -75,9 +73,9 @@ def spread_collective(job: Job, seeds: int) -> Spread | None:
         InputError: as `time_collective`, and `spread`.
     """
     op, plan, count, item_bytes, topology, placement, send_overhead_fs, name = job
-    nodes, sizes = with_helpers(topology, placement, plan.helpers), np.asarray(_slot_bytes(op, plan, count, item_bytes))
+    nodes, sizes = with_helpers(topology, placement, plan.helpers), np.asarray(slot_bytes(op, plan, count, item_bytes))
     called = name or op.name
-    with _mended(op, plan, count, item_bytes):
+    with mended(op, plan, count, item_bytes):
         full = every_row(plan, sizes, topology, send_overhead_fs=send_overhead_fs, name=called)
     graph = lower(full, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
     with named(called, partial(message_name, full, graph)):
@@ -85,7 +83,7 @@ def spread_collective(job: Job, seeds: int) -> Spread | None:
 
 
 @contextmanager
-def _mended(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterator[None]:
+def mended(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterator[None]:
     """Name the nearest sizes that would do, where this one is refused for not cutting evenly."""
     try:
         yield
@@ -100,12 +98,12 @@ def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
     parts, moved = plan.n_slots // op.n_blocks, plan.n_slots // plan.n_ranks**plan.slot_digits
     pieces = parts // gcd(parts, moved)  # of a block, that translations bring to one another
     step = op.blocks_in_size * (sum(plan.shares) if plan.shares and pieces > 1 else pieces)
-    if not invariant(_slot_bytes(op, plan, step, 1), plan.translations):
+    if not invariant(slot_bytes(op, plan, step, 1), plan.translations):
         return []
     return [c for c in (count // step * step, count // step * step + step) if c]
 
 
-def _slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
+def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
     """[K] bytes of each slot; where all are alike a view of one number, for there may be billions."""
     blocks = op.block_counts(count)
     if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
@@ -114,36 +112,3 @@ def _slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I
     if parts.min() == parts.max():
         return np.broadcast_to(parts[0], plan.n_slots)
     return np.tile(parts, len(blocks))
-
-
-def least_fs(
-    op: Operation, plan: Schedule, count: int, item_bytes: int, topology: Topology, placement: I32, name: str = ""
-) -> float:
-    """Ticks that a schedule takes at least: its busiest link's, carrying its bytes at full rate; arguments as above.
-
-    Raises:
-        InputError: as `time_collective`.
-    """
-    full, slot_bytes = plan, _slot_bytes(op, plan, count, item_bytes)
-    nodes = with_helpers(topology, placement, plan.helpers).astype(np.int64)
-    if plan.translate:
-        found = lower_alone(plan, slot_bytes, topology, column(nodes, np.int32), name=name or op.name)
-        if found is not None:
-            return _busiest_fs(found.graph)
-        with _mended(op, plan, count, item_bytes):
-            full = every_row(plan, slot_bytes, topology, name=name or op.name)
-    sizes = np.concatenate((slot_bytes, slot_bytes[list(plan.temps)]))
-    sent = np.flatnonzero((full.src != full.dst) & (sizes[full.slot] > 0))
-    ends = (full.src[sent].astype(np.int64) * full.n_participants + full.dst[sent]) * CHANNELS + full.channel[sent]
-    pairs, number = np.unique(ends, return_inverse=True)
-    (src, dst), channel = np.divmod(pairs // CHANNELS, full.n_participants), pairs % CHANNELS
-    routes = topology.routes(nodes[src], nodes[dst], channel)
-    crossing = np.bincount(number, sizes[full.slot[sent]], len(pairs))
-    carried = np.bincount(routes.link, np.repeat(crossing, routes.hops), len(topology.links))
-    return float((carried / topology.links.bandwidth_Bps).max(initial=0.0)) * TICKS_PER_S
-
-
-def _busiest_fs(graph: Graph) -> float:
-    crossing = np.repeat(graph.size_bytes, np.diff(graph.hop_start)) * graph.hop_weight
-    carried = np.bincount(graph.hop_link, crossing, graph.n_links)
-    return float((carried / graph.capacity_Bps).max(initial=0.0)) * TICKS_PER_S

@@ -3,7 +3,6 @@
 import pickle
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,16 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 from emu.backend.rank.record import Recording
 from emu.cluster import cluster
 from emu.cluster.threads import Threads
-from emu.collective.algorithm import ALGORITHMS, Choice, Request, Served, algorithm, schedule, stored
-from emu.collective.operation import operation
-from emu.collective.schedule import RowsError
+from emu.collective.algorithm import Choice, Request, Served
 from emu.errors import InputError
-from emu.study.measure.choice import Fastest, candidates, choice_on, fastest
-from emu.study.measure.timing import least_fs, time_collective
+from emu.study.choice.candidates import candidates
+from emu.study.choice.chooser import Fastest, choice_on
+from emu.study.choice.site import Site
 from emu.study.training.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
-from emu.topology.placement import place
-from emu.topology.topology import Circuits
 from emu.trace.device import Device
 from emu.trace.read import load, save
 from emu.trace.replay import Service
@@ -32,36 +28,6 @@ DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
 SWITCH = "dgx-h100"
 WHOLE, ROW, CORNERS = tuple(range(16)), (4, 5, 6, 7), (0, 2, 8, 10)
-
-
-def taken_s(topology: str, request: Request, name: str, dims: tuple[int, ...] = ()) -> float:
-    on, n = build_topology(topology), len(request.ranks)
-    plan, op = schedule(request.operation, name, n, request.root, dims), operation(request.operation, n, request.root)
-    return time_collective(op, plan, request.elements, 4, on, place(on, n, request.ranks)).end_s
-
-
-@pytest.mark.parametrize("ranks", [WHOLE, ROW, CORNERS])
-@pytest.mark.parametrize("elements", [1, 2**12, 2**22])
-@pytest.mark.parametrize("asked", ["all_reduce", "all_to_all", "broadcast"])
-def test_nothing_that_fits_is_faster_than_what_is_chosen(asked: str, elements: int, ranks: tuple[int, ...]) -> None:
-    request = Request(asked, ranks, 0, elements)
-    served = Fastest(build_topology(TORUS), "float32")(request)
-    best = taken_s(TORUS, request, *served)
-    dims = (4, 4) if ranks == WHOLE else ()
-    fits = [a.name for a in candidates(asked, len(ranks), build_topology(TORUS))]
-    assert {a.name for _, a in ALGORITHMS if a.operation == asked and a.default} <= set(fits)
-    assert all(best <= taken_s(TORUS, request, name, dims) for name in fits)
-
-
-@pytest.mark.parametrize("fabric", [TORUS, SWITCH, "fat-tree:radix=4,tiers=3,bandwidth=50GB/s,latency=1us", "servers:nodes=2"])
-@pytest.mark.parametrize("asked", ["all_reduce", "all_to_all", "reduce"])
-def test_no_algorithm_ends_before_its_busiest_link_has_carried_all(asked: str, fabric: str) -> None:
-    on = build_topology(fabric)
-    op, placement = operation(asked, on.n_npus), place(on, on.n_npus)
-    for found in candidates(asked, on.n_npus, on):
-        plan = found.schedule(found.fit(on.n_npus))
-        taken = time_collective(op, plan, 2**16, 4, on, placement).end_fs.max()
-        assert 0 < least_fs(op, plan, 2**16, 4, on, placement) <= taken + len(plan.src)
 
 
 def test_what_is_chosen_depends_on_bytes_and_on_where_the_group_is() -> None:
@@ -92,36 +58,61 @@ def test_words_in_any_order_and_a_name_that_overrides() -> None:
     assert choice_on(build_topology(SWITCH), (), "float32") == Choice()
 
 
+def test_auto_for_one_operation_leaves_the_others_as_they_were() -> None:
+    """By default, named beside it, or as they ran; of several words for an operation the last counts."""
+    on, dtype = build_topology(SWITCH), "float32"
+    best = choice_on(on, ("auto",), dtype)
+    reduced, gathered = (Request(name, tuple(range(8)), 0, 2**20) for name in ("all_reduce", "all_gather"))
+    usual = Served("ring"), Served("bruck")
+    ran = Choice({"all_gather": "bruck", "all_reduce": "torus-buckets"}, {"all_reduce": (2, 4), "all_gather": ()})
+    assert best.served(reduced) not in (Choice().served(reduced), ran.served(reduced))
+    assert best.served(gathered) not in usual
+    for words, before, expected in (
+        (("all_reduce=auto",), None, (best.served(reduced), usual[0])),
+        (("all_gather=bruck", "all_reduce=auto"), None, (best.served(reduced), usual[1])),
+        (("all_reduce=auto",), ran, (best.served(reduced), usual[1])),
+        (("all_gather=auto",), ran, (Served("torus-buckets", (2, 4)), best.served(gathered))),
+        (("all_gather=auto", "all_gather=ring"), ran, (Served("torus-buckets", (2, 4)), usual[0])),
+        (("all_gather=ring", "all_gather=auto"), ran, (Served("torus-buckets", (2, 4)), best.served(gathered))),
+        (("all_reduce=direct",), ran, (Served("direct"), usual[1])),  # not on the grid of what ran
+        (("auto", "all_gather=bruck"), ran, (best.served(reduced), usual[1])),
+        (("auto", "all_reduce=auto"), ran, (best.served(reduced), best.served(gathered))),
+        ((), ran, (Served("torus-buckets", (2, 4)), usual[1])),
+    ):
+        choice = choice_on(on, words, dtype, before)
+        assert (choice.served(reduced), choice.served(gathered)) == expected, words
+
+
+def test_auto_does_not_ask_for_an_algorithm_that_only_the_run_knew(ran) -> None:
+    _, trace, _ = ran
+    own = replace(trace, meta=(("algorithms", "all_reduce=my-own"),))
+    topology, request = build_topology(SWITCH), Request("all_reduce", tuple(range(4)), 0, 2**20)
+    assert choice_for(own, ("auto",), topology, "bfloat16").served(request) == Fastest(topology, "bfloat16")(request)
+    with pytest.raises(InputError, match="no all_reduce algorithm is called 'my-own'"):
+        choice_for(own, (), topology, "bfloat16")
+
+
+def test_auto_for_one_operation_leaves_what_auto_chose_for_the_others_when_it_ran(ran) -> None:
+    choice, trace, _ = ran
+    noted = with_choice(trace, choice)
+    mixed = choice_for(noted, ("all_reduce=auto",), build_topology(SWITCH), "bfloat16")
+    chosen, kept = (services(noted, each, SWITCH) for each in (mixed, choice_of(noted)))
+    anew = services(noted, choice_for(noted, ("auto",), build_topology(SWITCH), "bfloat16"), SWITCH)
+    reduced = [{each for each in of if each.request.operation == "all_reduce"} for of in (chosen, kept, anew)]
+    others = [set(of) - mine for of, mine in zip((chosen, kept), reduced, strict=False)]
+    assert others[0] == others[1] != set()
+    assert reduced[0] == reduced[2] != reduced[1]
+
+
 def test_what_cannot_be_chosen_is_refused() -> None:
+    with pytest.raises(InputError, match="no operation is called 'all_redcue'; did you mean all_reduce"):
+        choice_on(build_topology(SWITCH), ("all_redcue=auto",), "float32")
+    with pytest.raises(InputError, match="must be auto or OPERATION=ALGORITHM, got 'atuo'"):
+        choice_on(build_topology(SWITCH), ("atuo",), "float32")
     with pytest.raises(InputError, match="no dtype is called 'bfloat61'; did you mean bfloat16"):
         choice_on(build_topology(SWITCH), ("auto",), "bfloat61")
     with pytest.raises(InputError, match=r"^choice: no algorithm of all_ready fits 8 ranks of dgx-h100; take another number"):
-        candidates("all_ready", 8, build_topology(SWITCH))
-
-
-def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() -> None:
-    turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), (src * 8 + dst)[:, None]), 5)
-    on = replace(build_topology("switch:n=4,bandwidth=50GB/s,latency=1us"), circuits=turning)
-    with pytest.raises(InputError, match=r"^choice: no algorithm of all_to_all can be timed on 4 ranks of switch.*; .* switch"):
-        Fastest(on, "float32")(Request("all_to_all", (0, 1, 2, 3), 0, 64))
-
-
-def test_what_has_more_messages_than_can_be_timed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """130 elements are no 12 equal blocks, so that every row counts: 264 of a ring, 528 of a 2D ring."""
-    topology = build_topology("torus:dims=3x4,bandwidth=1GB/s,latency=1us")
-    monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 270)
-    asked = Request("all_reduce", tuple(range(12)), 0, 130)
-    with pytest.raises(RowsError, match="do not cut evenly among 12 ranks"):
-        time_collective(operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12))
-    fastest.cache_clear()
-    assert fastest(topology, asked, 4).algorithm not in ("2d-ring", "torus-buckets")
-    monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 0)
-    monkeypatch.setattr("emu.study.measure.choice.candidates", lambda *_: [algorithm("all_reduce", "2d-ring")])
-    fastest.cache_clear()
-    with pytest.raises(
-        InputError, match=r"choice: no algorithm of all_reduce can be timed on 12 ranks of torus.*; all_reduce "
-    ):
-        fastest(topology, asked, 4)
+        candidates("all_ready", Site.first(build_topology(SWITCH)))
 
 
 def train(rank: int) -> None:
@@ -181,7 +172,7 @@ def test_a_saved_trace_is_served_as_its_run_was_on_any_fabric_and_in_any_dtype(r
     ran_by = {each.request: each.by for each in services(trace, choice, TORUS)}
     for topology, dtype in ((TORUS, "bfloat16"), (SWITCH, "float32")):
         assert {each.request: each.by for each in services(again, choice_of(again), topology, dtype)} == ran_by
-    named = services(again, choice_of(again, ("all_reduce=direct",)), TORUS)
+    named = services(again, choice_for(again, ("all_reduce=direct",), build_topology(TORUS), "bfloat16"), TORUS)
     assert {str(each.by) for each in named if each.request.operation == "all_reduce"} == {"direct"}
 
 

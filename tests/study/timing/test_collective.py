@@ -10,7 +10,8 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.classes import invariant
-from emu.study.measure.timing import Job, even_counts, least_fs, spread_collective, time_collective
+from emu.study.timing.collective import Job, even_counts, spread_collective, time_collective
+from emu.study.timing.least import least
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits
@@ -34,7 +35,8 @@ def test_all_rows_take_as_long_and_carry_as_much(line, name, count):
     job = (count, 4, topology, place(topology, 8))
     by_rank_0, by_all = (time_collective(op, each, *job).end_s for each in (plan, plan.expand()))
     assert by_rank_0 == by_all
-    assert least_fs(op, plan, *job) == pytest.approx(least_fs(op, plan.expand(), *job), rel=1e-12)
+    by_rank_0, by_all = (least(Job(op, each, *job)).busiest_fs for each in (plan, plan.expand()))
+    assert by_rank_0 == pytest.approx(by_all, rel=1e-12)
 
 
 def test_more_rows_than_are_ever_stored_are_timed():
@@ -47,8 +49,8 @@ def test_more_rows_than_are_ever_stored_are_timed():
     assert timeline.how == "quotient"
     # Ties go up on an even channel: 64 * 65 / 2 pairs of a line cross a link of X upwards, from each of 64 places along Y.
     busiest = 2080 * 64 * 1000
-    assert least_fs(*job) == pytest.approx(busiest / 50e9 * 1e15)
-    assert int(timeline.end_fs.max()) >= least_fs(*job) * (1 - 1e-9)
+    assert least(Job(*job)).end_fs == pytest.approx(busiest / 50e9 * 1e15)
+    assert int(timeline.end_fs.max()) >= least(Job(*job)).end_fs * (1 - 1e-9)
     assert np.isfinite(timeline.end_s)
 
 
@@ -73,7 +75,7 @@ def test_a_size_that_does_not_cut_evenly_is_refused_with_the_nearest_that_do():
     for size in (4194304, 4227072):
         assert time_collective(*uneven._replace(elements=size // 4)).how == "quotient"
     with pytest.raises(InputError, match=r"4194324 B do not cut evenly among 8192 ranks, .* take 4194304 B or 4227072 B$"):
-        least_fs(*uneven[:-2])
+        least(uneven._replace(name=""))
 
 
 def test_below_the_least_even_size_only_the_one_above_is_named():
@@ -121,7 +123,7 @@ def test_a_block_is_cut_as_often_as_translations_tell_its_parts_apart(parts, sha
 
 
 def test_slots_that_no_size_makes_even_have_no_nearest(monkeypatch):
-    monkeypatch.setattr("emu.fabric.symmetric.MAX_ROWS", 1)
+    monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 1)
     op, plan = operation("all_reduce", 2), Schedule.build(2, 2, [Sends(0, 1, 0)], shares=(1, 3), translate=(2,))
     assert even_counts(op, plan, 9) == []
     topology = build_topology("switch:n=2,bandwidth=50GB/s,latency=1us")

@@ -1,0 +1,43 @@
+"""Which algorithms of an operation could serve a group."""
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm, stored
+from emu.collective.schedule import RowsError
+from emu.errors import InputError
+from emu.study.choice.site import Site
+from emu.topology.placement import hubs
+
+
+def takers(operation: str, site: Site) -> list[Algorithm]:
+    """The algorithms of an operation that take the ranks of a site; none is built.
+
+    Raises:
+        InputError: there are none.
+    """
+    found = [a for _, a in ALGORITHMS if a.operation == operation and site.takes(a)]
+    if not found:
+        where = f"{len(site.npus)} ranks of {site.topology.name}"
+        raise InputError(f"choice: no algorithm of {operation} fits {where}; take another number of ranks")
+    return found
+
+
+def candidates(operation: str, site: Site) -> list[Algorithm]:
+    """Those of them that find as many switches which add as they need, in as many rows as memory should hold.
+
+    Raises:
+        InputError: as `takers`.
+    """
+    return [found for found in takers(operation, site) if _fits(found, site)]
+
+
+def _fits(found: Algorithm, site: Site) -> bool:
+    try:
+        return has_helpers(stored(found.operation, found.name, len(site.npus), 0, site.grid).helpers, site)
+    except RowsError:
+        return False
+
+
+def has_helpers(helpers: int, site: Site) -> bool:
+    """Whether a topology says that its switches add, and has so many that all ranks of a site reach; or none is needed."""
+    if not helpers:
+        return True
+    return site.topology.adds and len(hubs(site.topology, site.placement(), helpers)) == helpers

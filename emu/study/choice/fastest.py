@@ -1,0 +1,136 @@
+"""The fastest algorithm of one operation for one group and size, by timing on the fabric as few as can be.
+
+Each algorithm has lower bounds, each dearer than the one before: what its claim says of latency, before it is built; what its
+busiest link carries and how long its messages wait for one another, before it is timed. The least is looked at first.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.collective.algorithm import Algorithm, Served, schedule, stored
+from emu.collective.operation import operation
+from emu.collective.schedule import RowsError, Schedule
+from emu.errors import InputError
+from emu.fabric.lowering.circuits import TornError
+from emu.study.choice import kept
+from emu.study.choice.candidates import has_helpers, takers
+from emu.study.choice.site import Site
+from emu.study.choice.wanted import Chosen, Wanted
+from emu.study.timing.collective import Job, time_collective
+from emu.study.timing.least import claimed_fs, least
+
+MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compete: some seconds
+_LIGHT = 2**15  # messages, or rows, of which an algorithm is timed in no time, before any that has more
+_ROUNDING = 1e-6  # far above what the rounding to ticks takes off a bound
+
+
+class _Turn(NamedTuple):
+    """What is to be done next with one of them; in the order of these."""
+
+    heavy: bool
+    bound_fs: float
+    name: str
+    is_built: bool
+
+
+@lru_cache(maxsize=2**14)
+def fastest(site: Site, wanted: Wanted) -> Chosen:
+    """The fastest algorithm, as it is kept or by a race; the first by name of those that take as little.
+
+    Those are not timed whose bound is beyond the best so far: they cannot be faster. Passed over are those of more than 2**19
+    messages that no symmetry makes equal, but for the one that serves where none is named.
+
+    Raises:
+        InputError: none fits.
+    """
+    known = kept.recall(site, wanted)
+    if known is None:
+        known = _race(site, wanted)
+        kept.keep(site, wanted, known)
+    return known
+
+
+def _race(site: Site, wanted: Wanted) -> Chosen:
+    found = {each.name: each for each in takers(wanted.operation, site)}
+    race = _Race(site, wanted, found)
+    turns = [_Turn(False, race.claimed_fs(name), name, False) for name in found]
+    heapify(turns)
+    best, end = "", np.inf
+    while turns:
+        turn = heappop(turns)
+        if turn.bound_fs > end:
+            continue
+        if not turn.is_built:
+            for ready in race.built(turn):
+                heappush(turns, ready)
+            continue
+        taken = race.end_fs(turn.name)
+        if (taken, turn.name) < (end, best):
+            best, end = turn.name, taken
+    if not best:
+        raise race.none()
+    shape = found[best].fit(len(site.npus), site.grid)
+    return Chosen(Served(best, () if isinstance(shape, int) else shape), tuple(sorted(race.passed)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """What each algorithm takes to serve one request; a schedule is built anew for each look, for a few fill the memory."""
+
+    site: Site
+    wanted: Wanted
+    found: dict[str, Algorithm]
+    passed: list[str] = field(default_factory=list)
+    refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
+
+    def none(self) -> InputError:
+        """The error where none can be timed: what the first that was refused says."""
+        where = f"{len(self.site.npus)} ranks of {self.site.topology.name}"
+        why = str(self.refused[0]) if self.refused else "all need a switch that adds, or are too large; name one to time it"
+        return InputError(f"choice: no algorithm of {self.wanted.operation} can be timed on {where}; {why}")
+
+    def claimed_fs(self, name: str) -> float:
+        """What it takes at least, by its claim."""
+        shape = self.found[name].fit(len(self.site.npus), self.site.grid)
+        return claimed_fs(self.found[name], shape, self.site.topology) * (1 - _ROUNDING)
+
+    def built(self, turn: _Turn) -> list[_Turn]:
+        """What it takes at least, by its schedule; nothing where it is not to be timed."""
+        try:
+            plan = self._plan(turn.name)
+            if not has_helpers(plan.helpers, self.site):
+                return []
+            known = least(self._job(turn.name, plan), MOST_MESSAGES)
+        except (RowsError, TornError) as error:
+            self.refused.append(error)
+            return []
+        if known.messages > MOST_MESSAGES and not self.found[turn.name].default:
+            self.passed.append(turn.name)
+            return []
+        bound_fs = max(turn.bound_fs, known.end_fs * (1 - _ROUNDING))
+        return [_Turn(known.messages > _LIGHT, bound_fs, turn.name, True)]
+
+    def end_fs(self, name: str) -> float:
+        """When the last task ends; never where an optical switch would be torn, or every row be needed."""
+        try:
+            timeline = time_collective(*self._job(name, self._plan(name)))
+        except (RowsError, TornError) as error:
+            self.refused.append(error)
+            return np.inf
+        return float(timeline.end_fs.max(initial=0))
+
+    def _job(self, name: str, plan: Schedule) -> Job:
+        wanted, site = self.wanted, self.site
+        op, called = operation(wanted.operation, len(site.npus), wanted.root), f"{wanted.operation} {name}"
+        where = site.topology, site.placement()
+        return Job(op, plan, wanted.elements, wanted.item_bytes, *where, wanted.send_overhead_fs, called)
+
+    def _plan(self, name: str) -> Schedule:
+        """As it is stored; with every row where these are few: to look for symmetries would take longer than to do without."""
+        asked = self.wanted.operation, name, len(self.site.npus), self.wanted.root, self.site.grid
+        plan = stored(*asked)
+        return schedule(*asked) if plan.n_rows_of_all <= _LIGHT else plan

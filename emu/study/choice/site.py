@@ -1,0 +1,51 @@
+"""Where a group is on a topology: the NPU of each rank, and the grid that they make."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from emu.arrays import I32
+from emu.collective.algorithm import Algorithm
+from emu.collective.shape import Grid, Part
+from emu.topology.placement import order, place
+from emu.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The NPUs of a group's ranks, in their order."""
+
+    topology: Topology
+    npus: tuple[int, ...]
+    grid: Grid = ()  # offered to the algorithms, in the order of the ranks; () = none
+    only: bool = False  # whether an algorithm must be built on that grid
+
+    @staticmethod
+    def first(topology: Topology, n: int | None = None) -> "Site":
+        """The first n NPUs in the topology's own order, or all that ranks can have.
+
+        Raises:
+            InputError: more ranks than that.
+        """
+        return Site.of(topology, tuple(place(topology, len(order(topology)) if n is None else n).tolist()))
+
+    @staticmethod
+    def of(topology: Topology, npus: tuple[int, ...]) -> "Site":
+        """With the topology's own grid, or the group's places on it where their order is that of the ranks."""
+        if npus == tuple(range(topology.n_npus)):
+            return Site(topology, npus, topology.dims)
+        ascend = all(a < b for a, b in pairwise(npus))
+        return Site(topology, npus, Part(topology.dims, npus) if ascend and len(topology.dims) > 1 else ())
+
+    def placement(self) -> I32:
+        """[N] the NPU of each rank.
+
+        Raises:
+            InputError: as `place`.
+        """
+        return place(self.topology, len(self.npus), self.npus)
+
+    def takes(self, found: Algorithm) -> bool:
+        """Whether an algorithm can be built for these ranks."""
+        if self.only:
+            return found.takes(self.grid)
+        return any(True for _ in found.shapes(len(self.npus))) or (isinstance(self.grid, Part) and found.takes(self.grid))

@@ -1,0 +1,299 @@
+"""What is chosen is what timing every algorithm would choose, though few are timed; and no bound is beyond a time."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm, Served, algorithm, collective, stored
+from emu.collective.operation import operation
+from emu.collective.schedule import RowsError, Schedule, Sends
+from emu.collective.shape import Part
+from emu.errors import InputError
+from emu.fabric.ideal import ideal
+from emu.fabric.lowering.circuits import TornError
+from emu.store import Store
+from emu.study.choice import fastest as room
+from emu.study.choice import kept
+from emu.study.choice.fastest import fastest
+from emu.study.choice.site import Site
+from emu.study.choice.wanted import Wanted
+from emu.study.timing.chain import chain_fs
+from emu.study.timing.collective import Job, time_collective
+from emu.study.timing.least import claimed_fs, least
+from emu.topology.catalogue import build_topology
+from emu.topology.placement import place
+from emu.topology.topology import Circuits
+
+LINK = "bandwidth=50GB/s,latency=500ns"
+TORUS = f"torus:dims=4x4,{LINK}"
+FABRICS = (
+    TORUS,
+    "dgx-h100",
+    "fat-tree:radix=4,tiers=3",
+    "servers:nodes=2",
+    "ub-mesh:board",
+    f"ring:n=7,{LINK}",
+    "hpn:segment:dims=4x2",
+    "infinitehbd:binary:nodes=16",
+)
+OPERATIONS = ("all_reduce", "all_gather", "all_to_all", "broadcast", "reduce", "dispatch")
+SIZES = (1, 2**12, 2**22)
+
+
+def whole(name: str, n: int, elements: int) -> int:
+    """So many elements or a few more, as the operation can have them."""
+    return elements + -elements % operation(name, n).count_step
+
+
+def taken_fs(found: Algorithm, site: Site, wanted: Wanted) -> float:
+    """What it takes by all its rows; never where it cannot run there."""
+    n = len(site.npus)
+    try:
+        plan = stored(found.operation, found.name, n, wanted.root, site.grid).expand()
+        op = operation(wanted.operation, n, wanted.root)
+        timeline = time_collective(op, plan, wanted.elements, wanted.item_bytes, site.topology, site.placement())
+    except (InputError, TornError):
+        return np.inf
+    return np.inf if plan.helpers and not site.topology.adds else float(timeline.end_fs.max(initial=0))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("line", FABRICS)
+def test_what_is_chosen_is_what_timing_all_chooses(line: str, name: str) -> None:
+    topology = build_topology(line)
+    job = Site.first(topology).npus[:16]
+    for npus, sizes in ((job, SIZES), (job[1:7:2], SIZES[1:2])):
+        site = Site.of(topology, npus)
+        for elements in sizes:
+            wanted = Wanted(name, 0, whole(name, len(npus), elements), 4)
+            times = {a.name: taken_fs(a, site, wanted) for _, a in ALGORITHMS if a.operation == name}
+            best = min(times, key=lambda a: (times[a], a))
+            with pytest.raises(InputError, match="can be timed on") if times[best] == np.inf else nullcontext():
+                assert fastest(site, wanted).served.algorithm == best, (npus, elements)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("line", FABRICS)
+def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
+    topology = build_topology(line)
+    site = Site.of(topology, Site.first(topology).npus[:16])
+    n = len(site.npus)
+    for found in (a for _, a in ALGORITHMS if a.operation == name and site.takes(a)):
+        wanted = Wanted(name, 0, whole(name, n, 5000), 4)
+        taken = taken_fs(found, site, wanted)
+        shape = found.fit(n, site.grid)
+        plan = found.schedule(shape)
+        if taken < np.inf:
+            known = least(Job(operation(name, n), plan, wanted.elements, 4, topology, site.placement()))
+            assert 0 < known.busiest_fs <= taken + len(plan.src), found.name
+            assert 0 < known.chain_fs <= taken + len(plan.src), found.name
+            assert claimed_fs(found, shape, topology) <= taken
+
+
+def test_a_chain_of_messages_on_links_of_their_own_is_the_whole_time() -> None:
+    topology = build_topology(f"ring:n=6,{LINK}")
+    op, plan = operation("all_reduce", 6), algorithm("all_reduce", "ring").schedule(6)
+    known = least(Job(op, plan, 6 * 1000, 4, topology, place(topology, 6)))
+    assert known.chain_fs == pytest.approx(10 * (500e-9 + 4000 / 50e9) * 1e15, rel=1e-9)
+    assert known.busiest_fs == pytest.approx(10 * 4000 / 50e9 * 1e15, rel=1e-9)
+    assert known.messages == 60
+
+
+def test_a_message_waits_for_those_of_its_queue() -> None:
+    """Two messages of one rank to different ones, on channels of their own and on one."""
+    topology = build_topology(f"full-mesh:n=3,{LINK}")
+    for channel, bodies in ((0, 2), (1, 1)):
+        rounds = [Sends(0, 1, 0), Sends(0, 2, 0, channel=channel)]
+        plan, sizes = Schedule.build(3, 1, rounds), np.array([50_000])
+        assert chain_fs(plan, sizes, topology, np.arange(3)) == pytest.approx((bodies * 1000 + 500) * 1e6)
+
+
+def test_a_claim_that_is_exact_counts_the_longest_chain_of_messages() -> None:
+    """So that it bounds the time on any fabric: at a latency of 1 us, of slots that take no time."""
+    for key, found in ALGORITHMS:
+        claim = found.claim
+        shapes = [shape for n in (2, 3, 5, 8, 9, 12) for shape in list(found.shapes(n))[:3]]
+        for shape in shapes if claim else ():
+            if not claim.exact(shape):
+                continue
+            built, classes = found.schedule(shape), len(claim.terms(shape))
+            link_class = partial(claim.link_class, shape) if claim.link_class else None
+            rates = {"bandwidth_Bps": [1e18] * classes, "latency_fs": [10**9] * classes}
+            on = ideal(built, claim.fabric, link_class=link_class, **rates)
+            sizes = np.ones(built.n_slots + len(built.temps), np.int64)
+            chain = chain_fs(built, sizes, on, np.arange(built.n_participants))
+            assert sum(alpha for alpha, _ in claim.terms(shape)) == int(chain / 1e9), (key, shape)
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The schedules that are timed from now on."""
+    names: list[str] = []
+
+    def counted(*job):
+        names.append(Job(*job).name)
+        return time_collective(*job)
+
+    monkeypatch.setattr(room, "time_collective", counted)
+    fastest.cache_clear()
+    return names
+
+
+def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_built(
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full mesh the direct way takes two messages: whatever claims three in a row is out."""
+    built, site = [], Site.first(build_topology(f"full-mesh:n=16,{LINK}"))
+    monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))  # what is built begins there
+    assert fastest(site, Wanted("all_reduce", 0, 16, 4)).served.algorithm == "direct"
+    assert "all_reduce direct" in timed
+    assert not {"ring", "multi-ring", "recursive-doubling", "double-tree"} & set(built)
+    assert not {"all_reduce railx-hyperx", "all_reduce torus-buckets"} & set(timed)
+
+
+def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_not_the_default(
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site.first(build_topology("fat-tree:radix=4,tiers=3"))
+    wanted = Wanted("all_reduce", 0, 2**20, 4)
+    free = fastest(site, wanted)
+    monkeypatch.setattr(room, "MOST_MESSAGES", 100)
+    fastest.cache_clear()
+    timed.clear()
+    chosen = fastest(site, wanted)
+    assert free.passed == ()
+    assert {"direct", "bidirectional-ring", "hyperx-direct"} <= set(chosen.passed)
+    assert "all_reduce ring" in timed
+    assert chosen.served.algorithm not in chosen.passed
+    assert {f"all_reduce {name}" for name in chosen.passed}.isdisjoint(timed)
+
+
+def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() -> None:
+    turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), (src * 8 + dst)[:, None]), 5)
+    on = replace(build_topology("switch:n=4,bandwidth=50GB/s,latency=1us"), circuits=turning)
+    with pytest.raises(InputError, match=r"^choice: no algorithm of all_to_all can be timed on 4 ranks of switch.*; .* switch"):
+        fastest(Site.first(on), Wanted("all_to_all", 0, 64, 4))
+
+
+def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """130 elements are no 12 equal blocks, so that every row counts: 264 of a ring, 528 of a 2D ring."""
+    topology = build_topology("torus:dims=3x4,bandwidth=1GB/s,latency=1us")
+    monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 270)
+    asked = Site.first(topology), Wanted("all_reduce", 0, 130, 4)
+    with pytest.raises(RowsError, match="do not cut evenly among 12 ranks"):
+        time_collective(operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12))
+    fastest.cache_clear()
+    assert fastest(*asked).served.algorithm not in ("2d-ring", "torus-buckets")
+    monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 0)
+    monkeypatch.setattr(room, "takers", lambda *_: [algorithm("all_reduce", "2d-ring")])
+    fastest.cache_clear()
+    with pytest.raises(
+        InputError, match=r"choice: no algorithm of all_reduce can be timed on 12 ranks of torus.*; all_reduce "
+    ):
+        fastest(*asked)
+
+
+def test_where_all_need_a_switch_that_adds_none_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "takers", lambda *_: [algorithm("all_reduce", "in-switch")])
+    with pytest.raises(InputError, match=r"3 ranks of ring:n=3,.*; all need a switch that adds, or are too large; name one"):
+        fastest(Site.first(build_topology(f"ring:n=3,{LINK}")), Wanted("all_reduce", 0, 3, 4))
+
+
+class TestKept:
+    @pytest.fixture(autouse=True)
+    def _of_the_catalogue_alone(self, monkeypatch):
+        """What earlier tests have filed is nobody's own here."""
+        foreign = {key for key, found in kept.ALGORITHMS if not kept.is_of_catalogue(found)}
+        every = kept.ALGORITHMS
+
+        class Rest:
+            def __iter__(self):
+                return (pair for pair in every if pair[0] not in foreign)
+
+        monkeypatch.setattr(kept, "ALGORITHMS", Rest())
+
+    WANTED = Wanted("all_reduce", 0, 2**20, 4)
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        store = Store(tmp_path / "choices", 2**20)
+        kept.keep_in(store)
+        fastest.cache_clear()
+        return store
+
+    def again(self, site: Site, wanted: Wanted = WANTED) -> Served:
+        """As another process would ask."""
+        fastest.cache_clear()
+        return fastest(site, wanted).served
+
+    def test_the_second_time_nothing_is_timed(self, store: Store, timed: list[str]) -> None:
+        first = self.again(Site.first(build_topology(TORUS)))
+        assert timed
+        timed.clear()
+        assert self.again(Site.first(build_topology(TORUS))) == first
+        assert timed == []
+
+    def test_what_differs_in_anything_is_chosen_anew(self, store: Store, timed: list[str]) -> None:
+        site, wanted = Site.first(build_topology(TORUS)), self.WANTED
+        grid = Part((4, 4), site.npus)
+        sites = [
+            site,
+            Site.first(build_topology(TORUS.replace("500ns", "501ns"))),
+            Site.of(site.topology, site.npus[:8]),
+            replace(site, npus=site.npus[::-1]),
+            replace(site, grid=(2, 8)),
+            replace(site, grid=grid),
+            replace(site, only=True),
+            replace(site, topology=replace(site.topology, adds=True)),
+            replace(site, topology=replace(site.topology, name="another")),
+        ]
+        asked = [(each, wanted) for each in sites]
+        asked += [(site, wanted._replace(**{key: value})) for key, value in (("elements", 7), ("item_bytes", 2))]
+        asked += [(site, Wanted("broadcast", root, 2**20, 4, overhead)) for root, overhead in ((0, 0), (1, 0), (1, 9))]
+        for one in asked:
+            timed.clear()
+            self.again(*one)
+            assert timed, one
+        timed.clear()
+        for one in asked:
+            self.again(*one)
+        assert timed == []
+
+    def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        site = Site.first(build_topology(TORUS))
+        self.again(site)
+        monkeypatch.setattr(kept, "_code", lambda: "other")
+        timed.clear()
+        self.again(site)
+        assert timed
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"KEY": 3}', '{"KEY": ["no-such", []]}', '{"KEY": ["ring:0x", []]}'])
+    def test_what_cannot_be_read_is_chosen_anew(self, store: Store, text: str) -> None:
+        site = Site.first(build_topology(TORUS))
+        best = self.again(site)
+        (path,) = store.folder.iterdir()
+        (key,) = json.loads(store.read(path.name) or b"")
+        store.write(path.name, text.replace("KEY", key).encode())
+        assert self.again(site) == best
+        path.write_bytes(b"damaged")
+        assert self.again(site) == best
+
+    def test_a_folder_that_cannot_be_written_is_no_fault(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("in the way")
+        kept.keep_in(Store(tmp_path / "file" / "choices", 2**20))
+        assert self.again(Site.first(build_topology(TORUS))).algorithm
+
+    def test_nothing_is_kept_where_an_algorithm_is_a_users_own(self, store: Store) -> None:
+        collective("all_reduce", "own-direct")(algorithm("all_reduce", "direct").build)
+        try:
+            self.again(Site.first(build_topology(TORUS)))
+            assert not store.folder.exists()
+            self.again(Site.first(build_topology(TORUS)), Wanted("broadcast", 0, 2**20, 4))
+            assert len(list(store.folder.iterdir())) == 1
+        finally:
+            ALGORITHMS._filed.pop("all_reduce/own-direct")
