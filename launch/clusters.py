@@ -3,14 +3,15 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from emu.cluster.cluster import Cluster
-from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.registry import unknown
 from emu.trace.trace import Trace
+
+if TYPE_CHECKING:  # it loads torch
+    from emu.cluster.cluster import Cluster
 
 T = TypeVar("T")
 CLUSTERS = ("local", "ray")
@@ -29,7 +30,7 @@ def check_cluster(word: str, ray_address: str | None) -> None:
 
 
 @contextmanager
-def opened(word: str, ray_address: str | None = None) -> Iterator[Cluster]:
+def opened(word: str, ray_address: str | None = None) -> "Iterator[Cluster]":
     """The ranks of a cluster, ended with the context.
 
     Raises:
@@ -38,7 +39,7 @@ def opened(word: str, ray_address: str | None = None) -> Iterator[Cluster]:
     """
     check_cluster(word, ray_address)
     if word == "local":
-        yield LocalCluster()
+        yield importlib.import_module("emu.cluster.threads").LocalCluster()  # not above: it loads torch
         return
     ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
     with ray.RayCluster(ray_address) as ranks:

@@ -5,11 +5,9 @@ Commands are modules of `launch.cli`, imported when they are asked for: `emu --h
 
 import difflib
 import importlib
+import logging
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
@@ -17,13 +15,13 @@ from emu import __version__
 from emu.errors import EmuError, InputError
 
 COMMANDS = {
-    "verify": "Prove that collectives do what they say, and hold their claims.",
-    "bench": "Move real data by a collective and time it on topologies.",
-    "train": "Train a model on emulated NPUs and report its virtual step time.",
-    "run": "Run an unmodified PyTorch script on emulated NPUs.",
-    "replay": "Time a recorded trace on other topologies.",
-    "show": "Show a topology, a collective, a timeline.",
-    "list": "List collectives, topologies, models, devices.",
+    "verify": "Prove that collectives are correct, and check the times that papers claim.",
+    "bench": "Move real data with a collective, and time it on topologies.",
+    "train": "Train a model on emulated NPUs, and report how long a step takes.",
+    "run": "Run your own PyTorch script, unmodified, on emulated NPUs.",
+    "replay": "Time a recorded run on other topologies.",
+    "show": "Show a topology, a collective or a timeline, as text or as a picture.",
+    "list": "List the collectives, topologies, models and devices.",
 }
 BUG, INTERRUPTED = 70, 130
 
@@ -39,8 +37,7 @@ class Commands(click.Group):
         """The command, or nothing."""
         if cmd_name not in COMMANDS:
             return None
-        with _patience():
-            command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
+        command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -61,7 +58,7 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="emu")
 def emu() -> None:
-    """A training cluster that is not there.
+    """Emulate a training cluster that you do not have.
 
     \b
     emu verify
@@ -71,21 +68,22 @@ def emu() -> None:
     """
 
 
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Say what takes so long where importing does: the engine is compiled once, then kept."""
-    line = "emu: compiling the engine, once; about 20 s"
-    said = threading.Timer(5.0, lambda: click.echo(line, err=True) if sys.stderr.isatty() else None)
-    said.daemon = True
-    said.start()
-    try:
-        yield
-    finally:
-        said.cancel()
+class Notices(logging.Handler):
+    """Shows what Emu logs: a line each, on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one."""
+        click.echo(f"emu: {record.getMessage()}", err=True)
+
+
+NOTICES = Notices(logging.INFO)
 
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    log = logging.getLogger("emu")
+    log.addHandler(NOTICES)
+    log.setLevel(logging.INFO)
     sys.exit(_run(args))
 
 

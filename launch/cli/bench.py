@@ -2,20 +2,23 @@
 
 import importlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import click
 
-from emu.collective.algorithm import Choice, algorithm
+from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.measure.bench import BenchRequest, BenchRow, bench, check, sizes_between
-from emu.study.measure.choice import candidates
-from emu.study.measure.choose import bench_fastest, best_rows, compare
+from emu.study.choice.candidates import candidates
+from emu.study.choice.chooser import AUTO
+from emu.study.measure.bench import Mover, measure
+from emu.study.measure.compare import best_rows, compare
+from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
+from emu.study.measure.row import BenchRow
 from emu.topology.catalogue import build_topology
-from emu.topology.topology import Topology
 from emu.units import format_size, format_time
 from launch.cli.options import (
     Size,
@@ -27,35 +30,53 @@ from launch.cli.options import (
     print_json,
     topology_option,
 )
-from launch.clusters import opened
+from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
+from launch.show.text.assumed import assumed_of_all
 from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
 from launch.show.text.compare import compare_table
 from launch.show.text.spread import spread_told
 from launch.show.text.table import table
 
-_COMPARING = ("auto", "all")
+_ALL = "all"
+_EFFORTS = {"quick": QUICK, "all": ALL}
 
 
 @click.command("bench")
 @click.argument("operation")
 @topology_option
-@click.option("--algorithm", "name", metavar="NAME", help="Which; `auto` the fastest, `all` to compare; NAME@4 on 4 channels.")
 @click.option(
-    "--png", type=click.Path(path_type=Path), help="Draw the times here: of topologies, or of `all` algorithms on one."
+    "--algorithm",
+    "name",
+    default=AUTO,
+    show_default=True,
+    metavar="NAME",
+    help="NAME; `auto`: the fastest at each size; `all`: compare all. NAME@4: on 4 channels.",
+)
+@click.option(
+    "--png", type=click.Path(path_type=Path), help="Draw the times to this file: of topologies, or of `all` algorithms on one."
 )
 @click.option("--size", type=Size(), help="One size: the whole buffer of a rank (total for all_gather, reduce_scatter).")
 @click.option("-b", "--begin", type=Size(), help="Sizes from here ...")
 @click.option("-e", "--end", type=Size(), help="... to here ...")
 @click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="... by this factor.")
-@click.option("-d", "--dtype", default="float32", show_default=True, help="Of the elements.")
+@click.option("-d", "--dtype", default="float32", show_default=True, help="Data type of the elements.")
 @click.option("-o", "--reduce", default="sum", show_default=True, help="sum, avg, min, max, product, and, or, xor.")
-@click.option("-r", "--root", default=0, show_default=True, help="Of a rooted operation.")
-@click.option("--ranks", type=int, help="How many; all NPUs of the topology unless given.")
-@click.option("--dims", metavar="4x4", help="Grid of an algorithm on one, or its part 4x4:0-7; else the topology's.")
-@click.option("--axes", metavar="0,2,1,3", help="Ranks count the topology's dims in this order, the last fastest.")
+@click.option("-r", "--root", default=0, show_default=True, help="The root rank, of an operation that has one.")
+@click.option("--ranks", type=int, help="Number of ranks. [default: all NPUs of the topology]")
+@click.option(
+    "--dims",
+    metavar="4x4",
+    help="Shape of the grid, for an algorithm on a grid; 4x4:0-7 is a part of one. [default: the topology's]",
+)
+@click.option(
+    "--axes", metavar="0,2,1,3", help="Number the ranks along the topology's dimensions in this order, the last fastest."
+)
 @click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
 @perturb_option
+@click.option(
+    "--bounds", default="quick", show_default=True, help="`all`: search all sets and paths, where quick bounds leave a gap."
+)
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
 @cluster_options
 @import_option
@@ -63,7 +84,7 @@ _COMPARING = ("auto", "all")
 def bench_command(
     operation: str,
     topologies: tuple[str, ...],
-    name: str | None,
+    name: str,
     png: Path | None,
     size: int | None,
     begin: int | None,
@@ -77,12 +98,13 @@ def bench_command(
     axes: str | None,
     timing_only: bool,
     perturb: int,
+    bounds: str,
     send_overhead: int,
     cluster: str,
     ray_address: str | None,
     as_json: bool,
 ) -> None:
-    """Move real data by a collective, check every element, and time the same schedule on the fabric.
+    """Move real data with a collective, check every element, and time the same schedule on the fabric.
 
     \b
     emu bench all_reduce --algorithm ring --topology switch:n=8,bandwidth=50GB/s,latency=500ns --size 64MiB
@@ -91,23 +113,18 @@ def bench_command(
     emu bench all_reduce --algorithm auto --topology own.toml --topology ub-mesh:board --size 64MiB --png fabrics.png
     emu bench all_reduce --algorithm 2d-ring@2 --dims 8x8 --axes 0,2,1,3 --topology railx:torus:m=2,n=2,nodes=4x4 --size 3MiB
     """
-    default = Choice().name(operation)
-    chosen = default if name in _COMPARING else algorithm(operation, name or default).name
     sizes = _sizes(size, begin, end, factor)
     grid = parse_grid(dims, "--dims") if dims else ()
-    no_data = timing_only or name == "all"
     counted = _axes(axes) if axes else ()
-    request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, no_data, send_overhead, grid, counted, perturb)
-    built = [build_topology(word) for word in topologies]
-    _check(request, built, name, cluster, png)
-    if name == "all":
-        _compare(request, built, png, as_json=as_json)
+    chosen, by = AUTO if name == _ALL else name, _effort(bounds)
+    request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, send_overhead, grid, counted, perturb, by)
+    _check(name, cluster, png, len(topologies))
+    asked = [ask(build_topology(word), request) for word in topologies]
+    if name == _ALL:
+        _compare(asked, png, as_json=as_json)
         return
-    with opened(cluster, ray_address) as where:
-        run = None if cluster == "local" else where.run
-        rows_of = partial(bench if name != "auto" else bench_fastest, run_ranks=run)
-        found = ((rows_of(each, request), f"{operation} on {each.name}") for each in built)
-        rows = [row for of_one, label in found for row in tracked(of_one, label, len(sizes))]
+    with _mover(asked, cluster, ray_address, timing_only=timing_only) as mover:
+        rows = [row for each in asked for row in tracked(measure(each, mover), _label(each), len(sizes))]
     if png is not None:
         importlib.import_module("launch.show.chart.topologies").draw_topologies(rows, png)  # not above: it loads matplotlib
     if as_json:
@@ -119,22 +136,36 @@ def bench_command(
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
 
 
-def _check(request: BenchRequest, built: list[Topology], name: str | None, cluster: str, png: Path | None) -> None:
-    if name in _COMPARING and request.dims:
-        raise must_be("bench", "--algorithm", "one by its name where --dims is given", name)
-    if name == "all" and cluster != "local":
+def _check(name: str, cluster: str, png: Path | None, topologies: int) -> None:
+    if name == _ALL and cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
-    if png is not None and name == "all" and len(built) != 1:
-        raise must_be("bench", "--topology", "given once where --algorithm all is drawn", len(built))
-    for each in built:
-        check(each, request)
+    if png is not None and name == _ALL and topologies != 1:
+        raise must_be("bench", "--topology", "given once where --algorithm all is drawn", topologies)
 
 
-def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, as_json: bool) -> None:
+@contextmanager
+def _mover(asked: list[Asked], cluster: str, ray_address: str | None, *, timing_only: bool) -> Iterator[Mover | None]:
+    """What moves the data, if any is moved; it is asked before ranks are started."""
+    check_cluster(cluster, ray_address)
+    if timing_only:
+        yield None
+        return
+    moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
+    for each in asked:
+        moving.TensorMover().check(each)
+    with opened(cluster, ray_address) as where:
+        yield moving.TensorMover(None if cluster == "local" else where.run)
+
+
+def _label(asked: Asked) -> str:
+    return f"{asked.operation.name} on {asked.site.topology.name}"
+
+
+def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
     tables = []
-    for each in built:
-        total = len(candidates(request.operation, request.ranks or each.n_npus, each)) * len(request.sizes)
-        tables.append(list(tracked(compare(each, request), f"{request.operation} on {each.name}", total)))
+    for each in asked:
+        total = len(candidates(each.operation.name, each.site)) * len(each.request.sizes)
+        tables.append(list(tracked(compare(each), _label(each), total)))
     if png is not None:
         draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
         draw.draw_compared(tables[0], png)
@@ -142,6 +173,12 @@ def _compare(request: BenchRequest, built: list[Topology], png: Path | None, *, 
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
     else:
         click.echo("\n\n".join(map(compare_table, tables)))
+
+
+def _effort(text: str) -> Effort:
+    if text not in _EFFORTS:
+        raise must_be("bench", "--bounds", " or ".join(_EFFORTS), text)
+    return _EFFORTS[text]
 
 
 def _axes(text: str) -> tuple[int, ...]:
@@ -183,7 +220,17 @@ def _table(rows: list[BenchRow]) -> str:
     ways = ", ".join(sorted({row.how for row in rows}))
     told = f"virtual time (engine: {ways}); {moved}; send overhead {overhead}"
     chaotic = [line for row in rows for line in _chaotic(row)]
-    return "\n".join([table(head, cells, units=units), "", told, *chaotic, bounds_told(rows)]).rstrip()
+    assumed = assumed_of_all([(row.topology, row.assumptions) for row in rows])
+    return "\n".join([table(head, cells, units=units), "", told, *_passed(rows), *chaotic, bounds_told(rows), "", *assumed])
+
+
+def _passed(rows: list[BenchRow]) -> list[str]:
+    """What was not tried where the fastest was looked for; a line a topology."""
+    by_topology: dict[str, set[str]] = {}
+    for row in rows:
+        by_topology.setdefault(row.topology, set()).update(row.passed_over)
+    why = "too many messages to be timed for a choice; name one with --algorithm to time it"
+    return [f"not tried on {name}: {', '.join(sorted(passed))}: {why}" for name, passed in by_topology.items() if passed]
 
 
 def _chaotic(row: BenchRow) -> list[str]:

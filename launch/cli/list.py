@@ -13,7 +13,7 @@ from launch.show.text.table import table
 
 @click.group("list")
 def list_command() -> None:
-    """What there is to ask for: collectives, topologies, models, devices.
+    """List the collectives, topologies, models or devices that commands take.
 
     \b
     emu list collectives
@@ -32,7 +32,7 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
 @import_option
 @json_option
 def _collectives(as_json: bool) -> None:
-    """Algorithms by operation; a star marks the one that serves where none is named. `--json` has their families too."""
+    """Algorithms of each operation; a star marks the default. `--json` adds their families."""
     found = sorted((a for _, a in ALGORITHMS), key=lambda a: (a.operation, a.name))
     if as_json:
         fields = ("operation", "algorithm", "default", "summary", "family")
@@ -51,7 +51,7 @@ def _family(found: Algorithm) -> str:
 @import_option
 @json_option
 def _topologies(as_json: bool) -> None:
-    """Topologies, each with a line that builds one; `--json` has sources and settings too."""
+    """Topologies, each with an example that builds one; `--json` adds sources and settings."""
     rows: list[dict[str, object]] = [{"name": name, "example": b.example, "summary": b.summary} for name, b in TOPOLOGIES]
     if as_json:
         for row, (_, blueprint) in zip(rows, TOPOLOGIES, strict=True):
@@ -83,7 +83,7 @@ def _models(as_json: bool) -> None:
 @import_option
 @json_option
 def _devices(as_json: bool) -> None:
-    """Devices that time computation, with where their figures come from."""
+    """Devices that can compute, with the sources of their figures."""
     rows: list[dict[str, object]] = [
         {
             "name": name,

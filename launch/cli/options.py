@@ -8,14 +8,20 @@ from typing import Any, TypeVar
 
 import click
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.algorithm import Algorithm
 from emu.collective.msccl.filed import file_program
 from emu.registry import import_file
+from emu.study.choice import kept
+from emu.study.choice.chooser import AUTO
 from emu.units import parse_size, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 _IMPORTED = "emu.imported"
-ALGORITHM_HELP = "Other than the default; `auto`: the fastest for each request, on the (first) topology."
+RECORDED = "recorded"
+ALGORITHM_HELP = (
+    "What serves an operation; give several. Unless one is named, `auto` serves: the fastest for each request by its group and "
+    "size, chosen for each --topology by itself. Where a run moves data, it is served by what is chosen on the first."
+)
 
 
 class Size(click.ParamType[int]):
@@ -55,13 +61,13 @@ def topology_option(command: F) -> F:
         multiple=True,
         required=True,
         metavar="NAME[:VARIANT][:key=value,...]|FILE",
-        help="Where it runs; give several to compare. See `emu list topologies`; a FILE is .toml, .csv or .graphml.",
+        help="The network; repeat it to compare several. See `emu list topologies`; a FILE is .toml, .csv or .graphml.",
     )(command)
 
 
 def perturb_option(command: F) -> F:
     """`--perturb`."""
-    text = "Time it N times more, each start moved by a tick or not, and print the spread if the time is chaotic."
+    text = "Compute the time N times more, with each start delayed by a tick or not, and print how far chaotic times spread."
     return click.option("--perturb", type=int, default=0, metavar="N", help=text)(command)
 
 
@@ -69,13 +75,9 @@ def import_option(command: F) -> F:
     """`--import`, as often as one likes."""
 
     def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
-        before = {key for key, _ in ALGORITHMS} if paths else set()
-        for path in paths:
-            if path.suffix == ".xml":
-                file_program(path)
-            else:
-                import_file(path)
-        ctx.meta[_IMPORTED] = tuple(a for key, a in ALGORITHMS if key not in before) if paths else ()
+        filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
+        ctx.meta[_IMPORTED] = tuple(filed) if paths else None
+        kept.keep_in(None if paths else kept.users())  # a topology of one's own is not known by its name
 
     return click.option(
         "--import",
@@ -88,30 +90,37 @@ def import_option(command: F) -> F:
     )(command)
 
 
-def imported() -> tuple[Algorithm, ...]:
-    """The algorithms of the files that the command in progress was given."""
-    found: tuple[Algorithm, ...] = click.get_current_context().meta.get(_IMPORTED, ())
-    return found
+def imported() -> list[Algorithm] | None:
+    """The algorithms of the files that the command in progress was given; None: no file was given."""
+    found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
+    return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
 
 
 def cluster_options(command: F) -> F:
     """Where the ranks really run."""
-    where = click.option("--cluster", default="local", show_default=True, help="local (threads) or ray (a process a rank).")
-    address = click.option("--ray-address", help="Of a running Ray; a local one is started unless given.")
+    where = click.option(
+        "--cluster", default="local", show_default=True, help="Ranks are threads (local), or a process each (ray)."
+    )
+    address = click.option("--ray-address", help="Address of a running Ray. [default: start a local one]")
     return where(address(command))
 
 
 def timing_options(command: F) -> F:
     """How a trace is timed, and where its timeline goes."""
     options = (
-        click.option("--device", default="h100", show_default=True, help="Times computation; see `emu list devices`."),
-        click.option("--dtype", default="bfloat16", show_default=True, help="What float32 is timed as."),
-        click.option("--algorithm", "algorithms", multiple=True, metavar="OPERATION=NAME", help=ALGORITHM_HELP),
-        click.option("--timeline", type=click.Path(path_type=Path), help="Write it here, for ui.perfetto.dev."),
+        click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`."),
+        click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed."),
+        click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP),
+        click.option("--timeline", type=click.Path(path_type=Path), help="Write a timeline to this file, for ui.perfetto.dev."),
     )
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def served_by(words: tuple[str, ...]) -> tuple[str, ...]:
+    """What serves a recorded run: what none of the words names is served by `auto`, or as it ran where one of them says so."""
+    return tuple(word for word in words if word != RECORDED) if RECORDED in words else (AUTO, *words)
 
 
 def print_json(value: object) -> None:

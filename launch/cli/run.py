@@ -1,29 +1,33 @@
 """`emu run`: a PyTorch script as torchrun starts it, on a cluster that is not there."""
 
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import click
 
+from emu.backend.rank.lines import traceback_of
 from emu.cluster.script import run_script
-from emu.errors import must_be
-from emu.study.measure.choice import choice_on
+from emu.errors import EmuError, must_be
+from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.training.recorded import has_steps, with_steps
 from emu.study.training.step import time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.read import save
-from emu.trace.trace import Trace
 from launch.cli.options import import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
 from launch.data.devices import find_device
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--ranks", type=int, required=True, help="How many: the script's WORLD_SIZE.")
+@click.option("--ranks", type=int, required=True, help="Number of ranks: the WORLD_SIZE of the script.")
 @topology_option
 @timing_options
-@click.option("--trace", type=click.Path(path_type=Path), help="Save what ran here; `emu replay` times it elsewhere.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
+)
 @import_option
 @json_option
 @click.argument("script", type=click.Path(path_type=Path))
@@ -42,7 +46,8 @@ def run_command(
 ) -> int:
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.
 
-    Everything after SCRIPT belongs to the script; the exit code is the script's.
+    A script without a step of an optimizer is timed as a whole. Everything after SCRIPT belongs to the script; the exit code is
+    the script's.
 
     \b
     emu run --ranks 8 --topology ub-mesh:board train.py
@@ -51,21 +56,34 @@ def run_command(
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
     built, found = [build_topology(word) for word in topologies], find_device(device, dtype)
-    choices = [choice_on(each, algorithms, dtype) for each in built]
+    choices = [choice_on(each, (AUTO, *algorithms), dtype) for each in built]
     for each in built:
         place(each, ranks)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+    with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",))
+    if code == 0:
+        recorded = with_steps(recorded)
     recorded = with_choice(recorded, choices[0])
     if trace is not None:
         save(recorded, trace)
-    if not _has_steps(recorded):
-        click.echo("emu: no optimizer step was seen, so there is no step to time", err=True)
+    if not has_steps(recorded):
+        why = "ended before an optimizer step" if code else "neither computed nor communicated"
+        click.echo(f"emu: the script {why}, so there is nothing to time", err=True)
         return code
     timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(timed, timeline, as_json=as_json)
     return code
 
 
-def _has_steps(trace: Trace) -> bool:
-    return any(events.step.max(initial=0) > 0 for events in trace.events)
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Where in the script a rank has failed, before the error in one line."""
+    try:
+        yield
+    except EmuError as error:
+        lines = traceback_of(error.__cause__ or error) if error.rank is not None else []
+        if lines:
+            click.echo(
+                "\n".join([f"emu: rank {error.rank} failed here; lines of Emu and of torch are left out", *lines]), err=True
+            )
+        raise

@@ -12,18 +12,17 @@ from emu.collective.msccl.text import to_xml
 from emu.collective.operation import operation as find_operation
 from emu.collective.shape import parse_grid, ranks_of, show_shape
 from emu.errors import must_be
-from emu.study.training.step import choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
-from emu.trace.read import load
 from emu.units import format_time, seconds
-from launch.cli.options import import_option, json_option, print_json, timing_options, topology_option
-from launch.data.devices import find_device
+from launch.cli.options import import_option, json_option, print_json
+from launch.cli.steps import Recorded, recorded_options
 from launch.show.perfetto import write_perfetto
 from launch.show.spans import Lane, lanes
 from launch.show.text.describe import link_classes, table_topology
 from launch.show.text.rounds import MOST_RANKS, round_lines
 from launch.show.text.table import table
+from launch.show.text.ways import find_node, told_ways, ways_as_json
 from launch.show.write import writing
 
 _SHOWN_RANKS = 8
@@ -42,18 +41,32 @@ def show_command() -> None:
 
 @show_command.command("topology")
 @click.argument("name", metavar="NAME[:VARIANT][:key=value,...]|FILE")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
+@click.option(
+    "--route", nargs=2, metavar="NODE NODE", help="Show only the routes from one node to another, each a number or a name."
+)
 @import_option
 @json_option
-def _topology(name: str, png: Path | None, as_json: bool) -> None:
-    """Counts, degree, diameter, bisection and assumptions of a topology; `--png` draws it, above 400 nodes its structure.
+def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_json: bool) -> None:
+    """Counts, degree, diameter, bisection and assumptions of a topology.
+
+    `--png` draws it; with more than 400 nodes it draws groups of nodes instead.
 
     \b
     emu show topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns
     emu show topology ub-mesh:rack --png rack.png
-    emu show topology own.toml
+    emu show topology own.toml --route 0 9
     """
     built = build_topology(name)
+    if route is not None:
+        if png is not None:
+            raise must_be("show topology", "--png", "left out where --route is given", str(png), "a route is told in words")
+        ends = [find_node(built, word) for word in route]
+        if as_json:
+            print_json(ways_as_json(built, *ends))
+        else:
+            click.echo(told_ways(built, *ends))
+        return
     facts = summary(built)
     if png is not None:
         _drawing("draw").draw_topology(built, facts, png)
@@ -69,11 +82,11 @@ def _topology(name: str, png: Path | None, as_json: bool) -> None:
 @show_command.command("collective")
 @click.argument("operation")
 @click.argument("algorithm")
-@click.option("--ranks", type=int, help="How many. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", help="Of an algorithm on a grid, or on a part of it: 4x4:0-7.")
-@click.option("--root", default=0, show_default=True, help="Of a rooted operation.")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
-@click.option("--xml", type=click.Path(path_type=Path), help="Write it here as MSCCL XML, to run on GPUs.")
+@click.option("--ranks", type=int, help="Number of ranks. [default: 8, or the product of --dims]")
+@click.option("--dims", metavar="4x4", help="Shape of the grid, for an algorithm on a grid; 4x4:0-7 is a part of one.")
+@click.option("--root", default=0, show_default=True, help="The root rank, of an operation that has one.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
+@click.option("--xml", type=click.Path(path_type=Path), help="Write it to this file as MSCCL XML, to run on GPUs.")
 @import_option
 @json_option
 def _collective(
@@ -86,7 +99,7 @@ def _collective(
     xml: Path | None,
     as_json: bool,
 ) -> None:
-    """Round by round, who sends which slots to whom: `0>1 +3` is slot 3, from rank 0, added by rank 1.
+    """What each rank sends in each round: with `0>1 +3`, rank 0 sends slot 3 to rank 1, which adds it.
 
     \b
     emu show collective all_reduce ring --ranks 4
@@ -113,40 +126,26 @@ def _collective(
 
 
 @show_command.command("timeline")
-@click.argument("trace", type=click.Path(path_type=Path))
-@topology_option
-@timing_options
-@click.option("--png", type=click.Path(path_type=Path), help="Draw it here.")
+@recorded_options
+@click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
 @import_option
 @json_option
-def _timeline(
-    trace: Path,
-    topologies: tuple[str, ...],
-    device: str,
-    dtype: str,
-    algorithms: tuple[str, ...],
-    timeline: Path | None,
-    png: Path | None,
-    as_json: bool,
-) -> None:
+def _timeline(recorded: Recorded, png: Path | None, as_json: bool) -> None:
     """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the last step.
 
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
-    recorded = load(trace)
-    if len(topologies) != 1:
-        raise must_be("show timeline", "--topology", "given once", len(topologies), "one picture shows one fabric")
-    built = build_topology(topologies[0])
-    choice = choice_for(recorded, algorithms, built, dtype)
-    timed = time_trace(recorded, choice, built, find_device(device, dtype), dtype)
+    if len(recorded.topologies) != 1:
+        raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
+    (timed,) = recorded.timed()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     if png is not None:
         end = int(timed.timeline.end_fs.max())
-        title = f"the last step of {trace.name} on {built.name}"
+        title = f"the last step of {recorded.trace.name} on {timed.topology.name}"
         _drawing("chart.timeline").draw_timeline(found, png, title, end - timed.report.step_times_fs[-1], end)
-    if timeline is not None:
-        write_perfetto(found, timeline)
+    if recorded.timeline is not None:
+        write_perfetto(found, recorded.timeline)
     if as_json:
         print_json([_times(lane) for lane in found])
         return

@@ -10,12 +10,10 @@ import click
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Shape, show_shape
-from emu.errors import RunError, must_be
+from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
-from emu.study.prove.execution import RANKS as PROCESSES
-from emu.study.prove.execution import Executed, verify_moves
 from emu.study.prove.proving import subject
-from emu.study.prove.verify import RANKS, Verified, ranks_to, shapes_of, verify
+from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_of, verify
 from launch.cli.options import cluster_options, import_option, imported, json_option, print_json
 from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
@@ -28,10 +26,10 @@ _TOLD = 3  # algorithms of which a failure is told in full
 
 @click.command("verify")
 @click.argument("operation", required=False)
-@click.option("--algorithm", "name", metavar="NAME", help="Only this one of the operation.")
-@click.option("--ranks", multiple=True, type=int, help="Among how many; may be repeated. [default: 1..17, 31, 32, 64]")
-@click.option("--max-ranks", type=int, help="Up to so many: of those of the default, then 128, 256, ...")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw the round of the first failure here.")
+@click.option("--algorithm", "name", metavar="NAME", help="Only this algorithm of the operation.")
+@click.option("--ranks", multiple=True, type=int, help="Number of ranks; can be repeated. [default: 1..17, 31, 32, 64]")
+@click.option("--max-ranks", type=int, help="The default numbers of ranks up to this one, then 128, 256, ...")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the round of the first failure to this file.")
 @cluster_options
 @import_option
 @json_option
@@ -45,13 +43,13 @@ def verify_command(
     ray_address: str | None,
     as_json: bool,
 ) -> None:
-    """Prove that collectives do what they say, and hold them to the time that their papers claim.
+    """Prove that collectives are correct, and compare their times with those that their papers claim.
 
-    Above 64 ranks, an algorithm on a grid is tried on the best shape of each number of dimensions. Above 2**24 rows it is
-    proved from the translations that it declares; one that declares none is listed as not run. With --import and no
-    operation, only what the files have in them is tried.
+    With --import, only the collectives of these files are proved. An algorithm on a grid is proved on every shape up to
+    64 ranks, and above that on the best shape of each number of dimensions. A schedule with more than 2**24 rows is proved
+    from the symmetry that it declares; if it declares none, the table says that it was not run.
 
-    With --cluster ray they are also executed on real tensors between processes (2, 3 and 4 ranks unless given).
+    With --cluster ray, collectives are also executed on real tensors between processes (by default among 2, 3 and 4 ranks).
 
     \b
     emu verify
@@ -69,7 +67,7 @@ def verify_command(
     failed = [(row, *case) for row, case in zip(rows, cases, strict=True) if row.failed]
     failed.sort(key=lambda failure: failure[0].fault is None)  # what is wrong comes before what is only slow
     if as_json:
-        print_json([asdict(row) | moved.get(_key(row), {}) for row in rows])
+        print_json([asdict(row) | moved.get((row.operation, row.algorithm, row.ranks), {}) for row in rows])
     else:
         click.echo("\n".join(verified_lines(rows)))
         click.echo("".join(f"\n{_story(*each)}" for each in _told(failed)), nl=False)
@@ -137,10 +135,6 @@ def _ranks(ranks: tuple[int, ...], most: int | None, default: tuple[int, ...]) -
     return ranks_to(most) if most is not None else ranks or default
 
 
-def _key(row: Verified | Executed) -> tuple[str, str, int]:
-    return row.operation, row.algorithm, row.ranks
-
-
 def _moved(
     chosen: list[Algorithm], ns: tuple[int, ...], cluster: str, ray_address: str | None
 ) -> dict[tuple[str, str, int], dict[str, object]]:
@@ -151,12 +145,15 @@ def _moved(
     """
     if cluster == "local":
         return {}
+    execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
     with opened(cluster, ray_address) as ranks:
-        found = list(tracked(verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
+        found = list(tracked(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
     for bad in (each for each in found if not each.ok):
         what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"
         raise RunError(f"verify: {what}: {bad.wrong} elements are wrong, {bad.differ} differ from one process's")
-    return {_key(e): {"wrong": e.wrong, "differ": e.differ, "wall_execute_s": e.wall_s} for e in found}
+    return {
+        (e.operation, e.algorithm, e.ranks): {"wrong": e.wrong, "differ": e.differ, "wall_execute_s": e.wall_s} for e in found
+    }
 
 
 def _chosen(operation: str | None, name: str | None) -> list[Algorithm]:
@@ -165,7 +162,22 @@ def _chosen(operation: str | None, name: str | None) -> list[Algorithm]:
             raise must_be(
                 "verify", "--algorithm", "given with an operation", name, "e.g. emu verify all_reduce --algorithm ring"
             )
-        return list(imported()) or [each for _, each in ALGORITHMS]
+        return _tried()
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
-    return [algorithm(operation, name)] if name else [a for _, a in ALGORITHMS if a.operation == operation]
+    return [algorithm(operation, name)] if name else _tried(operation)
+
+
+def _tried(operation: str | None = None) -> list[Algorithm]:
+    """Those of the files that were given, else all; of one operation or of every one.
+
+    Raises:
+        InputError: the files hold none.
+    """
+    own = imported()
+    found = [each for _, each in ALGORITHMS] if own is None else own
+    tried = [each for each in found if operation in (None, each.operation)]
+    if not tried:
+        what = f"collective for {operation}" if operation else "collective"
+        raise InputError(f"verify: the files of --import hold no {what}; file one with @collective, or leave --import out")
+    return tried

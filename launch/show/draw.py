@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -13,21 +14,23 @@ from emu.arrays import F64
 from emu.topology.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
+from launch.show.page import INK, save, wide_pt, wrapped
+from launch.show.picture.cables import Counts, counts
 from launch.show.picture.kinds import switch_names
 from launch.show.picture.layout import layout
 from launch.show.picture.merge import merge
 from launch.show.picture.paint import paint
 from launch.show.picture.structure import arrange, paint_structure
-from launch.show.picture.style import INK, NPU, TIMES, Palette, palette
-from launch.show.text.describe import link_classes
-from launch.show.write import writing
+from launch.show.picture.style import NPU, TIMES, Palette, palette
+from launch.show.text.describe import LinkClass, link_classes
 
 MOST_NODES = 400  # that are drawn one by one
 _LEAST_PT = 5.0  # between NPUs; below it nothing is seen
 _NARROWEST_IN, _WIDEST_IN = 9.0, 16.0
 _NODES_PER_IN, _GROUPS_PER_IN = 2.4, 1.5  # units of a drawing, before the page grows
 _MERGED = f"\nmerged: {TIMES} tells how many nodes or cables a symbol or line stands for; rates are of all of them, one way"
-_CHARACTER_IN = 0.072  # of a legend, on average
+_NAME_PT, _FACTS_PT, _LEGEND_PT = 15, 10, 9.5
+_MARGIN_IN = 0.3  # left and right of words
 _LEAST_UNITS = 5.0  # across a page, so that few nodes are not huge
 
 
@@ -37,9 +40,7 @@ def draw_topology(topology: Topology, facts: Summary, path: Path) -> None:
     Raises:
         InputError: a path that cannot be written.
     """
-    figure = picture(topology, facts)
-    with writing("--png", path):
-        figure.savefig(path, format="png", metadata={"Software": None})
+    save(picture(topology, facts), path, "--png")
 
 
 def picture(topology: Topology, facts: Summary) -> Figure:
@@ -54,10 +55,27 @@ def picture(topology: Topology, facts: Summary) -> Figure:
         drawing, between = arrange(merged), set(map(int, merged.graph.links.dimension))
         figure, axes, points = _page(drawing.at, _GROUPS_PER_IN)
         paint_structure(axes, merged, drawing, points, colours)
-    figure.suptitle(topology.name, fontsize=15, color=INK, fontweight="bold")
-    axes.set_title(_facts(facts) + ("" if between is None else _MERGED), fontsize=10, color=INK)
+    above_pt = 0.0 if topology.names is None else _above_pt(figure, axes)
+    _head(figure, axes, topology.name, _facts(facts) + ("" if between is None else _MERGED), above_pt)
     _legend(figure, [*_line_handles(topology, colours, between), *_mark_handles(topology, colours)])
     return figure
+
+
+def _head(figure: Figure, axes: Axes, name: str, facts: str, above_pt: float) -> None:
+    """The name and what follows it, in as many lines as they take; the page grows by those beyond the first of each."""
+    wide_in = figure.get_figwidth() - 2 * _MARGIN_IN
+    names, said = wrapped(name, _NAME_PT, wide_in, "bold"), wrapped(facts, _FACTS_PT, wide_in)
+    figure.set_figheight(figure.get_figheight() + ((len(names) - 1) * _NAME_PT + (len(said) - 1) * _FACTS_PT) * 1.4 / 72)
+    figure.suptitle("\n".join(names), fontsize=_NAME_PT, color=INK, fontweight="bold")
+    axes.set_title("\n".join(said), fontsize=_FACTS_PT, color=INK, pad=above_pt + 6)
+
+
+def _above_pt(figure: Figure, axes: Axes) -> float:
+    """How far the names of switches reach out above the picture."""
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    highest = max((text.get_window_extent().y1 for text in axes.texts), default=0.0)
+    return float(max(0.0, (highest - axes.bbox.y1) * 72 / figure.dpi))
 
 
 def _page(at: F64, units_per_in: float) -> tuple[Figure, Axes, float]:
@@ -87,11 +105,19 @@ def _points(at: F64, units_per_in: float) -> float:
 
 def _line_handles(topology: Topology, colours: Palette, between: set[int] | None) -> list[Line2D]:
     """A line for each tier; `between` are the tiers whose links join groups, where nodes are merged."""
+    drawn = counts(topology.links)
     return [
-        Line2D([], [], color=colours.tiers[c.dimension], linewidth=2.5, label=c.label + hidden)
+        Line2D([], [], color=colours.tiers[c.dimension], linewidth=2.5, label=_tier(c, drawn[c.dimension]) + hidden)
         for c in link_classes(topology)
         for hidden in [", within groups" if between is not None and c.dimension not in between else ""]
     ]
+
+
+def _tier(tier: LinkClass, drawn: Counts) -> str:
+    """`NPU to LRS: 64 cables, 56 GB/s, 300 ns each way`."""
+    cables = f"{drawn.cables:,} cable{'s' * (drawn.cables != 1)}" if drawn.cables else ""
+    one_way = f"{drawn.one_way:,} link{'s' * (drawn.one_way != 1)} one way" if drawn.one_way else ""
+    return f"{tier.what}: {' and '.join(filter(None, (cables, one_way)))}, {tier.rate}{' each way' if drawn.cables else ''}"
 
 
 def _mark_handles(topology: Topology, colours: Palette) -> list[Line2D]:
@@ -109,10 +135,11 @@ def _legend(figure: Figure, handles: list[Line2D]) -> None:
     """Below the picture, on a page made so much longer; in two columns where they find room."""
     if not handles:
         return
-    longest_in = 0.6 + max(len(str(handle.get_label())) for handle in handles) * _CHARACTER_IN
-    columns = 2 if len(handles) > 4 and 2 * longest_in < figure.get_figwidth() else 1
+    wide_in = [0.6 + wide_pt(str(handle.get_label()), _LEGEND_PT) / 72 for handle in handles]
+    half = -(-len(handles) // 2)
+    columns = 2 if len(handles) > 4 and max(wide_in[:half]) + max(wide_in[half:]) < figure.get_figwidth() - 0.5 else 1
     figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(handles) // columns))
-    words = {"frameon": False, "fontsize": 9.5, "labelcolor": INK, "ncols": columns}
+    words = {"frameon": False, "fontsize": _LEGEND_PT, "labelcolor": INK, "ncols": columns}
     figure.legend(handles=handles, loc="outside lower center", **words)
 
 

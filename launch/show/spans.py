@@ -57,10 +57,10 @@ def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology) -> Ite
     task, link = task[moved], graph.hop_link[moved]
     order = np.lexsort((timeline.left_fs[task], timeline.start_fs[task], link))
     task, link = task[order], link[order]
-    for number in np.unique(link).tolist():
-        low, high = np.searchsorted(link, (number, number + 1))
+    for number in np.flatnonzero(np.isin(replayed.link, link)).tolist():
+        low, high = np.searchsorted(link, (replayed.link[number], replayed.link[number] + 1))
         start, end = merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
-        ends = f"{topology.links.src[number]} to {topology.links.dst[number]}"
+        ends = " to ".join(topology.call(int(end[number])) for end in (topology.links.src, topology.links.dst))
         yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import parse_grid
-from emu.study.measure.bench import BenchRequest, check
+from emu.study.measure.request import BenchRequest, ask
 from emu.topology.catalogue import build_topology
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
@@ -63,26 +63,57 @@ def test_a_send_overhead_holds_a_ranks_sends_apart(emu) -> None:
 
 
 def test_the_table_says_what_was_checked(emu) -> None:
-    done = emu("bench", "all_reduce", "--topology", SWITCH, "--size", "64MiB")
+    done = emu("bench", "all_reduce", "--algorithm", "ring", "--topology", SWITCH, "--size", "64MiB")
     assert "2.363 ms" in done.out
     assert "every element of every rank was checked" in done.out
     assert "send overhead 0 s" in done.out
 
 
+def test_all_that_a_time_rests_on_is_told_once_and_for_whom(emu) -> None:
+    args = ("bench", "all_reduce", "--algorithm", "in-switch", "--size", "1MiB", "--timing-only")
+    where = ("--topology", SWITCH, "--topology", "fat-tree:radix=4")
+    told = emu(*args, *where).out.partition("\nAssumed:\n")[2].splitlines()
+    assert "- messages share the bandwidth of a link max-min fairly" in told
+    assert len(told) == len(set(told))
+    rows = emu(*args, *where, "--json").json
+    for row, declared in zip(rows, (SWITCH, "fat-tree:radix=4"), strict=True):
+        adds = [line for line in row["assumptions"] if "taken to add" in line]
+        assert len(adds) == 1, declared  # neither says that its switches can add
+        assert set(build_topology(declared).assumptions) < set(row["assumptions"])
+        assert f"- {declared}: {adds[0]}" in told
+    (ring,) = emu(*args[:2], "--size", "1MiB", "--timing-only", "--algorithm", "ring", "--topology", SWITCH, "--json").json
+    assert not [line for line in ring["assumptions"] if "taken to add" in line]
+
+
 def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) -> None:
-    args = ("bench", "all_reduce", "--topology", SWITCH, "--size", "64MiB")
+    args = ("bench", "all_reduce", "--algorithm", "ring", "--topology", SWITCH, "--size", "64MiB")
     (row,) = emu(*args, "--json").json
     least_s = 14 / 8 * 2**26 / 50e9 + 1e-6  # every rank sends 2(n - 1)/n of the size, and its last message takes two hops
     assert (row["bound"], row["bound_s"]) == ("messages", pytest.approx(least_s, rel=1e-9))
     assert row["of_bound"] == pytest.approx(least_s / row["time_s"], rel=1e-9)
-    assert [row["trees_s"], row["in_a_row_s"]] == pytest.approx([least_s - 1e-6] * 2, rel=1e-9)
+    assert (row["in_a_row_s"], row["trees_s"]) == (pytest.approx(least_s - 1e-6, rel=1e-9), None)
     told = emu(*args).out
     assert "  of_bound  bound  " in told
     assert "0.994 messages 0" in " ".join(told.split())
     assert "messages: n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least" in told
     assert "of_bound: a time that no schedule beats / time (1: nothing left to gain), set by\n" in told
-    assert "no bound, but reached where only ranks add, latency apart:\n" in told
-    assert f"\n  64 MiB on {SWITCH}: the best trees 2.349 ms; the best reduce_scatter, then all_gather 2.349 ms" in told
+    assert "\n  not looked at, as they take longer (--bounds all): cuts around all sets of nodes, the best trees\n" in told
+    orientation = "for orientation, latency ignored: the best reduce_scatter and then the best all_gather would take 2.349 ms"
+    assert f"\n{orientation} (64 MiB on {SWITCH})" in told
+    every = (*args, "--bounds", "all")
+    assert emu(*every, "--json").json[0]["trees_s"] == pytest.approx(least_s - 1e-6, rel=1e-9)
+    told = emu(*every).out
+    assert f"\n{orientation}, the best trees would take 2.349 ms (64 MiB on {SWITCH})" in told
+    assert "not looked at" not in told
+
+
+def test_where_a_quick_bound_leaves_no_gap_nothing_more_is_looked_at(emu, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "64MiB", "--timing-only")
+    monkeypatch.setattr("emu.bound.limit._program", lambda name: pytest.fail(f"{name} was asked"))
+    (row,) = emu(*args, "--bounds", "all", "--json").json
+    assert row["of_bound"] == pytest.approx(1, abs=1e-6)
+    assert row["bounds_left_out"] == []
+    assert "--bounds" not in emu(*args).out
 
 
 def test_what_has_no_bound_shows_none_and_what_needs_none_does_not_tell_of_trees(emu) -> None:
@@ -101,7 +132,7 @@ def test_where_all_sets_are_too_many_the_table_says_that_some_were_tried(emu) ->
 
 def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:
     half = Schedule.build(2, 2, [Sends([0, 1], [1, 0], [1, 0], reduce=True)])  # reduces, and forgets to gather
-    monkeypatch.setattr("emu.study.measure.bench.schedule", lambda *_: half)
+    monkeypatch.setattr("emu.study.measure.request.stored", lambda *_: half)
     args = ("--topology", "switch:n=2,bandwidth=1GB/s,latency=1us", "--size", "400B", "--json")
     done = emu("bench", "all_reduce", *args)
     assert done.code == 1
@@ -186,8 +217,8 @@ def test_a_bad_topology_is_one_line(emu, topology: str, message: str) -> None:
 def test_a_job_on_part_of_a_grid_is_on_those_places_of_a_topology_with_that_grid(emu) -> None:
     request = BenchRequest("all_reduce", "flex-sipco", (4,), ranks=8, dims=parse_grid("4x4:4-11"))
     for grid, first in (("4x4", 4), ("2x8", 0)):
-        _, placement = check(build_topology(f"torus:dims={grid},bandwidth=50GB/s,latency=500ns"), request)
-        assert placement.tolist() == list(range(first, first + 8))
+        asked = ask(build_topology(f"torus:dims={grid},bandwidth=50GB/s,latency=500ns"), request)
+        assert asked.site.npus == tuple(range(first, first + 8))
     words = ["--algorithm", "flex-sipco", "--topology", "torus:dims=4x4,bandwidth=50GB/s,latency=500ns", "--size", "1KiB"]
     done = emu("bench", "all_reduce", *words, "--ranks", "8", "--dims", "4x4:4-11", "--json")
     assert (done.code, done.json[0]["wrong"], done.json[0]["shape"]) == (0, 0, [4, 4])

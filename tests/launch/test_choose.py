@@ -1,50 +1,87 @@
 """`emu bench --algorithm auto` and `all`: every algorithm that fits is timed, and the fastest is what runs."""
 
+from contextlib import suppress
 from math import lcm
 from pathlib import Path
 
 import pytest
 
-from emu.study.measure.bench import BenchRequest, bench
-from emu.study.measure.choice import candidates
-from emu.study.measure.choose import best_rows, choose, compare
+from emu.collective.algorithm import ALGORITHMS
+from emu.errors import InputError
+from emu.study.choice.candidates import candidates
+from emu.study.choice.chooser import AUTO
+from emu.study.choice.fastest import fastest
+from emu.study.choice.site import Site
+from emu.study.measure.bench import bench
+from emu.study.measure.compare import best_rows, compare
+from emu.study.measure.request import BenchRequest, ask
 from emu.topology.catalogue import build_topology
 
 BOARD = "ub-mesh:board"
-REQUEST = BenchRequest("all_reduce", "ring", (1024, 2**24))
+TORUS = "torus:dims=4x2,bandwidth=50GB/s,latency=500ns"
+
+
+def one_by_one(topology: str, operation: str, sizes: tuple[int, ...]) -> dict[str, list[float]]:
+    """The time at each size of every algorithm that runs there when it is asked for by its name."""
+    times = {}
+    for key, each in ALGORITHMS:
+        if key.startswith(f"{operation}/"):
+            with suppress(InputError):
+                request = BenchRequest(operation, each.name, sizes)
+                times[each.name] = [row.time_s for row in bench(build_topology(topology), request)]
+    return times
 
 
 def test_all_compares_every_algorithm_that_fits(emu) -> None:
     rows = emu(
         "bench", "all_reduce", "--algorithm", "all", "--topology", BOARD, "-b", "1KiB", "-e", "1MiB", "-f", "1024", "--json"
     ).json
-    names = {row["algorithm"] for row in rows}
-    assert names == {a.name for a in candidates("all_reduce", 8, build_topology(BOARD))}
-    assert {"ring", "direct", "recursive-doubling"} <= names
-    assert "in-switch" not in names  # a board has no switch
+    alone = one_by_one(BOARD, "all_reduce", (1024, 2**20))
+    assert {name: [row["time_s"] for row in rows if row["algorithm"] == name] for name in alone} == alone
+    assert {"ring", "direct", "recursive-doubling"} <= {row["algorithm"] for row in rows} == set(alone)
+    assert "in-switch" not in alone  # a board has no switch
     assert all(row["wrong"] is None for row in rows)
-    for size in (1024, 2**20):
-        times = {row["algorithm"]: row["time_s"] for row in rows if row["size_bytes"] == size}
-        (best,) = (row["algorithm"] for row in rows if row["size_bytes"] == size and row["fastest"])
-        assert times[best] == min(times.values())
+    fastest = {row["size_bytes"]: row["time_s"] for row in rows if row["fastest"]}
+    assert fastest == {size: min(times[at] for times in alone.values()) for at, size in enumerate((1024, 2**20))}
 
 
-def test_auto_moves_data_by_the_fastest_of_each_size(emu) -> None:
-    rows = emu(
-        "bench", "all_reduce", "--algorithm", "auto", "--topology", BOARD, "-b", "1KiB", "-e", "16MiB", "-f", "16384", "--json"
-    ).json
-    assert [row["algorithm"] for row in rows] == [
-        served.algorithm for served in choose(build_topology(BOARD), REQUEST).values()
-    ]
+def test_unless_one_is_named_data_moves_by_the_fastest_of_each_size(emu) -> None:
+    args = ("--topology", TORUS, "-b", "1KiB", "-e", "16MiB", "-f", "16384")
+    rows = emu("bench", "all_reduce", *args, "--json").json
+    assert emu("bench", "all_reduce", *args, "--algorithm", "auto", "--timing-only").out.count("recursive-doubling") == 1
+    alone = one_by_one(TORUS, "all_reduce", (1024, 2**24))
+    assert [row["time_s"] for row in rows] == [min(times[at] for times in alone.values()) for at in (0, 1)]
+    assert [alone[row["algorithm"]][at] for at, row in enumerate(rows)] == [row["time_s"] for row in rows]
+    assert len({row["algorithm"] for row in rows}) == 2
     assert [row["wrong"] for row in rows] == [0, 0]
 
 
 def test_where_a_switch_adds_it_competes(emu) -> None:
     switch = "dgx-h100"
-    assert "in-switch" in {a.name for a in candidates("all_reduce", 8, build_topology(switch))}
+    assert "in-switch" in {a.name for a in candidates("all_reduce", Site.first(build_topology(switch)))}
     (row,) = emu("bench", "all_reduce", "--algorithm", "auto", "--topology", switch, "--size", "64MiB", "--json").json
     assert row["algorithm"] == "in-switch"  # 1 + 1/k of the buffer a port, where the others send 2 (n-1)/n
     assert row["wrong"] == 0
+
+
+def test_what_was_not_tried_is_said(emu, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = ("bench", "all_reduce", "--topology", "ring:n=5,bandwidth=1GB/s,latency=1us", "--size", "20KiB", "--timing-only")
+    assert "not tried" not in emu(*args).out
+    monkeypatch.setattr("emu.study.choice.fastest.MOST_MESSAGES", 1)
+    fastest.cache_clear()
+    told = emu(*args).out
+    fastest.cache_clear()
+    assert "\nnot tried on ring:n=5,bandwidth=1GB/s,latency=1us: bidirectional-ring, " in told
+    assert "too many messages to be timed for a choice; name one with --algorithm to time it\n" in told
+    assert "  ring " in told  # the default is tried, however many it sends
+
+
+def test_where_a_grid_is_given_only_what_is_built_on_it_competes(emu) -> None:
+    args = ("bench", "all_reduce", "--dims", "2x4", "--topology", BOARD, "--size", "1MiB", "--timing-only", "--json")
+    rows, (best,) = emu(*args, "--algorithm", "all").json, emu(*args, "--algorithm", "auto").json
+    assert {"torus-buckets", "hyperx-direct"} <= {row["algorithm"] for row in rows}
+    assert all(row["shape"] == [2, 4] for row in [*rows, best])
+    assert best["time_s"] == min(row["time_s"] for row in rows)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 8, 12, 16])
@@ -52,9 +89,9 @@ def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_ad
     """2 (n-1)/n of the buffer through each port, at latency 0 and sizes that divide."""
     topology = build_topology(f"switch:n={n},bandwidth=50GB/s,latency=0s")
     size = 4 * lcm(*range(1, 17)) * 1024
-    rows = list(compare(topology, BenchRequest("all_reduce", "ring", (size,))))
+    rows = list(compare(ask(topology, BenchRequest("all_reduce", "ring", (size,)))))
     bound = 2 * (n - 1) / n * size / 50e9
-    (added,) = bench(topology, BenchRequest("all_reduce", "in-switch", (size,), timing_only=True))
+    (added,) = bench(topology, BenchRequest("all_reduce", "in-switch", (size,)))
     times = {row.algorithm: row.time_s for row in rows}
     assert all(time_s >= bound * (1 - 1e-9) for time_s in times.values())
     for name in {"ring", "halving-doubling", "circulant", "direct"} & set(times):
@@ -74,7 +111,7 @@ def test_the_plot_is_drawn_and_the_table_marks_the_fastest(emu, tmp_path: Path) 
 
 
 def test_ties_go_to_the_first_by_name() -> None:
-    rows = list(compare(build_topology(BOARD), BenchRequest("all_to_all", "ring", (8,))))
+    rows = list(compare(ask(build_topology(BOARD), BenchRequest("all_to_all", AUTO, (8,)))))
     best = best_rows(rows)[8]
     assert best.algorithm == min(row.algorithm for row in rows if row.time_s == best.time_s)
 
@@ -82,7 +119,7 @@ def test_ties_go_to_the_first_by_name() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--algorithm", "auto", "--dims", "2x4"], "--algorithm must be one by its name where --dims is given, got 'auto'"),
+        (["--algorithm", "auto", "--dims", "2x5"], "dims must be a grid of the 8 ranks, got '2x5'"),
         (["--algorithm", "all", "--cluster", "ray"], "must be auto or a name where --cluster is given, got 'all'; `all` moves"),
         (
             ["--algorithm", "all", "--topology", BOARD, "--png", "x.png"],

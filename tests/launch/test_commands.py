@@ -1,14 +1,18 @@
 """`emu train`, `verify`, `list` and `show topology` as a person uses them."""
 
 import json
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
+from emu.errors import InputError
+from emu.model.plan import AXES, Plan
 from emu.topology.catalogue import TOPOLOGIES
 
 TRAIN = ("train", "--model", "llama-tiny", "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
@@ -48,6 +52,18 @@ def test_training_on_several_topologies_gives_one_run_and_a_step_each(emu, tmp_p
     assert again["step_times_s"] == board["step_times_s"]
     assert again["spread"] is None  # a few ranks on links of their own
     assert emu(*replay, "1").code == 2
+
+
+def test_the_help_of_training_names_the_axes_that_work_and_those_that_do_not(emu) -> None:
+    words = " ".join(emu("train", "--help").out.split())
+    works, not_yet = words.split("Axes: ")[1].split("Not implemented yet: ")
+    named = {axis: axis in re.findall(r"(\w+) \(", works) for axis in AXES}
+    assert {axis: axis in re.findall(r"(\w+) \(", not_yet.split(".")[0]) for axis in AXES} == {
+        a: not n for a, n in named.items()
+    }
+    for axis, listed in named.items():
+        with nullcontext() if listed else pytest.raises(InputError, match=f"plan: {axis} must be 1"):
+            Plan.parse(f"{axis}=2")
 
 
 def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Path) -> None:

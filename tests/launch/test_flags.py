@@ -13,7 +13,7 @@ CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
-    | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb"}
+    | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds"}
     | CLUSTER,
     "train": {
         "--model",
@@ -31,7 +31,7 @@ FLAGS = {
     | CLUSTER,
     "run": TIMED | {"--ranks", "--trace"},
     "replay": TIMED | {"--perturb"},
-    "show topology": {"--png"},
+    "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | {"--png"},
     "list collectives": set(),

@@ -28,9 +28,27 @@ def test_a_script_runs_and_its_steps_are_timed(recorded) -> None:
     assert len(torch.load(losses)) == len(step["step_times_s"])
     assert step["ranks"] == 4
     assert step["step_time_s"] == step["step_times_s"][-1] > 0
-    parts = step["compute_s"] + step["exposed_comm_s"] + step["idle_s"]
-    assert parts == pytest.approx(step["step_time_s"], rel=1e-9)
-    assert sum(step["exposed_comm_by_axis_s"].values()) == pytest.approx(step["exposed_comm_s"])
+    assert not step["whole"]
+
+
+def test_the_parts_of_a_step_are_what_its_timeline_shows(recorded) -> None:
+    """Counted instant by instant from the spans that a person sees."""
+    done, _, timeline, _ = recorded
+    (step,) = done.json
+    events = json.loads(timeline.read_text())["traceEvents"]
+    owner = next(e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == f"rank {step['rank']}")
+    stream = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [(stream[e["tid"]], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == owner]
+    low, high = (sum(step["step_times_s"][:n]) * 1e6 for n in (-1, None))
+    taken = dict.fromkeys(("compute", "world", None), 0.0)
+    for start, end in pairwise(sorted({low, high, *(t for span in spans for t in span[1:] if low < t < high)})):
+        going_on = {name for name, a, b in spans if a <= start and end <= b}
+        taken[next((name for name in ("compute", "world") if name in going_on), None)] += end - start
+    assert taken["world"] > 0
+    assert step["compute_s"] == pytest.approx(taken["compute"] * 1e-6, rel=1e-6)
+    assert step["exposed_comm_by_axis_s"] == {"world": pytest.approx(taken["world"] * 1e-6, rel=1e-6)}
+    assert step["exposed_comm_s"] == pytest.approx(taken["world"] * 1e-6, rel=1e-6)
+    assert step["idle_s"] == pytest.approx(taken[None] * 1e-6, abs=1e-12)
 
 
 def test_replay_on_the_fabric_of_the_run_gives_the_times_of_the_run(recorded, emu) -> None:
@@ -45,27 +63,63 @@ def test_replay_on_the_fabric_of_the_run_gives_the_times_of_the_run(recorded, em
 def test_replay_with_another_algorithm_takes_other_times(recorded, emu) -> None:
     _, trace, _, _ = recorded
     args = ("replay", str(trace), "--topology", SWITCH, "--json")
-    (ring,), (direct,) = emu(*args).json, emu(*args, "--algorithm", "all_reduce=direct").json
-    assert direct["algorithms"]["all_reduce"] == "direct"
+    (ring,), (direct,) = (emu(*args, "--algorithm", f"all_reduce={name}").json for name in ("ring", "direct"))
+    assert (ring["algorithms"]["all_reduce"], direct["algorithms"]["all_reduce"]) == ("ring", "direct")
     assert direct["step_time_s"] < ring["step_time_s"]
 
 
 def test_auto_serves_a_run_and_its_trace_remembers_how(emu, tmp_path: Path) -> None:
     trace, args = tmp_path / "t.trace", (str(SCRIPTS / "ddp.py"), str(tmp_path / "losses"))
-    options = ("--algorithm", "auto", "--topology", "dgx-h100", "--json")
+    options, recorded = ("--topology", "dgx-h100", "--json"), ("--algorithm", "recorded")
     (ran,) = emu("run", "--ranks", "4", *options, "--trace", str(trace), *args).json
-    (again,), (chosen,) = (emu("replay", str(trace), "--topology", "dgx-h100", "--json", *w).json for w in ((), options[:2]))
+    (again,), (chosen,) = (emu("replay", str(trace), *options, *words).json for words in (recorded, ()))
     assert "in-switch" in ran["algorithms"]["all_reduce"]
     for replayed in (again, chosen):
         assert {k: v for k, v in replayed.items() if k != "wall_fabric_s"} == {
             k: v for k, v in ran.items() if k != "wall_fabric_s"
         }
-    (board,) = emu("replay", str(trace), "--topology", BOARD, "--algorithm", "auto", "--json").json
+    (board,) = emu("replay", str(trace), "--topology", BOARD, "--json").json
     assert "in-switch" not in board["algorithms"]["all_reduce"]  # it has no switch
     assert any("served by other algorithms" in words for words in board["assumptions"])
-    refused = emu("replay", str(trace), "--topology", BOARD)
+    refused = emu("replay", str(trace), "--topology", BOARD, *recorded)
     assert (refused.code, len(refused.err.splitlines())) == (2, 1)
     assert "in-switch" not in refused.out
+    nothing = emu("run", "--ranks", "4", *options, *recorded, *args)
+    assert (nothing.code, nothing.out) == (2, "")
+    assert "--algorithm: a choice must be auto or OPERATION=ALGORITHM, got 'recorded'" in nothing.err
+
+
+def test_each_topology_of_a_replay_is_served_by_what_is_the_fastest_there(recorded, emu) -> None:
+    """`auto` for all operations or for one: as each topology is served alone, in whatever order they are given."""
+    replay = ("replay", str(recorded[1]), "--json")
+    fabrics = ("dgx-h100", BOARD, "switch:n=4,bandwidth=1GB/s,latency=20us")
+    for word in ("auto", "all_reduce=auto"):
+        alone = [emu(*replay, "--algorithm", word, "--topology", each).json[0] for each in fabrics]
+        assert len({each["algorithms"]["all_reduce"] for each in alone}) == 3
+        for order in ((0, 1, 2), (2, 0, 1)):
+            topologies = [arg for i in order for arg in ("--topology", fabrics[i])]
+            together = emu(*replay, "--algorithm", word, *topologies).json
+            assert [virtual(each) for each in together] == [virtual(alone[i]) for i in order]
+
+
+def test_auto_may_serve_one_operation_and_a_name_another(recorded, emu) -> None:
+    replay = ("replay", str(recorded[1]), "--topology", "dgx-h100", "--json", "--algorithm")
+    both = [
+        emu(*replay, word, "--algorithm", "broadcast=pipelined-chain").json[0]["algorithms"]
+        for word in ("auto", "all_reduce=auto")
+    ]
+    assert both[0] == both[1]
+    assert both[0]["broadcast"] == "pipelined-chain"
+    (plain,) = emu(*replay, "all_reduce=ring").json
+    assert both[0]["all_reduce"] not in (plain["algorithms"]["all_reduce"], "ring")
+    wrong = emu(*replay, "all_redcue=auto")
+    assert (wrong.code, wrong.out, len(wrong.err.splitlines())) == (2, "", 1)
+    assert "no operation is called 'all_redcue'; did you mean all_reduce" in wrong.err
+
+
+def virtual(step: dict[str, object]) -> dict[str, object]:
+    """All but the wall clock's."""
+    return {key: value for key, value in step.items() if not key.startswith("wall_")}
 
 
 def test_the_timeline_has_a_track_a_rank_and_stream_and_one_a_busy_link(recorded) -> None:
@@ -109,7 +163,7 @@ def test_everything_after_the_script_is_the_scripts(emu, tmp_path: Path) -> None
     script.write_text("import sys\nassert sys.argv[1:] == ['--ranks', '9', '--json'], sys.argv\n")
     done = emu("run", "--ranks", "2", "--topology", BOARD, str(script), "--ranks", "9", "--json")
     assert done.code == 0, done.err
-    assert "no optimizer step was seen" in done.err
+    assert done.err == "emu: the script neither computed nor communicated, so there is nothing to time\n"
 
 
 def test_with_json_what_ranks_print_goes_to_stderr(emu, tmp_path: Path) -> None:
@@ -127,8 +181,93 @@ def test_a_failing_rank_is_named_in_one_line_and_exit_code_1(emu, tmp_path: Path
         "if os.environ['RANK'] == '1':\n    raise ValueError('no such luck')\ndist.barrier()\n"
     )
     done = emu("run", "--ranks", "2", "--topology", BOARD, str(script))
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines() == [
+        "emu: rank 1 failed here; lines of Emu and of torch are left out",
+        "Traceback (most recent call last):",
+        f'  File "{script}", line 4, in <module>',
+        "    raise ValueError('no such luck')",
+        "ValueError: no such luck",
+        f"emu: rank 1: ValueError: no such luck ({script}:4)",
+    ]
+
+
+def test_what_emu_refuses_within_a_script_is_told_with_its_line(emu, tmp_path: Path) -> None:
+    script = tmp_path / "splits.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "dist.all_to_all_single(torch.ones(5), torch.ones(5))\n"
+    )
+    done = emu("run", "--ranks", "2", "--topology", BOARD, str(script))
+    assert done.code == 2
+    assert [line for line in done.err.splitlines() if not set(line) <= set(" ^~")] == [
+        "emu: rank 0 failed here; lines of Emu and of torch are left out",
+        "Traceback (most recent call last):",
+        f'  File "{script}", line 3, in <module>',
+        "    dist.all_to_all_single(torch.ones(5), torch.ones(5))",
+        "emu: all_to_all: 5 rows do not divide by 2 ranks; give the split sizes",
+    ]
+
+
+def test_a_deadlock_is_one_line_as_no_rank_alone_has_failed(emu, tmp_path: Path) -> None:
+    script = tmp_path / "alone.py"
+    script.write_text("import torch.distributed as d\nd.init_process_group('nccl')\nif d.get_rank():\n    d.barrier()\n")
+    done = emu("run", "--ranks", "2", "--topology", BOARD, str(script))
     assert done.code == 1
-    assert "emu: rank 1: ValueError: no such luck" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert f"rank 1 waits in barrier ({script}:4) on group" in done.err
+
+
+PLAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+x = torch.empty({count})
+for _ in range({times}):
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_script_without_a_training_step_takes_as_long_as_its_collectives(emu, tmp_path: Path, times: int) -> None:
+    script, trace = tmp_path / "plain.py", tmp_path / "plain.trace"
+    script.write_text(PLAIN.format(count=2**18, times=times))
+    on = ("--topology", SWITCH, "--topology", BOARD, "--algorithm", "all_reduce=ring")
+    args = ("--ranks", "4", *on, "--dtype", "float32", "--trace", str(trace), "--json")
+    ran = emu("run", *args, str(script)).json
+    for step in ran:
+        total_s = times * _one_takes_s(step["topology"])
+        assert step["whole"]
+        assert step["step_times_s"] == [step["step_time_s"]] == [pytest.approx(total_s, rel=1e-12)]
+        assert step["exposed_comm_by_axis_s"] == {"world": step["step_time_s"]}
+        assert (step["compute_s"], step["idle_s"]) == (0, 0)
+    again = emu("replay", str(trace), *on, "--dtype", "float32", "--json").json
+    assert [{**a, "wall_fabric_s": 0} for a in again] == [{**a, "wall_fabric_s": 0} for a in ran]
+
+
+def _one_takes_s(topology: str) -> float:
+    """A ring on four ranks, of 1 MiB: six rounds of a quarter each."""
+    rate_Bps, latency_s = {SWITCH: (450e9, 2 * 500e-9), BOARD: (56e9, 300e-9)}[topology]
+    return 6 * (latency_s + 2**18 / rate_Bps)
+
+
+def test_a_script_without_a_training_step_is_told_to_have_none(emu, tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN.format(count=100, times=1))
+    done = emu("run", "--ranks", "2", "--topology", SWITCH, str(script))
+    assert done.code == 0
+    assert done.err == ""
+    lines = done.out.splitlines()
+    assert lines[2].startswith("whole script    ")
+    assert lines[2].endswith(" as it has no training step; its parts are of rank 0, which ended last")
+    assert not any(line.startswith("step") for line in lines)
+
+
+def test_a_script_that_ends_with_a_code_before_a_step_is_not_timed(emu, tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(PLAIN.format(count=100, times=1) + "if dist.get_rank():\n    raise SystemExit(3)\ndist.barrier()\n")
+    done = emu("run", "--ranks", "2", "--topology", SWITCH, str(script))
+    assert (done.code, done.out) == (3, "")
+    assert done.err == "emu: the script ended before an optimizer step, so there is nothing to time\n"
 
 
 @pytest.mark.parametrize(

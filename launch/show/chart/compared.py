@@ -1,36 +1,65 @@
-"""Algorithms against one another, as a log-log plot of time against size."""
+"""Algorithms against one another: bars of time at one size, else lines of time against size."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from emu.study.measure.bench import BenchRow
-from emu.study.measure.choose import best_rows
-from launch.show.write import writing
+from emu.study.measure.row import BenchRow
+from emu.units import format_size
+from launch.show.chart.bars import Bar, bars
+from launch.show.chart.lines import PALE, Line, lines
+from launch.show.page import save
+
+_BEST = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, told apart by all eyes
+_MOST_LETTERS = 44  # of the names of those that take the same times
 
 
 def draw_compared(rows: Sequence[BenchRow], path: Path) -> None:
-    """Draw time against size, a line an algorithm.
+    """Draw the time that each algorithm takes for one operation on one topology.
 
     Raises:
         InputError: the file cannot be written.
     """
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot(xscale="log", yscale="log")
-    best = best_rows(list(rows))
-    for number, name in enumerate(dict.fromkeys(row.built for row in rows)):
-        of = sorted((row for row in rows if row.built == name), key=lambda row: row.size_bytes)
-        style = "-" if any(best[row.size_bytes] is row for row in of) else ":"
-        colour = colormaps["tab20"](number % 20)
-        axes.plot([r.size_bytes for r in of], [r.time_s for r in of], style, marker="o", markersize=3, color=colour, label=name)
-    axes.set_xlabel("size (B)")
-    axes.set_ylabel("virtual time (s)")
-    axes.set_title(f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}", loc="left", fontsize=11)
-    axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False, title="solid: the fastest at a size")
-    with writing("bench", path):
-        figure.savefig(path, dpi=120, format="png")
+    save(compared(rows), path, "bench")
+
+
+def compared(rows: Sequence[BenchRow]) -> Figure:
+    """The picture of `draw_compared`."""
+    sizes = sorted({row.size_bytes for row in rows})
+    title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
+    if len(sizes) == 1:
+        return bars([Bar(row.built, row.time_s, _of_bound(row)) for row in rows], f"{title}, {format_size(sizes[0])}")
+    return lines(_lines(rows), f"{title}\nin colour: those that are the fastest at some size")
+
+
+def _of_bound(row: BenchRow) -> str:
+    return "" if row.of_bound is None else f"{row.of_bound:.3f} of the bound"
+
+
+def _lines(rows: Sequence[BenchRow]) -> list[Line]:
+    """One for all algorithms that take the same times; pale where others are faster at every size."""
+    times: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in sorted(rows, key=lambda row: row.size_bytes):
+        times[row.built][row.size_bytes] = row.time_s
+    alike: dict[tuple[tuple[int, float], ...], list[str]] = defaultdict(list)
+    for name, of in sorted(times.items()):
+        alike[tuple(of.items())].append(name)
+    least = {size: min(of[size] for of in times.values() if size in of) for size in {row.size_bytes for row in rows}}
+    best = [points for points in alike if any(least[size] == time_s for size, time_s in points)]
+    colour = {points: _BEST[i % len(_BEST)] for i, points in enumerate(best)}
+    return [_line(_named(names), points, colour.get(points, PALE)) for points, names in alike.items()]
+
+
+def _line(name: str, points: Sequence[tuple[int, float]], colour: str) -> Line:
+    return Line(name, tuple(size for size, _ in points), tuple(time_s for _, time_s in points), colour)
+
+
+def _named(names: Sequence[str]) -> str:
+    """`direct, hyperx-direct and 3 more`."""
+    shown = 1
+    while shown < len(names) and len(", ".join(names[: shown + 1])) <= _MOST_LETTERS:
+        shown += 1
+    more = f" and {len(names) - shown} more" if shown < len(names) else ""
+    return ", ".join(names[:shown]) + more

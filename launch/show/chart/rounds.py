@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from emu.collective.schedule import Schedule
+from launch.show.page import INK, page, save
 from launch.show.text.rounds import MOST_RANKS, messages_of
-from launch.show.write import writing
 
 _COPY, _ADD = "#0072b2", "#d95f02"
 
@@ -27,28 +27,29 @@ def draw_rounds(schedule: Schedule, path: Path, title: str, only: int | None = N
     Raises:
         InputError: the file cannot be written.
     """
+    save(picture(schedule, title, only), path, "collective")
+
+
+def picture(schedule: Schedule, title: str, only: int | None = None) -> Figure:
+    """The picture of `draw_rounds`."""
     arrows = schedule.n_participants <= MOST_RANKS
     rounds = {number: rows for number, rows in enumerate(schedule.rounds()) if only in (None, number)}
-    wide = max(6.5, 1.6 + 1.3 * len(rounds)) if arrows else 8
-    figure = Figure(figsize=(min(28, wide), 1.8 + 0.42 * schedule.n_participants if arrows else 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11)
     if arrows:
-        _draw_arrows(axes, schedule, rounds)
+        figure, axes = page(min(28, max(6.5, 1.6 + 1.3 * len(rounds))), 1.8 + 0.42 * schedule.n_participants, title)
+        _draw_arrows(figure, axes, schedule, rounds)
     else:
+        figure, axes = page(8, 7, title if only is None else f"{title}\nround {only} alone")
         _draw_pairs(figure, axes, schedule, list(rounds.values()))
-    with writing("collective", path):
-        figure.savefig(path, dpi=120, format="png")
+    return figure
 
 
-def _draw_arrows(axes: Axes, schedule: Schedule, rounds: dict[int, slice]) -> None:
+def _draw_arrows(figure: Figure, axes: Axes, schedule: Schedule, rounds: dict[int, slice]) -> None:
     people = np.arange(schedule.n_participants)
     for place, rows in enumerate(rounds.values()):
         _draw_round(axes, schedule, place, rows)
     edges = np.arange(len(rounds) + 1)
     for edge in edges:
-        axes.plot(np.full(len(people), edge), people, "o", color="#1f2f3f", markersize=4)
+        axes.plot(np.full(len(people), edge), people, "o", color=INK, markersize=4)
     names = [f"rank {p}" if p < schedule.n_ranks else "helper" for p in people.tolist()]
     axes.set_yticks(people, names, fontsize=8)
     axes.set_xticks(edges[:-1] + 0.5, [f"round {t}" for t in rounds], fontsize=8)
@@ -57,7 +58,7 @@ def _draw_arrows(axes: Axes, schedule: Schedule, rounds: dict[int, slice]) -> No
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     keys = [Line2D([], [], color=_ADD, label="added"), Line2D([], [], color=_COPY, label="copied")]
-    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2, frameon=False, fontsize=8)
+    figure.legend(handles=keys, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
 
 
 def _draw_round(axes: Axes, schedule: Schedule, place: int, rows: slice) -> None:
@@ -78,7 +79,9 @@ def _draw_pairs(figure: Figure, axes: Axes, schedule: Schedule, rounds: list[sli
     pairs = (schedule.src[rows].astype(np.int64) * people + schedule.dst[rows] for rows in rounds)
     pair = np.concatenate([np.empty(0, np.int64), *pairs])
     sent = np.bincount(pair, minlength=people**2).reshape(people, people)
-    image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis", interpolation="nearest")
+    image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis", vmin=0, interpolation="nearest")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("receiver")
     axes.set_ylabel("sender")
-    figure.colorbar(image, ax=axes, label="slots sent")
+    figure.colorbar(image, ax=axes, label="slots sent", ticks=MaxNLocator(integer=True, min_n_ticks=1))

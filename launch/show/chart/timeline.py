@@ -5,15 +5,14 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from emu.errors import must_be
 from emu.units import TICKS_PER_S
+from launch.show.page import page, save
 from launch.show.spans import Lane, merged
-from launch.show.write import writing
 
 MOST_RANKS = 32
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
@@ -25,6 +24,11 @@ def draw_timeline(lanes: Sequence[Lane], path: Path, title: str, low_fs: int, hi
     Raises:
         InputError: more than 32 ranks, nothing to draw, or a file that cannot be written.
     """
+    save(picture(lanes, title, low_fs, high_fs), path, "timeline")
+
+
+def picture(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Figure:
+    """The picture of `draw_timeline`."""
     within = (lane.within(low_fs, high_fs) for lane in lanes if lane.owner != "links")
     of_ranks = [lane for lane in within if len(lane.start)]
     ranks = list(dict.fromkeys(lane.owner for lane in of_ranks))
@@ -33,15 +37,13 @@ def draw_timeline(lanes: Sequence[Lane], path: Path, title: str, low_fs: int, hi
             "timeline", "what is drawn", f"1 to {MOST_RANKS} ranks", len(ranks), "write --timeline and open it in Perfetto"
         )
     streams = list(dict.fromkeys(["compute", *(lane.stream for lane in of_ranks)]))
-    figure = Figure(figsize=(12, 1.6 + 0.36 * len(ranks)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = page(12, 1.6 + 0.36 * len(ranks), title)
     scale, unit = _scale(high_fs - low_fs)
     for lane in of_ranks:
         _draw_lane(axes, lane, ranks.index(lane.owner), streams, scale)
-    _dress(axes, ranks, streams, unit, (high_fs - low_fs) * scale, title)
-    with writing("timeline", path):
-        figure.savefig(path, dpi=120, format="png")
+    _dress(axes, ranks, unit, (high_fs - low_fs) * scale)
+    _legend(figure, streams)
+    return figure
 
 
 def _draw_lane(axes: Axes, lane: Lane, row: int, streams: Sequence[str], scale: float) -> None:
@@ -62,14 +64,16 @@ def _scale(end_fs: int) -> tuple[float, str]:
     return 1e9 / TICKS_PER_S, "ns"
 
 
-def _dress(axes: Axes, ranks: Sequence[str], streams: Sequence[str], unit: str, end: float, title: str) -> None:
+def _dress(axes: Axes, ranks: Sequence[str], unit: str, end: float) -> None:
     axes.set_ylim(len(ranks) - 0.5, -0.5)
     axes.set_yticks(np.arange(len(ranks)), ranks, fontsize=8)
     axes.set_xlabel(f"virtual time ({unit})")
     axes.set_xlim(0, end)
-    axes.set_title(title, loc="left", fontsize=11)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    names = ["computation", *(f"communication, {s}" for s in streams[1:])]
+
+
+def _legend(figure: Figure, streams: Sequence[str]) -> None:
+    names = ["computation", *(f"communication, {stream}" for stream in streams[1:])]
     patches = [Patch(color=_COLOURS[i % len(_COLOURS)], label=name) for i, name in enumerate(names)]
-    axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=len(names), frameon=False, fontsize=9)
+    figure.legend(handles=patches, loc="outside lower left", ncols=min(len(names), 5), frameon=False, fontsize=9)

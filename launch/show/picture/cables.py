@@ -3,6 +3,8 @@
 C cables (a link and the one back), of which only one link is drawn.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
@@ -14,17 +16,52 @@ _NEAR = 0.06  # a node this near to a straight cable seems to be one of its ends
 _CHUNK_WORK = 2**22  # cables times nodes looked at at a time
 
 
+class Counts(NamedTuple):
+    """Of the links of one dimension; a link and one that leads back are a cable."""
+
+    cables: int
+    one_way: int  # links that none leads back beside
+
+
+class _Joined(NamedTuple):
+    """The pairs of nodes that links of a dimension join, K of them."""
+
+    dimension: I64  # [K]
+    there: I64  # [K] links from the lower node to the higher
+    back: I64  # [K]
+    of: I64  # [L] which of them a link joins
+
+
+def _joined(links: Links) -> _Joined:
+    ends = _ends(links)
+    key = links.dimension * (ends.max(initial=0) + 1) + ends
+    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    forward = links.src < links.dst
+    there, back = (np.bincount(of[way], minlength=len(first)) for way in (forward, ~forward))
+    return _Joined(links.dimension[first].astype(np.int64), there, back, of)
+
+
+def _ends(links: Links) -> I64:
+    """[L] a number for each pair of nodes, whichever way a link leads."""
+    low, high = (end(links.src, links.dst).astype(np.int64) for end in (np.minimum, np.maximum))
+    numbers: I64 = low * (high.max(initial=0) + 1) + high
+    return numbers
+
+
+def counts(links: Links) -> dict[int, Counts]:
+    """By dimension, as many as a picture shows of them."""
+    found = _joined(links)
+    both, more = np.minimum(found.there, found.back), np.abs(found.there - found.back)
+    of = {d: found.dimension == d for d in np.unique(found.dimension).tolist()}
+    return {d: Counts(int(both[mine].sum()), int(more[mine].sum())) for d, mine in of.items()}
+
+
 def cables(links: Links) -> tuple[I64, F64]:
     """[C] a link of each cable, and where it lies among those that join the same two nodes: -1..1, 0 the middle."""
-    low, high = np.minimum(links.src, links.dst), np.maximum(links.src, links.dst)
-    forward = links.src < links.dst
-    ends = np.stack((links.dimension, low, high), axis=-1)
-    _, key = np.unique(ends, axis=0, return_inverse=True)
-    both = np.zeros(len(links), np.bool_)
-    both[key[forward]] = True
-    rows = np.flatnonzero(forward | ~both[key])
-    rows = rows[np.lexsort((high[rows], low[rows], links.dimension[rows]))]
-    _, pair, many = np.unique(np.stack((low, high))[:, rows], axis=1, return_inverse=True, return_counts=True)
+    found = _joined(links)
+    rows = np.flatnonzero((links.src < links.dst) == (found.there >= found.back)[found.of])
+    rows = rows[np.argsort(found.of[rows], kind="stable")]
+    _, pair, many = np.unique(_ends(links)[rows], return_inverse=True, return_counts=True)
     by_pair = np.argsort(pair, kind="stable")
     nth = np.empty(len(rows), np.int64)
     nth[by_pair] = np.arange(len(rows)) - np.repeat(np.cumsum(many) - many, many)

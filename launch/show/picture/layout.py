@@ -1,12 +1,12 @@
 """Where the nodes of a picture are: as the topology's source draws it, else by dims, by tiers or by distances."""
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from emu.arrays import F64, I64, Bool
 from emu.topology.topology import Drawing, Links, Topology
+from launch.show.page import spaced
 from launch.show.picture.kinds import layers, switch_names
 from launch.show.text.describe import link_classes
 
@@ -98,7 +98,7 @@ def in_tiers(topology: Topology, layer: I64) -> F64:
             of = np.flatnonzero(row == height)
             middle = _middle(topology.links, row, across, below_only=below_only)[of]
             order = np.lexsort((of, middle))
-            across[of[order]] = _spaced(middle[order])
+            across[of[order]] = spaced(middle[order], _APART)
     rise = max(1.8, float(np.ptp(across)) / (2 + 2 * row.max()))
     return np.stack((across, row * rise), axis=-1)
 
@@ -127,13 +127,6 @@ def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
     count = np.bincount(links.src[counted], minlength=len(row))
     total = np.bincount(links.src[counted], across[links.dst[counted]], len(row))
     return np.where(count > 0, total / np.maximum(count, 1), across)
-
-
-def _spaced(places: F64) -> F64:
-    """Sorted places moved as little as can be, by least squares, so that none are nearer than switches may be."""
-    steps = _APART * np.arange(len(places))
-    spaced: F64 = isotonic_regression(places - steps).x + steps
-    return spaced
 
 
 def by_distance(links: Links, n_nodes: int) -> F64:

@@ -1,5 +1,8 @@
 """A topology of a few hundred nodes at most: every NPU, switch and cable, in frames."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -8,12 +11,14 @@ from matplotlib.patheffects import withStroke
 
 from emu.arrays import F64
 from emu.topology.topology import Drawing, Topology
+from launch.show.page import INK, wide_pt
 from launch.show.picture.cables import cables, curves
 from launch.show.picture.frames import frames
 from launch.show.picture.kinds import switch_names
-from launch.show.picture.style import FRAME, INK, NPU, Palette, size_of
+from launch.show.picture.label import Label, centred, free, size_of_words
+from launch.show.picture.style import FRAME, NPU, Palette, gap, size_of
 
-_SMALLEST_WORDS_PT = 3.8
+_SMALLEST_WORDS_PT, _SMALLEST_NAMES_PT = 3.8, 4.5
 _HALO = [withStroke(linewidth=1.8, foreground="white")]
 
 
@@ -26,26 +31,36 @@ def paint(axes: Axes, topology: Topology, drawing: Drawing, points: float, palet
 
 def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
     corners = frames(drawing.boxes, drawing.at)
-    middle = drawing.at.mean(axis=0)
-    for box, frame in zip(drawing.boxes, corners, strict=True):
+    for frame in corners:
         axes.add_patch(Polygon(frame, closed=True, facecolor=FRAME, edgecolor=INK, linewidth=0.6, alpha=0.35, zorder=0))
+    taken: list[Label] = []
+    for box, frame in reversed(list(zip(drawing.boxes, corners, strict=True))):  # outer frames find room beside inner ones
         width = float(np.ptp(frame[:, 0])) * points
         size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
         if box.label and size_pt >= _SMALLEST_WORDS_PT:
-            _name_frame(axes, box.label, frame, middle, size_pt)
+            chosen = free(_places(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
+            words: dict[str, Any] = {
+                "fontsize": size_pt,
+                "ha": "center",
+                "va": "center",
+                "color": INK,
+                "path_effects": _HALO,
+                "zorder": 5,
+            }
+            axes.text(*chosen.middle, box.label, **words)
+            taken.append(chosen)
 
 
-def _name_frame(axes: Axes, label: str, frame: F64, middle: F64, size_pt: float) -> None:
-    """Over an upright frame at its left; outside a turned one, away from the middle of the picture."""
+def _places(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
+    """Over or under an upright frame, at its left or right; outside a turned one, away from the middle of the picture."""
+    size = size_of_words([text], size_pt, points)
     if np.isclose(frame[0, 1], frame[1, 1]) or np.isclose(frame[0, 0], frame[1, 0]):
-        x, y = frame[:, 0].min(), frame[:, 1].max()
-        axes.text(x, y, label, fontsize=size_pt, ha="left", va="bottom", color=INK, path_effects=_HALO, zorder=5)
-        return
+        (left, bottom), (right, top) = frame.min(axis=0), frame.max(axis=0)
+        return [Label(np.array((x, y)), size) for y in (top, bottom - size[1]) for x in (left, right - size[0])]
     sides = (frame + np.roll(frame, 1, axis=0)) / 2
     out = sides[np.argmax(np.hypot(*(sides - middle).T))]
     away = (out - middle) / max(float(np.hypot(*(out - middle))), 1e-9)
-    x, y = out + 0.5 * away * (1 + 0.3 * len(label) * abs(away[0]) * size_pt / 9)
-    axes.text(float(x), float(y), label, fontsize=size_pt, ha="center", va="center", color=INK, path_effects=_HALO, zorder=5)
+    return [centred(out + 0.5 * away * (1 + 0.3 * len(text) * abs(away[0]) * size_pt / 9), size)]
 
 
 def _cables(axes: Axes, topology: Topology, at: F64, palette: Palette) -> None:
@@ -61,17 +76,48 @@ def _cables(axes: Axes, topology: Topology, at: F64, palette: Palette) -> None:
 def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: Palette) -> None:
     n = topology.n_npus
     npu_pt, switch_pt = (size_of(some, points) for some in (at[:n], at))
-    names = switch_names(topology)
-    if len(names) == 1:
+    kinds = switch_names(topology)
+    if len(kinds) == 1:
         switch_pt = max(switch_pt, 34.0)
     axes.scatter(at[:n, 0], at[:n, 1], s=npu_pt**2, c=NPU, edgecolors="white", linewidths=npu_pt / 24, zorder=3)
     for name, colour in palette.switches.items():
-        x, y = at[n:][np.array([each == name for each in names])].T
+        x, y = at[n:][np.array([each == name for each in kinds])].T
         axes.scatter(x, y, s=switch_pt**2, c=colour, marker="s", edgecolors="white", linewidths=switch_pt / 24, zorder=3)
     for node in range(n):
         _number(axes, at[node], str(node), npu_pt * 0.42)
+    if topology.names is not None:
+        _own_names(axes, [topology.names(node) for node in range(n, topology.n_nodes)], at, points, switch_pt)
+        return
     for node in range(n, topology.n_nodes):
-        _number(axes, at[node], str(node) if len(names) > 1 else names[0], switch_pt * (0.36 if len(names) > 1 else 0.2))
+        _number(axes, at[node], str(node) if len(kinds) > 1 else kinds[0], switch_pt * (0.36 if len(kinds) > 1 else 0.2))
+
+
+def _own_names(axes: Axes, names: Sequence[str], at: F64, points: float, switch_pt: float) -> None:
+    """What a user calls the switches: in their squares, else over them, else over them and upright, as there is room."""
+    longest = max((wide_pt(name, 1.0) for name in names), default=1.0)
+    gap_pt = points * gap(at, len(at) - len(names))
+    within, over = (min(8.0, 0.9 * room / longest) for room in (switch_pt, gap_pt))
+    if within >= _SMALLEST_NAMES_PT:
+        for name, place in zip(names, at[len(at) - len(names) :], strict=True):
+            _number(axes, place, name, within)
+        return
+    upright = over < _SMALLEST_NAMES_PT
+    size_pt = min(7.0, 0.75 * gap_pt) if upright else over
+    for name, place in zip(names, at[len(at) - len(names) :], strict=True):
+        if size_pt >= _SMALLEST_WORDS_PT - 0.3:
+            _over(axes, name, place, size_pt, switch_pt / 2 + 1, upright=upright)
+
+
+def _over(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, upright: bool) -> None:
+    x, y = map(float, at)
+    style: dict[str, Any] = {
+        "fontsize": size_pt,
+        "color": INK,
+        "path_effects": _HALO,
+        "zorder": 5,
+        "rotation": 90.0 if upright else 0.0,
+    }
+    axes.annotate(text, (x, y), (0, up_pt), textcoords="offset points", ha="center", va="bottom", **style)
 
 
 def _number(axes: Axes, at: F64, text: str, size_pt: float) -> None:

@@ -1,5 +1,7 @@
 """A topology too large to draw: a symbol a group of nodes, a line a bundle of cables, each with how many it stands for."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -10,12 +12,14 @@ from emu.topology.topology import Drawing
 from emu.units import format_bandwidth
 from launch.show.picture.cables import cables, curves
 from launch.show.picture.kinds import layers
+from launch.show.picture.label import Label, centred, free, size_of_words
 from launch.show.picture.layout import in_tiers, on_grid
 from launch.show.picture.merge import Merged
 from launch.show.picture.style import NPU, TIMES, Palette
 
 _WIDE, _LINE = 1.7, 0.3  # of a symbol, and of a line of its words
 _ROOM = 3.0  # that cables bend in, to get round a symbol
+_ALONG = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8)  # of a line, where its words may be
 _MOST_WORDS = 16  # bundles that are all written at; of more, one of each kind
 
 
@@ -41,14 +45,15 @@ def paint_structure(axes: Axes, merged: Merged, drawing: Drawing, points: float,
     rows, _ = cables(merged.graph.links)
     course = curves(merged.graph.links, drawing.at, _ROOM)
     _bundles(axes, merged, rows, course, palette)
-    for place in _written(merged, rows):
-        _write_bundle(axes, merged, int(rows[place]), course[place], points)
     n, groups = merged.graph.n_npus, len(merged.names)
     high = [_high(merged, some) if len(some) else 0.0 for some in (range(n), range(n, groups))]
     for group, at in enumerate(drawing.at):
         colour = NPU if group < n else palette.switches[merged.names[group]]
         _symbol(axes, at, high[group >= n], colour)
         _write(axes, at, _words(merged, group), points)
+    taken = [centred(at, np.array((_WIDE, high[group >= n]))) for group, at in enumerate(drawing.at)]
+    for place in _written(merged, rows):
+        taken.append(_write_bundle(axes, merged, int(rows[place]), course[place], points, taken))
 
 
 def _bundles(axes: Axes, merged: Merged, rows: I64, course: F64, palette: Palette) -> None:
@@ -69,11 +74,15 @@ def _written(merged: Merged, rows: I64) -> I64:
     return np.unique(np.stack((*ends, links.dimension[rows], merged.bundled[rows])), axis=1, return_index=True)[1]
 
 
-def _write_bundle(axes: Axes, merged: Merged, row: int, line: F64, points: float) -> None:
-    x, y = line[len(line) // 2]
-    words = f"{TIMES} {merged.bundled[row]:,}\n{format_bandwidth(float(merged.graph.links.bandwidth_Bps[row]))}"
+def _write_bundle(axes: Axes, merged: Merged, row: int, line: F64, points: float, taken: Sequence[Label]) -> Label:
+    """Write in the middle of a line, or nearer to one of its ends where other words are."""
+    rate = format_bandwidth(float(merged.graph.links.bandwidth_Bps[row]))
+    words, size_pt = (f"{TIMES} {merged.bundled[row]:,}", rate), min(8.0, 0.17 * points)
+    size = size_of_words(words, size_pt, points)
+    chosen = free((centred(line[round(share * (len(line) - 1))], size) for share in _ALONG), taken)
     room = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-    axes.text(x, y, words, fontsize=min(8.0, 0.17 * points), ha="center", va="center", zorder=3, bbox=room)
+    axes.text(*chosen.middle, "\n".join(words), fontsize=size_pt, ha="center", va="center", zorder=3, bbox=room)
+    return chosen
 
 
 def _words(merged: Merged, group: int) -> list[str]:

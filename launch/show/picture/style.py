@@ -10,7 +10,7 @@ from emu.topology.topology import Topology
 from launch.show.picture.kinds import switch_names
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-INK, NPU, FRAME = "#22313f", "#22313f", "#dde3ea"
+NPU, FRAME = "#22313f", "#dde3ea"
 _TIERS = (  # Okabe and Ito's, told apart by all eyes; then of Tol's muted ones
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#882255", "#999933", "#44AA99", "#332288"),
@@ -42,3 +42,10 @@ def size_of(at: F64, points: float) -> float:
         return _LARGEST_PT
     gaps = KDTree(at).query(at, k=2)[0][:, 1]
     return float(np.clip(points * min(0.55 * np.quantile(gaps, 0.2), 0.95 * gaps.min()), _SMALLEST_PT, _LARGEST_PT))
+
+
+def gap(at: F64, first: int) -> float:
+    """Between any of the nodes from `first` on and what is nearest to it; far where there is nothing."""
+    if len(at) < 2 or first >= len(at):
+        return 10.0
+    return float(KDTree(at).query(at[first:], k=2)[0][:, 1].min())

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from emu.bound.limit import CUT, LATENCY, MESSAGES, PATHS, TRIED
-from emu.study.measure.bench import BenchRow
+from emu.bound.limit import CROSSED, CUT, LATENCY, MESSAGES, PATHS, TRIED
+from emu.study.measure.row import BenchRow
 from emu.units import format_size, format_time
 
 BOUND_COLUMNS = ("of_bound", "bound")
@@ -11,6 +11,7 @@ _MEANS = {
     CUT: "what some set of nodes must send the others, over the links out of it; of all sets the slowest",
     TRIED: "what some ranks must send the others; of single ranks, groups and halves the slowest, others may be slower",
     MESSAGES: "n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least",
+    CROSSED: "what all pairs exchange crosses so many links at least, or links of a tier; all of these carry no more",
     PATHS: "what all pairs exchange, spread over all links along the best paths",
     LATENCY: "the quickest path between the two ranks farthest apart",
 }
@@ -27,17 +28,23 @@ def bound_cells(row: BenchRow) -> tuple[str, str]:
 
 
 def bounds_told(rows: Sequence[BenchRow]) -> str:
-    """What `of_bound` means for these rows; for an all_reduce also what trees reach, which is no bound."""
+    """What `of_bound` means for these rows, what was left out; for an all_reduce also what is reached, which is no bound."""
     kinds = sorted({row.bound for row in rows if row.bound})
     told = ["of_bound: a time that no schedule beats / time (1: nothing left to gain), set by"] if kinds else []
     told += [f"  {kind}: {_MEANS[kind]}" for kind in kinds]
+    left_out = list(dict.fromkeys(each for row in rows for each in row.bounds_left_out))
+    if left_out:
+        told.append(f"  not looked at, as they take longer (--bounds all): {', '.join(left_out)}")
     largest = {row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}
-    reached = [line for line in map(_reached, largest.values()) if line]
-    return "\n".join([*told, *(["no bound, but reached where only ranks add, latency apart:"] if reached else []), *reached])
+    return "\n".join([*told, *filter(None, map(_reached, largest.values()))])
 
 
 def _reached(row: BenchRow) -> str:
-    """What the best trees take, and the best reduce_scatter and all_gather in a row."""
-    times = {"the best trees": row.trees_s, "the best reduce_scatter, then all_gather": row.in_a_row_s}
-    known = [f"{name} {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
-    return f"  {format_size(row.size_bytes)} on {row.topology}: {'; '.join(known)}" if known else ""
+    """What the best reduce_scatter and all_gather in a row take, and the best trees."""
+    times = {"the best reduce_scatter and then the best all_gather": row.in_a_row_s, "the best trees": row.trees_s}
+    known = [f"{name} would take {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
+    return (
+        f"for orientation, latency ignored: {', '.join(known)} ({format_size(row.size_bytes)} on {row.topology})"
+        if known
+        else ""
+    )

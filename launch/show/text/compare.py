@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from emu.study.measure.bench import BenchRow
-from emu.study.measure.choose import best_rows
+from emu.study.measure.compare import best_rows
+from emu.study.measure.row import BenchRow
 from emu.units import format_size, format_time
+from launch.show.text.assumed import assumed_of_all
 from launch.show.text.bounds import bounds_told, of_bound
 from launch.show.text.table import table
 
@@ -21,4 +22,5 @@ def compare_table(rows: Sequence[BenchRow]) -> str:
         for name, of in sorted(by_name.items(), key=lambda item: item[1][sizes[-1]].time_s)
     ]
     head = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}, virtual time and of_bound; * the fastest"
-    return f"{head}\n\n{table(['algorithm', *map(format_size, sizes)], cells)}\n\n{bounds_told(rows)}".rstrip()
+    timed = f"{head}\n\n{table(['algorithm', *map(format_size, sizes)], cells)}\n\n{bounds_told(rows)}".rstrip()
+    return "\n".join([timed, "", *assumed_of_all([(row.built, row.assumptions) for row in rows])])

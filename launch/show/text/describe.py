@@ -28,14 +28,15 @@ class LinkClass:
         return f"{_range(map(format_bandwidth, self.bandwidth_Bps))}, {_range(map(format_time, self.latency_s))}"
 
     @property
+    def what(self) -> str:
+        """The tier's name, else `NPU to switch` or `dimension 0, ring of 8`."""
+        shape = f", {self.wiring} of {self.size}" if self.wiring else ""
+        return self.name or ("NPU to switch" if self.wiring == "to switches" else f"dimension {self.dimension}{shape}")
+
+    @property
     def label(self) -> str:
         """`dimension 0, ring of 8: 128 links, 50 GB/s, 500 ns`."""
-        if self.name:
-            return f"{self.name}: {self.links} links, {self.rate}"
-        if self.wiring == "to switches":
-            return f"NPU to switch: {self.links} links, {self.rate}"
-        shape = f", {self.wiring} of {self.size}" if self.wiring else ""
-        return f"dimension {self.dimension}{shape}: {self.links} links, {self.rate}"
+        return f"{self.what}: {self.links} links, {self.rate}"
 
 
 def link_classes(topology: Topology) -> list[LinkClass]:

@@ -2,14 +2,16 @@
 
 from emu.study.training.step import Step
 from emu.units import format_size, format_time
+from launch.show.text.assumed import assumed_lines
 from launch.show.text.spread import spread_told
 
 
 def step_lines(step: Step) -> list[str]:
-    """Where the time of the last step went, a line each."""
+    """Where the time of the last step, or of the whole script, went; a line each."""
+    what = "step            {}, the last" if not step.whole else "whole script    {}, as it has no training step"
     return [
-        f"step            {format_time(step.step_time_s)}, the last",
-        f"  compute       {format_time(step.compute_s)}",
+        f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
+        f"  compute       {format_time(step.compute_s)}{_of_all(step)}",
         f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
         f"  idle          {format_time(step.idle_s)}",
     ]
@@ -21,9 +23,18 @@ def foot_lines(step: Step) -> list[str]:
         f"peak memory     {format_size(step.peak_memory_bytes)} a rank",
         f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
         "",
-        "Assumed:",
-        *(f"- {line}" for line in step.assumptions),
+        *assumed_lines(step.assumptions),
     ]
+
+
+def _of_all(step: Step) -> str:
+    """What the rank computed of the step before it began, and what all ranks compute of it, which no fabric changes."""
+    least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
+    if step.early_compute_s:
+        before = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
+    else:
+        before = ""
+    return f"{before}; {least} on every rank" if least == most else f"{before}; {least} to {most} on the ranks"
 
 
 def _by_axis(step: Step) -> str:
@@ -33,7 +44,8 @@ def _by_axis(step: Step) -> str:
 
 def step_report(step: Step) -> str:
     """One topology's figures."""
-    times = ", ".join(format_time(t) for t in step.step_times_s)
-    head = [f"{step.ranks} {step.device} on {step.topology}", "", f"steps           {times}"]
+    head = [f"{step.ranks} {step.device} on {step.topology}", ""]
+    if not step.whole:
+        head.append(f"steps           {', '.join(format_time(t) for t in step.step_times_s)}")
     chaotic = spread_told("the last step", step.spread)
     return "\n".join([*head, *step_lines(step), *chaotic, *foot_lines(step)])

@@ -1,20 +1,26 @@
 """The picture of a topology: all of it where a few hundred nodes find room, else its structure."""
 
+import re
 import subprocess
 import sys
+from collections import Counter
 
+import networkx as nx
 import pytest
+from matplotlib.colors import to_hex
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.facts import summary
+from emu.topology.read.graph import topology_of
 from launch.show.draw import draw_topology, picture
+from tests.launch.show.drawn import on_one_another, outside
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 
 
-def _words(line):
-    topology = build_topology(line)
+def _words(named):
+    topology = build_topology(named) if isinstance(named, str) else named
     figure = picture(topology, summary(topology))
     (axes,) = figure.axes
     legend = figure.legends[0].get_texts() if figure.legends else ()
@@ -28,7 +34,12 @@ def test_each_topology_is_drawn_whole_with_a_legend_of_all_its_links(name):
     assert figure.get_suptitle() == topology.name
     assert f"{topology.n_npus:,} NPUs · degree " in figure.axes[0].get_title()
     assert "merged" not in figure.axes[0].get_title()
-    assert len([words for words in legend if " links, " in words]) == len(set(topology.links.dimension.tolist()))
+    drawn = Counter(map(to_hex, figure.axes[0].collections[0].get_edgecolors()))
+    lines = {to_hex(line.get_color()): words for line, words in zip(figure.legends[0].get_lines(), legend, strict=True)}
+    assert {colour: int(re.findall(r": ([\d,]+) cable", lines[colour])[0].replace(",", "")) for colour in drawn} == drawn
+    assert sum(drawn.values()) == len(topology.links) / 2
+    assert outside(figure) == []
+    assert on_one_another(figure) == []
 
 
 @pytest.mark.parametrize("line", ["fat-tree:radix=8", "ub-mesh:rack", f"switch:n=5,{LINK}"])
@@ -40,6 +51,41 @@ def test_every_npu_is_numbered_where_there_is_room(line):
 def test_switches_are_told_apart_by_what_their_tiers_call_them():
     _, _, legend = _words("hpn:pod:dims=2x4x8,aggs=4")
     assert legend[-4:] == ["NPU: 64", "NVSwitch: 8", "ToR: 32", "Agg: 8"]
+
+
+@pytest.mark.parametrize(
+    "line", ["ub-mesh:rack-full", "ub-mesh:rack-full:dims=2x4,lanes=8,lane_rate=50Gb/s", "hpn:pod", "ub-mesh:superpod"]
+)
+def test_no_words_are_written_over_others(line):
+    figure, _, _ = _words(line)
+    assert on_one_another(figure) == []
+    assert outside(figure) == []
+
+
+def test_links_that_none_leads_back_beside_are_told_apart_from_cables():
+    ends = [(0, 1), (1, 0), (1, 0), (1, 2), (2, 0)]
+    graph = nx.MultiDiGraph(ends, bandwidth="1GB/s", latency="1us", npus_relay=True)
+    figure, _, legend = _words(topology_of(graph, "own"))
+    assert legend == ["link: 1 cable and 3 links one way, 1 GB/s, 1 us each way"]
+    assert len(figure.axes[0].collections[0].get_segments()) == 4
+
+
+def _own(leaves, name):
+    graph = nx.Graph(bandwidth="50GB/s", latency="1us")
+    graph.add_edges_from((npu, f"{name}{npu // 2}") for npu in range(2 * leaves))
+    graph.add_edges_from((f"{name}{leaf}", f"spine{spine}") for leaf in range(leaves) for spine in range(3))
+    return topology_of(graph, "own")
+
+
+@pytest.mark.parametrize(
+    ("leaves", "name"), [(2, "s"), (6, "leaf-switch-"), (24, "top-of-rack-"), (40, "a-switch-of-a-long-name-")]
+)
+def test_switches_of_a_users_own_machine_have_the_names_of_its_file(leaves, name):
+    figure, words, _ = _words(_own(leaves, name))
+    names = [*(f"{name}{leaf}" for leaf in range(leaves)), *(f"spine{spine}" for spine in range(3))]
+    assert sorted(word for word in words if not word.isdigit()) == sorted(names)
+    assert on_one_another(figure) == []
+    assert outside(figure) == []
 
 
 def test_one_node_more_than_can_be_seen_is_drawn_as_structure():
@@ -54,7 +100,7 @@ def test_few_nodes_in_so_long_a_row_that_none_would_be_seen_are_drawn_as_structu
     assert build_topology("dgx-h100:superpod").n_nodes < 400
     _, words, legend = _words("dgx-h100:superpod")
     assert "… 28 more\nNPU \N{MULTIPLICATION SIGN} 224\nNVSwitch \N{MULTIPLICATION SIGN} 28" in words
-    assert "GPU to NVSwitch: 512 links, 450 GB/s, 300 ns, within groups" in legend
+    assert "GPU to NVSwitch: 256 cables, 450 GB/s, 300 ns each way, within groups" in legend
 
 
 @pytest.mark.parametrize("line", ["ub-mesh:board", "fat-tree:radix=4,tiers=3", "ub-mesh:pod", "hpn:pod"])

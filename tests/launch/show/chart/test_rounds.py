@@ -7,8 +7,9 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
-from launch.show.chart.rounds import draw_rounds
+from launch.show.chart.rounds import draw_rounds, picture
 from launch.show.text.rounds import round_lines
+from tests.launch.show.drawn import outside
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,31 @@ def test_channels_are_told_apart() -> None:
 def test_few_ranks_and_many_are_drawn(n: int, tmp_path: Path) -> None:
     draw_rounds(schedule("all_reduce", "ring", n), tmp_path / "a.png", "ring")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("n", [2, 16, 24])
+def test_a_long_reason_why_a_proof_failed_is_read_whole(n: int) -> None:
+    title = f"all_reduce naive on {n} ranks\nproof: at the end: rank 0, slot 0 holds the value of rank 0, {'it must be ' * 9}"
+    figure = picture(schedule("all_reduce", "ring", n), title, only=1)
+    assert " ".join(figure.get_suptitle().split()).startswith(" ".join(title.split()))
+    assert outside(figure) == []
+
+
+def test_one_round_is_said_to_be_that_one_by_arrows_and_by_pairs() -> None:
+    few, many = (picture(schedule("all_reduce", "ring", n), "ring", only=3) for n in (4, 20))
+    assert [label.get_text() for label in few.axes[0].get_xticklabels()] == ["round 3"]
+    assert many.get_suptitle() == "ring\nround 3 alone"
+
+
+def test_arrows_are_the_messages_and_their_colour_tells_adding() -> None:
+    figure = picture(schedule("all_reduce", "ring", 3), "ring")
+    arrows = [text for text in figure.axes[0].texts if getattr(text, "arrow_patch", None)]
+    assert len(arrows) == 4 * 3
+    ends = {(text.xyann[0], int(text.xyann[1]), int(text.xy[1])) for text in arrows}
+    assert ends == {(t, src, (src + 1) % 3) for t in range(4) for src in range(3)}
+    colours = [text.arrow_patch.get_edgecolor() for text in sorted(arrows, key=lambda text: text.xyann[0])]
+    assert len(set(colours[:6])) == len(set(colours[6:])) == 1
+    assert colours[0] != colours[6]
 
 
 def test_show_collective_prints_the_rounds_and_refuses_what_is_not_there(emu) -> None:

@@ -1,39 +1,60 @@
 """The picture of topologies against one another shows every row, with its algorithm."""
 
+from dataclasses import replace
+
 import pytest
 
-from emu.study.measure.bench import BenchRequest, bench
+from emu.study.measure.bench import bench
+from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
-from launch.show.chart.topologies import compared
+from emu.units import format_time
+from launch.show.chart.topologies import across
+from tests.launch.show.drawn import on_one_another, outside
 
 LINES = [f"{shape},bandwidth=50GB/s,latency=500ns" for shape in ("ring:n=8", "full-mesh:n=8", "switch:n=8")]
 
 
 def _rows(*sizes):
-    request = BenchRequest("all_gather", "ring", sizes, timing_only=True)
+    request = BenchRequest("all_gather", "ring", sizes)
     return [row for line in LINES for row in bench(build_topology(line), request)]
 
 
 def test_one_size_is_bars_the_fastest_on_top_each_with_its_time_and_algorithm():
     rows = _rows(2**20)
-    (axes,) = compared(rows).axes
+    figure = across(rows)
+    (axes,) = figure.axes
     slowest_first = sorted(rows, key=lambda row: -row.time_s)
     assert [label.get_text() for label in axes.get_yticklabels()] == [row.topology for row in slowest_first]
     assert [bar.get_width() for bar in axes.patches] == [row.time_s for row in slowest_first]
-    assert all(text.get_text().endswith(" · ring") for text in axes.texts)
-    assert len(axes.texts) == 3
-    assert axes.get_title(loc="left") == "all_gather among 8 ranks, 1 MiB"
+    assert [text.get_text() for text in axes.texts] == [f"{format_time(row.time_s)} · ring" for row in slowest_first]
+    assert figure.get_suptitle() == "all_gather among 8 ranks, 1 MiB"
+    assert outside(figure) == []
+    assert on_one_another(figure) == []
 
 
-def test_several_sizes_are_a_line_a_topology_and_a_mark_an_algorithm():
+def test_several_sizes_are_a_line_a_topology_named_at_its_end_and_a_mark_an_algorithm():
     rows = _rows(2**20, 2**10)
-    (axes,) = compared(rows).axes
-    words = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert words == [*LINES, "ring"]
+    figure = across(rows)
+    (axes,) = figure.axes
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ring"]
     lines = [line for line in axes.lines if len(line.get_xdata()) == 2]
     assert [list(line.get_xdata()) for line in lines] == [[2**10, 2**20]] * 3
     for line, name in zip(lines, LINES, strict=True):
         assert list(line.get_ydata()) == sorted(row.time_s for row in rows if row.topology == name)
+        (label,) = [text for text in axes.texts if text.get_text() == name]
+        assert label.xy == (2**20, line.get_ydata()[-1])
+        assert label.get_color() == line.get_color()
+    assert outside(figure) == []
+    assert on_one_another(figure) == []
+
+
+def test_twenty_lines_that_end_in_one_place_have_their_names_apart():
+    row = _rows(2**10)[0]
+    rows = [replace(row, topology=f"fabric {i}", size_bytes=size) for i in range(20) for size in (2**10, 2**20)]
+    figure = across(rows)
+    assert len(figure.axes[0].texts) == 20
+    assert outside(figure) == []
+    assert on_one_another(figure) == []
 
 
 def test_several_topologies_by_auto_are_one_table_and_one_picture(emu, tmp_path):

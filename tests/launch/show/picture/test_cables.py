@@ -8,7 +8,7 @@ import pytest
 from emu.arrays import column
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.topology import Links
-from launch.show.picture.cables import cables, curves
+from launch.show.picture.cables import cables, counts, curves
 from launch.show.picture.layout import layout
 
 LINES = [blueprint.example for _, blueprint in TOPOLOGIES]
@@ -41,6 +41,14 @@ def test_a_link_that_has_none_back_is_drawn_too():
     rows, place = cables(_links((0, 1), (1, 0), (2, 1), (0, 2), (0, 2)))
     assert sorted(rows.tolist()) == [0, 2, 3, 4]
     assert sorted(place.tolist()) == [-0.5, 0.0, 0.0, 0.5]
+
+
+def test_as_many_are_drawn_as_there_are_cables_and_links_without_one_back():
+    links = _links((0, 1), (1, 0), (1, 0), (1, 0), (0, 2), (1, 2), (2, 1))
+    links = replace(links, dimension=column([0, 0, 0, 1, 1, 1, 1], np.int16))
+    assert counts(links) == {0: (1, 1), 1: (1, 2)}
+    rows, _ = cables(links)
+    assert np.bincount(links.dimension[rows]).tolist() == [2, 3]
 
 
 def test_parallel_cables_of_two_tiers_are_apart():

@@ -1,0 +1,46 @@
+"""Bars of time, the shortest on top."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from emu.units import format_time
+from launch.show.page import INK, page
+
+_FASTEST, _OTHERS = "#0072B2", "#9dc3dc"
+_WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.3, 1.3
+
+
+class Bar(NamedTuple):
+    """One of them."""
+
+    name: str  # at its foot
+    time_s: float
+    note: str = ""  # after its time
+
+
+def bars(chosen: Sequence[Bar], title: str) -> Figure:
+    """A bar each, with its time and note at its end; those that nothing beats are darker."""
+    figure, axes = page(_WIDE_IN, _REST_IN + _BAR_IN * len(chosen), title)
+    slowest_first = sorted(chosen, key=lambda bar: (bar.time_s, bar.name), reverse=True)
+    places, least_s = range(len(slowest_first)), min(bar.time_s for bar in chosen)
+    colours = [_FASTEST if bar.time_s == least_s else _OTHERS for bar in slowest_first]
+    axes.barh(places, [bar.time_s for bar in slowest_first], color=colours, height=0.7)
+    axes.set_yticks(places, [bar.name for bar in slowest_first], fontsize=8)
+    for place, bar in zip(places, slowest_first, strict=True):
+        words = " · ".join(filter(None, (format_time(bar.time_s), bar.note)))
+        at: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8, "color": INK}
+        axes.annotate(words, (bar.time_s, place), annotation_clip=False, **at)
+    _dress(axes, len(chosen), slowest_first[0].time_s)
+    return figure
+
+
+def _dress(axes: Axes, count: int, most_s: float) -> None:
+    axes.set_xlim(0, most_s or 1.0)
+    axes.set_ylim(-0.6, count - 0.4)
+    axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
+    axes.set_xlabel("virtual time", color=INK)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,54 @@
+"""A step in words: every figure where it belongs."""
+
+from dataclasses import replace
+
+from emu.study.training.step import Step
+from launch.show.text.step import foot_lines, step_lines, step_report
+
+STEP = Step(
+    topology="ring:n=8", device="npu", dtype="bfloat16", ranks=8, step_times_s=(7e-3, 2e-3), step_time_s=2e-3,
+    rank=5, compute_s=1e-3, early_compute_s=4e-6, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
+    exposed_comm_s=0.75e-3, idle_s=0.25e-3, exposed_comm_by_axis_s={"dp": 0.5e-3, "tp": 0, "": 0.25e-3}, total_comm_s=3e-3,
+    peak_memory_bytes=3 * 2**20, algorithms={"all_reduce": "ring", "broadcast": "binomial"},
+    assumptions=("one thing", "another"), spread=None, wall_fabric_s=9.0,
+)  # fmt: skip
+
+
+def test_a_step_and_its_parts_have_a_line_each() -> None:
+    assert step_lines(STEP) == [
+        "step            2 ms, the last; its parts are of rank 5, which ended last",
+        "  compute       1 ms, and 4 us before the last rank had ended the step before; 500 us to 1.5 ms on the ranks",
+        "  exposed comm  750 us (dp 500 us, other 250 us); of 3 ms in all",
+        "  idle          250 us",
+    ]
+
+
+def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
+    alike = replace(STEP, early_compute_s=0.0, compute_least_s=1e-3, compute_most_s=1e-3 + 1e-12, exposed_comm_s=0.0)
+    lines = step_lines(replace(alike, exposed_comm_by_axis_s={"dp": 0.0}))
+    assert lines[1:3] == ["  compute       1 ms; 1 ms on every rank", "  exposed comm  0 s; of 3 ms in all"]
+    assert foot_lines(replace(STEP, algorithms={}))[1] == "algorithms      none"
+
+
+def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
+    lines = step_report(STEP).splitlines()
+    assert lines[:3] == ["8 npu on ring:n=8", "", "steps           7 ms, 2 ms"]
+    assert lines[3:7] == step_lines(STEP)
+    assert lines[7:] == [
+        "peak memory     3 MiB a rank",
+        "algorithms      all_reduce ring, broadcast binomial",
+        "",
+        "Assumed:",
+        "- one thing",
+        "- another",
+    ]
+
+
+def test_a_script_without_a_training_step_is_told_so() -> None:
+    lines = step_report(replace(STEP, whole=True, step_times_s=(2e-3,))).splitlines()
+    assert lines[:3] == [
+        "8 npu on ring:n=8",
+        "",
+        "whole script    2 ms, as it has no training step; its parts are of rank 5, which ended last",
+    ]
+    assert lines[3:] == step_report(STEP).splitlines()[4:]

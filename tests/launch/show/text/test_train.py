@@ -1,0 +1,34 @@
+"""A training run in words: every figure where it belongs."""
+
+from dataclasses import asdict, replace
+
+from emu.study.training.train import Trained
+from launch.show.text.step import foot_lines, step_lines
+from launch.show.text.train import train_report
+from tests.launch.show.text.test_step import STEP
+
+RUN = Trained(
+    **{**asdict(STEP), "spread": None}, model="tiny", plan="tp=2,dp=4", loss=(5.5, 5.25), reference_loss=(5.5000001, 5.3),
+    gradient_error=3.25e-6, tokens_per_s=1234567.8, mfu=0.0123456, wall_run_s=1.24, wall_reference_s=2.36,
+)  # fmt: skip
+
+
+def test_a_run_has_a_line_a_step_and_the_figures_of_the_last() -> None:
+    lines = train_report(replace(RUN, wall_fabric_s=3.49)).splitlines()
+    assert lines[:7] == [
+        "tiny on 8 npu of ring:n=8, tp=2,dp=4",
+        "",
+        "  step        loss  one process  virtual time",
+        "     1    5.500000     5.500000          7 ms",
+        "     2    5.250000     5.300000          2 ms",
+        "",
+        "gradients       within 3.2e-06 of one process's",
+    ]
+    rest = lines[7:]
+    assert rest[:4] == step_lines(STEP)
+    assert rest[4:7] == [
+        "tokens/s        1,234,568",
+        "MFU             0.0123",
+        "wall            1.2 s run, 2.4 s one process, 3.5 s timing",
+    ]
+    assert rest[7:] == foot_lines(STEP)

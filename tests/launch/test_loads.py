@@ -1,0 +1,41 @@
+"""What a command loads: only what it needs, so that what moves no data answers at once."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "ray", "matplotlib", "rich", "numba"}
+SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
+BENCH = ("bench", "all_reduce", "--topology", SWITCH, "--size", "1KiB")
+CODE = """
+import json, sys
+from launch.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as leave:
+    assert not leave.code, leave.code
+print()
+print(json.dumps([name for name in sys.modules if "." not in name]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "may"),
+    [
+        (("list", "collectives"), set()),
+        (("list", "topologies"), set()),
+        (("show", "topology", "ub-mesh:board"), {"numba"}),
+        (("show", "collective", "all_reduce", "ring", "--ranks", "4"), {"numba"}),
+        ((*BENCH, "--timing-only"), {"numba"}),
+        ((*BENCH, "--timing-only", "--algorithm", "all"), {"numba"}),
+        (("verify", "scatter", "--algorithm", "binomial", "--ranks", "4"), {"numba"}),
+        (BENCH, {"numba", "torch"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_command_loads_no_more_than_it_needs(args: tuple[str, ...], may: set[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", CODE, *args], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert HEAVY.intersection(json.loads(done.stdout.splitlines()[-1])) <= may
