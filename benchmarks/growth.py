@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.scale import LINK, Collective, apart, measure
-from launch.show.picture.style import INK
+from launch.show.page import INK
 
 SIZES = tuple(2**k for k in range(3, 14))
 LARGE = 512  # from here on the work of the ranks, not what every call costs, is seen

@@ -20,11 +20,11 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
+from emu.fabric.alone import time_alone
 from emu.fabric.graph import Graph
 from emu.fabric.lower import lower
-from emu.fabric.lowering.heads import heads
+from emu.fabric.lowering.ways import heads
 from emu.fabric.run import run
-from emu.fabric.symmetric import time_alone
 from emu.fabric.timeline import Timeline
 from emu.topology.catalogue import build_topology
 from emu.topology.clos import Tier, clos

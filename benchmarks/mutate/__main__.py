@@ -1,0 +1,148 @@
+"""Whether the tests see faults: `python -m benchmarks.mutate --count 40 --seed 1 PATH ...`, from the root of the repository.
+
+Small faults are drawn at random over the files of the paths, one at a time is put into a copy of the repository, and the tests
+that should see it are run there until one fails. `benchmarks/README.md` tells how to read what it prints.
+"""
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from benchmarks.mutate.faults import Fault, drawn
+from benchmarks.mutate.trial import Copy, Outcome, compiled, seeing
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_EFFECT = Path(__file__).with_name("equivalent.toml")  # faults that a person has found to change no result, and why
+LEAST_S = 60.0  # of the time limit, beside twice as long as all the tests take without a fault
+
+
+class Tried(NamedTuple):
+    """A fault and what the tests said of it."""
+
+    fault: Fault
+    outcome: Outcome
+
+
+def asked(words: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutate", description=__doc__, allow_abbrev=False)
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a Python file, a folder of them, or FILE:LINE")
+    parser.add_argument("--count", type=int, default=40, help="how many faults (default 40)")
+    parser.add_argument("--seed", type=int, default=1, help="another seed draws others (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at the same time, each in a copy of its own (default 1)")
+    parser.add_argument("--tests", nargs="+", metavar="TESTS", help="run these, not those of the same name and of `ALSO`")
+    parser.add_argument("--list", action="store_true", help="print the faults and their tests, and run nothing")
+    found = parser.parse_args(words)
+    for path, _ in map(split, found.paths):
+        if not (ROOT / path).exists() or path.is_absolute():
+            parser.error(f"PATH must be a file or folder below {ROOT}, got {path}")
+    return found
+
+
+def split(word: str) -> tuple[Path, int | None]:
+    """FILE:LINE, or a path alone."""
+    path, _, line = word.partition(":")
+    return Path(path), int(line) if line else None
+
+
+def faults(words: Iterable[str], seed: int, root: Path = ROOT) -> Iterator[Fault]:
+    """Those of some paths, in the order of the draw."""
+    lines: dict[Path, set[int | None]] = {}
+    for path, line in map(split, words):
+        for file in [root / path] if (root / path).is_file() else sorted((root / path).rglob("*.py")):
+            lines.setdefault(file.relative_to(root), set()).add(line)
+    return (fault for fault in drawn(root, lines, seed) if lines[fault.path] & {None, fault.line})
+
+
+def known(path: Path = WITHOUT_EFFECT) -> dict[tuple[str, str, str], str]:
+    """Why a fault has no effect, by its file, what stood there and what stands there."""
+    listed = tomllib.loads(path.read_text()).get("fault", [])
+    return {(each["path"], each["old"], each["new"]): each["why"] for each in listed}
+
+
+def shown(fault: Fault, head: str, root: Path = ROOT) -> str:
+    """A fault as file and line, its kind, and what it changes."""
+    return "\n".join([f"{head} {fault.path}:{fault.line}  {fault.kind}", *(f"    {line}" for line in fault.diff(root))])
+
+
+def tried(chosen: list[Fault], tests: list[list[str]], jobs: int, root: Path = ROOT) -> Iterator[Tried]:
+    """Each fault with what its tests say, in order; first the tests must pass without a fault."""
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        copies = SimpleQueue[Copy]()
+        for i in range(jobs):
+            copies.put(Copy(root, Path(folder, str(i))))
+        limit_s = LEAST_S + 2 * _without_fault(copies, list(dict.fromkeys(name for names in tests for name in names)))
+
+        def one(fault: Fault, names: list[str]) -> Tried:
+            copy = copies.get()
+            try:
+                with copy.faulty(fault):
+                    return Tried(fault, copy.run(names, limit_s, afresh=compiled(root, fault.path)))
+            finally:
+                copies.put(copy)
+
+        yield from pool.map(one, chosen, tests)
+
+
+def _without_fault(copies: SimpleQueue[Copy], tests: list[str]) -> float:
+    copy = copies.get()
+    outcome = copy.run(tests)
+    copies.put(copy)
+    if outcome.failed:
+        sys.exit(f"{outcome.output}\nmutate: the tests must pass without a fault, but {outcome.failed} does not")
+    sys.stderr.write(f"without a fault, {' '.join(tests)} pass in {outcome.wall_s:.0f} s\n")
+    return outcome.wall_s
+
+
+def score(results: Iterable[Tried], total: int, root: Path = ROOT) -> int:
+    """Print each result as it is there, then how many were caught; how many were not is returned."""
+    survived = slow = 0
+    for i, (fault, outcome) in enumerate(results, 1):
+        if outcome.failed:
+            slow += outcome.failed == "time limit"
+            line = f"{i}/{total} caught {fault.path}:{fault.line}  {fault.kind}  {outcome.failed} ({outcome.wall_s:.0f} s)"
+        else:
+            survived += 1
+            line = shown(fault, f"{i}/{total} SURVIVED", root) + f"\n    ({outcome.wall_s:.0f} s)"
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    caught = total - survived
+    rate = f", {100 * caught / total:.1f} %" if total else ""
+    sys.stdout.write(f"{caught} of {total} faults caught{rate} ({slow} by the time limit); {survived} survived\n")
+    return survived
+
+
+def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
+    """So many faults of some paths; those known to be without effect are printed and passed over."""
+    reasons, found = known(), list[Fault]()
+    for fault in faults(words, seed):
+        if len(found) == count:
+            break
+        why = reasons.get((str(fault.path), *fault.words(ROOT)))
+        if why is None:
+            found.append(fault)
+        else:
+            sys.stdout.write(shown(fault, "without effect, left out:") + f"\n    {why}\n")
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Draw, try and print; 1 if any survived."""
+    command = asked(words)
+    found = chosen(command.paths, command.count, command.seed)
+    tests = [command.tests or seeing(ROOT, fault.path) for fault in found]
+    if command.list:
+        for fault, names in zip(found, tests, strict=True):
+            sys.stdout.write(shown(fault, "fault") + f"\n    {' '.join(names)}\n")
+        return 0
+    return int(score(tried(found, tests, command.jobs), len(found)) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

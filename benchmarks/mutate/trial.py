@@ -1,0 +1,123 @@
+"""Which tests should see a fault of a file, and a copy of the repository in which they are run.
+
+The checkout itself is never changed. A fault's file is written into the copy and put back; no byte code of Python's and, where
+numba compiles functions, no machine code from before the fault is there to be used in its place.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from benchmarks.mutate.faults import Fault
+
+# Beside those of the same name, the tests that see what a folder does; each is run from the left until one fails.
+ALSO = {
+    "emu/trace": ("tests/study/training", "tests/backend/rank/test_record.py", "tests/cluster", "tests/launch"),
+    "emu/study/measure": ("tests/launch",),
+    "emu/study/prove": ("tests/launch",),
+    "emu/study/training": ("tests/launch",),
+    "emu/model": ("tests/models", "tests/study/training", "tests/launch"),
+    "emu/fabric": ("tests/collectives", "tests/study/measure"),
+    "launch/show": ("tests/launch",),
+}
+# Starting Ray takes longer than all the rest, and only launch/ray is about it.
+OPTIONS = ("-x", "-q", "-m", "not slow and not gpu and not ray", "-p", "no:cacheprovider", "--hypothesis-seed=0")
+
+
+def seeing(root: Path, path: Path) -> list[str]:
+    """Files and folders of tests: of the same name, of the same folder or the nearest above it, and those of `ALSO`."""
+    parts = path.parts[1:] if path.parts[0] == "emu" else path.parts
+    folder = Path("tests", *parts[:-1])
+    near = next(each for each in (folder, *folder.parents) if (root / each).is_dir())
+    own = near / f"test_{path.stem}.py"
+    also = [tests for prefix, some in ALSO.items() if path.is_relative_to(prefix) for tests in some]
+    if not (root / own).exists():
+        return list(dict.fromkeys([str(near), *also]))
+    return list(dict.fromkeys([str(own), *([str(near)] if near != Path("tests") else []), *also]))
+
+
+def compiled(root: Path, path: Path) -> bool:
+    """Whether files of its folder (`emu/fabric`) compile functions: what the file says may be in their machine code."""
+    folder = root / Path(*path.parts[:2])
+    files = folder.rglob("*.py") if folder.is_dir() else (root / path).parent.glob("*.py")
+    return any(re.search(r"^(import|from) numba\b", file.read_text(), re.MULTILINE) for file in files)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What tests said."""
+
+    failed: str  # the first test that failed, or why there is none; "" if all passed
+    wall_s: float
+    output: str = ""
+
+
+class Copy:
+    """A copy of a repository as it stands, without what its `.gitignore` names."""
+
+    def __init__(self, root: Path, to: Path) -> None:
+        self.root = to / "copy"
+        self.caches = to / "caches"
+        self._warm = self.caches / "warm"
+        listed = root / ".gitignore"
+        names = [line.strip("/") for line in listed.read_text().split()] if listed.exists() else []
+        shutil.copytree(root, self.root, symlinks=True, ignore=shutil.ignore_patterns(".git", *names))
+        self._warm.mkdir(parents=True)
+
+    def run(self, tests: list[str], limit_s: float | None = None, *, afresh: bool = False) -> Outcome:
+        """Tests in their order until one fails; `afresh` compiles all machine code again."""
+        words = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
+        with TemporaryDirectory(dir=self.caches) as fresh:
+            kept = fresh if afresh else str(self._warm)  # not the user's: a fault's machine code is of no use to anyone
+            env = {**os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": kept, "NUMBA_CACHE_DIR": kept}
+            begun = monotonic()
+            code, output = _watched(words, self.root, env, limit_s)
+        shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)  # what failed with one fault is not tried for the next
+        return Outcome(_failure(code, output), monotonic() - begun, output)
+
+    @contextmanager
+    def faulty(self, fault: Fault) -> Iterator[None]:
+        """The copy with a fault in it."""
+        path = self.root / fault.path
+        source = path.read_bytes()
+        try:
+            _write(path, fault.apply(source))
+            yield
+        finally:
+            _write(path, source)
+
+
+def _write(path: Path, source: bytes) -> None:
+    path.write_bytes(source)
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it is told by seconds and size, which may be the same
+
+
+def _watched(words: list[str], cwd: Path, env: dict[str, str], limit_s: float | None) -> tuple[int | None, str]:
+    """How a command ended, None if it had not within the limit, and what it said. All that it started ends with it."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(words, cwd=cwd, env=env, text=True, start_new_session=True, **pipes) as process:
+        try:
+            output = process.communicate(timeout=limit_s)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, process.communicate()[0]
+        return process.returncode, output
+
+
+def _failure(code: int | None, output: str) -> str:
+    if code == 0:
+        return ""
+    if code is None:
+        return "time limit"
+    found = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return str(found[0]) if found else f"pytest ended with {code}"
