@@ -59,6 +59,11 @@ def show_shape(shape: Shape) -> str:
     return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, Part) else dims
 
 
+def named_shape(name: str, dims: tuple[int, ...]) -> str:
+    """An algorithm's name, and its grid if it was built for one: `NAME 8x8`."""
+    return f"{name} {show_shape(dims)}" if len(dims) > 1 else name
+
+
 def _ranges(members: tuple[int, ...]) -> str:
     runs: list[list[int]] = []
     for m in members:

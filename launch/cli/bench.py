@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import tee
 from pathlib import Path
 
 import click
@@ -12,10 +13,9 @@ import click
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.choice.candidates import candidates
 from emu.study.choice.chooser import AUTO
 from emu.study.measure.bench import Mover, measure
-from emu.study.measure.compare import best_rows, compare
+from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
 from emu.study.measure.row import BenchRow
 from emu.topology.catalogue import build_topology
@@ -34,7 +34,7 @@ from launch.clusters import check_cluster, opened
 from launch.show.progress import tracked
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
-from launch.show.text.compare import compare_table
+from launch.show.text.compare import compare_lines
 from launch.show.text.spread import spread_told
 from launch.show.text.table import table
 
@@ -162,17 +162,23 @@ def _label(asked: Asked) -> str:
 
 
 def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
-    tables = []
-    for each in asked:
-        total = len(candidates(each.operation.name, each.site)) * len(each.request.sizes)
-        tables.append(list(tracked(compare(each), _label(each), total)))
+    tables = [_compared(each, as_json=as_json) for each in asked]
     if png is not None:
         draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
-        draw.draw_compared(tables[0], png)
+        draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
-    else:
-        click.echo("\n\n".join(map(compare_table, tables)))
+
+
+def _compared(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
+    """All rows; as text they are shown as soon as they are known."""
+    if as_json:
+        return list(tracked(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
+    rows, shown = tee(compare(asked))
+    for line in compare_lines(asked, shown):
+        click.echo(line)
+    click.echo("")
+    return list(rows)
 
 
 def _effort(text: str) -> Effort:

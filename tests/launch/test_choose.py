@@ -1,5 +1,7 @@
 """`emu bench --algorithm auto` and `all`: every algorithm that fits is timed, and the fastest is what runs."""
 
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from math import lcm
 from pathlib import Path
@@ -13,9 +15,11 @@ from emu.study.choice.chooser import AUTO
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
 from emu.study.measure.bench import bench
-from emu.study.measure.compare import best_rows, compare
+from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import BenchRequest, ask
+from emu.study.measure.row import BenchRow
 from emu.topology.catalogue import build_topology
+from launch.show.text.compare import compare_lines
 
 BOARD = "ub-mesh:board"
 TORUS = "torus:dims=4x2,bandwidth=50GB/s,latency=500ns"
@@ -101,12 +105,45 @@ def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_ad
     assert "in-switch" not in times  # no one says that this switch can add
 
 
-def test_the_plot_is_drawn_and_the_table_marks_the_fastest(emu, tmp_path: Path) -> None:
+def test_what_takes_long_to_time_and_has_a_bound_beyond_the_best_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ask(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024, 2**20)))
+    timed = {(row.algorithm, row.size_bytes): row.time_s for row in compare(asked) if isinstance(row, BenchRow)}
+    monkeypatch.setattr("emu.study.measure.compare.LIGHT", 0)
+    rows = list(compare(asked))
+    passed = [row for row in rows if isinstance(row, PassedOver)]
+    assert {(row.algorithm, row.size_bytes) for row in rows} == set(timed)
+    assert passed
+    for row in passed:
+        assert min(time_s for (_, size), time_s in timed.items() if size == row.size_bytes) < row.at_least_s
+        assert row.at_least_s <= timed[row.algorithm, row.size_bytes]
+    best = best_rows(rows)
+    assert {size: row.time_s for size, row in best.items()} == {
+        size: min(time_s for (_, of), time_s in timed.items() if of == size) for size in best
+    }
+
+
+def test_a_line_of_the_comparison_is_told_before_the_next_algorithm_is_timed() -> None:
+    asked = ask(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024,)))
+    ready: list[str] = []
+
+    def rows() -> Iterator[BenchRow | PassedOver]:
+        for row in compare(asked):
+            ready.append(row.built)
+            yield row
+
+    told = [len(ready) for line in compare_lines(asked, rows()) if line.partition("  ")[0].strip() in names(asked)]
+    assert told == [min(at + 1, len(ready)) for at in range(1, len(ready) + 1)]  # a line is whole when the next begins
+
+
+def test_the_plot_is_drawn_and_the_table_names_the_fastest_of_each_size(emu, tmp_path: Path) -> None:
     args = ("--topology", BOARD, "-b", "1KiB", "-e", "1MiB", "-f", "32", "--png", str(tmp_path / "c.png"))
     done = emu("bench", "all_gather", "--algorithm", "all", *args)
     assert done.code == 0, done.err
-    assert done.out.count("*") == 3 + 1  # one a size, one in the head
-    assert "1.000 *" in done.out  # at 1 MiB the fastest is all but the least possible
+    (fastest,) = (line for line in done.out.splitlines() if line.startswith("fastest: "))
+    assert re.findall(r"[\d.]+ [KM]iB(?=: )", fastest) == ["1 KiB", "32 KiB", "1 MiB"]
+    name = fastest.rpartition(": ")[2]
+    (line,) = (line for line in done.out.splitlines() if line.startswith(f"{name}  "))
+    assert line.endswith("1.000")  # at 1 MiB the fastest is all but the least possible
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,4 +1,4 @@
-"""The fastest algorithm of one operation for one group and size, by timing on the fabric as few as can be.
+"""The fastest algorithm of one operation for one group and size, by timing as few candidates as possible on the fabric.
 
 Each algorithm has lower bounds, each dearer than the one before: what its claim says of latency, before it is built; what its
 busiest link carries and how long its messages wait for one another, before it is timed. The least is looked at first.
@@ -21,11 +21,9 @@ from emu.study.choice.candidates import has_helpers, takers
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Chosen, Wanted
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.least import claimed_fs, least
+from emu.study.timing.least import LIGHT, ROUNDING, claimed_fs, least
 
 MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compete: some seconds
-_LIGHT = 2**15  # messages, or rows, of which an algorithm is timed in no time, before any that has more
-_ROUNDING = 1e-6  # far above what the rounding to ticks takes off a bound
 
 
 class _Turn(NamedTuple):
@@ -96,7 +94,7 @@ class _Race:
     def claimed_fs(self, name: str) -> float:
         """What it takes at least, by its claim."""
         shape = self.found[name].fit(len(self.site.npus), self.site.grid)
-        return claimed_fs(self.found[name], shape, self.site.topology) * (1 - _ROUNDING)
+        return claimed_fs(self.found[name], shape, self.site.topology) * (1 - ROUNDING)
 
     def built(self, turn: _Turn) -> list[_Turn]:
         """What it takes at least, by its schedule; nothing where it is not to be timed."""
@@ -111,8 +109,8 @@ class _Race:
         if known.messages > MOST_MESSAGES and not self.found[turn.name].default:
             self.passed.append(turn.name)
             return []
-        bound_fs = max(turn.bound_fs, known.end_fs * (1 - _ROUNDING))
-        return [_Turn(known.messages > _LIGHT, bound_fs, turn.name, True)]
+        bound_fs = max(turn.bound_fs, known.end_fs * (1 - ROUNDING))
+        return [_Turn(known.messages > LIGHT, bound_fs, turn.name, True)]
 
     def end_fs(self, name: str) -> float:
         """When the last task ends; never where an optical switch would be torn, or every row be needed."""
@@ -133,4 +131,4 @@ class _Race:
         """As it is stored; with every row where these are few: to look for symmetries would take longer than to do without."""
         asked = self.wanted.operation, name, len(self.site.npus), self.wanted.root, self.site.grid
         plan = stored(*asked)
-        return schedule(*asked) if plan.n_rows_of_all <= _LIGHT else plan
+        return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan

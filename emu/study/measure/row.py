@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from emu.collective.shape import show_shape
+from emu.collective.shape import named_shape
 from emu.fabric.perturb import Spread
 
 _THROUGH_ONE = ("broadcast", "reduce")  # all of it leaves or comes to one rank
@@ -53,4 +53,4 @@ class BenchRow:
     @property
     def built(self) -> str:
         """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
-        return f"{self.algorithm} {show_shape(self.shape)}" if len(self.shape) > 1 else self.algorithm
+        return named_shape(self.algorithm, self.shape)

@@ -17,6 +17,9 @@ from emu.topology.placement import with_helpers
 from emu.topology.topology import CHANNELS, Topology
 from emu.units import TICKS_PER_S
 
+LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
+ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a bound
+
 
 class Least(NamedTuple):
     """What is known of a time before it is taken."""
