@@ -1,8 +1,11 @@
-"""All-to-all on an m x m mesh, every row and every column fully linked: each item takes both ways round its corner.
+"""All-to-all on an m x m mesh, every row and every column fully linked: each item takes both ways round its corner, or one.
 
-Source: UB-Mesh: a Hierarchically Localized nD-FullMesh Datacenter Network Architecture (2025), its 2D multi-path
-all-to-all. What stays in one row or one column goes straight, all of it in phase 0, so that every link carries (m+1)/2 items
-in phase 0 and (m-1)/2 in phase 1. n = m*m ranks, 2 parts an item.
+Source: Liao et al., UB-Mesh (arXiv:2503.20377), 2025, 5.1 and Figure 14(a): its 2D multi-path all-to-all. It prints no gain.
+What stays in one row or one column goes straight, all of it in phase 0. n = m*m ranks. Items on the busiest link:
+
+- `multipath` (2 parts an item): (m+1)/2 in phase 0 and (m-1)/2 in phase 1, m in all;
+- `single-path`: m on links along columns in phase 0, m-1 on those along rows in phase 1, 2m-1 in all: (2m-1)/m times as long;
+- `dimension-ordered`, where also what stays in a row waits for phase 1: 2m in all, twice as long.
 """
 
 from collections.abc import Iterator
@@ -46,3 +49,16 @@ def all_to_all(dims: tuple[int, ...]) -> Schedule:
     m, n = dims[0], dims[0] * dims[1]
     phases = ([*_straight(m, 0), *_straight(m, 1)], [_round_the_corner(m, 0), _round_the_corner(m, 1)])
     return Schedule.build(n, 2 * n * n, phases, translate=dims, slot_digits=2)
+
+
+_SINGLE = Claim("link", alpha=lambda _: 2, beta=lambda dims: Fraction(2 * dims[0] - 1, dims[0] ** 2))
+
+
+@collective("all_to_all", "single-path", claim=_SINGLE, shapes=_squares)
+def single_path(dims: tuple[int, ...]) -> Schedule:
+    """Each rank sends whole items along its column, and straight along its row; then those for other columns go along rows."""
+    m, n = dims[0], dims[0] * dims[1]
+    near, line = np.arange(1, m), np.arange(m)
+    down = Sends(0, near[:, None] * m, slot=near[:, None] * m + line)
+    onward = Sends(0, near, slot=near[:, None] * m * n + near)
+    return Schedule.build(n, n * n, ([down, Sends(0, near, slot=near)], [onward]), translate=dims, slot_digits=2)

@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 
 from collectives import multipath
-from emu.collective.algorithm import schedule
-from emu.collective.operation import operation
-from emu.collective.proof import prove
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.algorithm import algorithm, schedule
 from emu.errors import InputError
-from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
 from emu.fabric.run import run
+from emu.topology.catalogue import build_topology
 
 SIDES = (2, 3, 4, 8)
 ITEM = 2 * 10**6  # bytes; a link takes 1 ms
@@ -35,28 +32,26 @@ def test_the_halves_of_an_item_of_two_by_two_go_by_both_corners():
     assert hops == [[(0, 2), (2, 3)], [(0, 1), (1, 3)]]
 
 
-@pytest.mark.parametrize("m", SIDES)
-def test_it_is_two_less_one_mth_times_as_fast_as_one_path_by_columns_then_rows(m):
-    several, one = _taken(multipath.all_to_all((m, m))), _taken(_one_path(m))
-    assert several == m * TICKS
-    assert one == (2 * m - 1) * TICKS
+@pytest.mark.parametrize(("baseline", "busiest"), [("single-path", 15), ("dimension-ordered", 16)])
+def test_a_rack_takes_15_eighths_of_the_time_by_a_single_path_and_twice_the_time_by_order_of_dimensions(baseline, busiest):
+    several, other = _on_a_rack("multipath"), _on_a_rack(baseline)
+    assert (several, other) == (8 * TICKS, busiest * TICKS)
 
 
-def _one_path(m: int) -> Schedule:
-    """Along dimension 0, then along dimension 1; what needs only the second goes in phase 0."""
-    n, i, j = m * m, np.arange(1, m)[:, None], np.arange(m)
-    first = [Sends(0, i * m, slot=i * m + j), Sends(0, j[1:], slot=j[1:])]
-    second = Sends(0, j[1:], slot=i * m * n + j[1:])
-    built = Schedule.build(n, n * n, [first, second], translate=(m, m), slot_digits=2).expand()
-    assert prove(built, operation("all_to_all", n)).uniform
-    return built
+def _on_a_rack(name: str) -> int:
+    """Ticks of an all_to_all of items that a link takes 1 ms for, on the rack with nothing but bandwidth."""
+    rack = build_topology("ub-mesh:rack:lane_rate=0.5GB/s,latency=0s")
+    built = algorithm("all_to_all", name).stored((8, 8)).expand()
+    sizes = np.full(built.n_slots, ITEM * 64**2 // built.n_slots)
+    return int(run(lower(built, sizes, rack, np.arange(64)).graph).end_fs.max())
 
 
-def _taken(schedule: Schedule) -> int:
-    full, items = schedule.expand(), schedule.n_ranks**2
-    sizes = np.full(full.n_slots, ITEM * items // full.n_slots)
-    fabric = ideal(full, "link", bandwidth_Bps=ITEM * 1000.0, latency_fs=0)
-    return int(run(lower(full, sizes, fabric, np.arange(full.n_ranks, dtype=np.int32)).graph).end_fs.max())
+def test_by_a_single_path_what_stays_in_a_row_leaves_at_once_and_other_items_go_along_the_column_first():
+    built = algorithm("all_to_all", "single-path").stored((3, 3)).expand()
+    along_rows = [
+        [int(built.src[i]) // 3 == int(built.dst[i]) // 3 for i in np.arange(len(built.src))[r]] for r in built.rounds()
+    ]
+    assert [(sum(rows), len(rows)) for rows in along_rows] == [(9 * 2, 9 * 2 + 9 * 2 * 3), (9 * 4, 9 * 4)]
 
 
 def test_eight_ranks_are_no_square():

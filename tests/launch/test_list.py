@@ -8,7 +8,7 @@ NAMED = {
     "all_reduce": HALVES | {"recursive-doubling circulant double-tree sipco flex-sipco"},
     "reduce_scatter": HALVES,
     "all_gather": HALVES | {"recursive-doubling"},
-    "all_to_all": {"pairwise at-once ring bruck binary-exchange multipath dimension-ordered torus rail"},
+    "all_to_all": {"pairwise at-once ring bruck binary-exchange multipath single-path dimension-ordered torus rail"},
     "dispatch": {"flat hierarchical"},
     "combine": {"flat hierarchical"},
     "broadcast": {"binomial pipelined-chain scatter-all-gather"},

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.arrays import column
+from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
+from emu.fabric.lower import lower
+from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.path.deadlock import cycle
 from emu.topology.topology import Routes
@@ -19,7 +22,7 @@ from topologies.ub_mesh.routes import apr
 from topologies.ub_mesh.routes.recovery import recovery, users
 from topologies.ub_mesh.routes.source_route import forward, pack
 
-ROWS = {"ub-sr": 8, "ub-vl": 2, "ub-backup": 1}
+ROWS = {"ub-sr": 8, "ub-vl": 2}
 MESHES = [(3, 3), (4, 4), (3, 3, 3), (2, 2, 2, 2)]
 
 
@@ -296,19 +299,24 @@ def test_of_two_failed_npus_of_a_rack_one_is_replaced():
 
 
 @pytest.mark.parametrize("failed", [0, 9, 63])
-def test_every_neighbour_of_a_failed_npu_meets_the_backup_with_a_back_plane_between(failed):
+def test_every_neighbour_of_a_failed_npu_meets_the_backup_over_three_links_of_one_back_plane_and_in_900_ns(failed):
     rack = build_topology("ub-mesh:rack-full")
     near, ways = redirected(rack, failed)
-    links = rack.links
-    plain = build_topology("ub-mesh:rack").links
-    assert sorted(near) == sorted(plain.dst[plain.src == failed])
-    plane = np.where(links.dst < 64, links.dst, 64 + (links.dst - 64) // 18)  # a back-plane as one switch, as Figure 9 has it
-    for at, npu in enumerate(near):
-        nodes = [npu, *plane[ways.of(at)]]
-        assert nodes[-1] == plane.max() == 64 + 4
-        assert len(dict.fromkeys(nodes)) - 1 == 1 + ROWS["ub-backup"]
-        assert ways.hops[at] == 3  # in links: two LRS of the plane
-        assert failed not in links.dst[ways.of(at)]
+    backup = int(rack.place(64, [failed])[failed])
+    assert sorted(near) == sorted(rack.links.dst[(rack.links.src == failed) & (rack.links.dst < 64)])
+    for at, npu in enumerate(near.tolist()):
+        *lrs, last = rack.links.dst[ways.of(at)].tolist()
+        assert last == backup
+        assert len(lrs) == 2
+        assert len({(switch - 64) // 18 for switch in lrs}) == 1
+        assert [_latency_fs(rack, npu, to) for to in (failed, backup)] == [300_000_000, 900_000_000]
+
+
+def _latency_fs(topology, src, dst):
+    """Of a message that an x4 needs a nanosecond for, without this nanosecond."""
+    one = Schedule.build(2, 1, [[Sends(0, 1, slot=0)]])
+    piece = lower(one, np.array([56]), topology, np.array([src, dst]))
+    return int(run(piece.graph).end_fs.max()) - 1_000_000
 
 
 def test_any_npu_of_a_full_rack_can_fail_and_64_are_joined():
