@@ -171,6 +171,7 @@ def hammingmesh(
         _assumptions(planes, bandwidth, latency, board_latency),
         ("board X", "board Y", "board to X switch", "board to Y switch", "X leaf to spine", "Y leaf to spine"),
         draw=partial(_draw, mesh),
+        relays=np.ones(nodes, np.bool_),
     )
 
 

@@ -93,6 +93,7 @@ def rail_only(
         _assumptions(planes, row, column, latency),
         ("NPU to row switch", "NPU to column switch"),
         draw=partial(_draw, rows, columns),
+        relays=np.ones(nodes, np.bool_),
     )
 
 

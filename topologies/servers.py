@@ -110,6 +110,7 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         _assumptions(cluster),
         ("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
+        relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
     )
 
 

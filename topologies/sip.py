@@ -85,6 +85,7 @@ def sip_ring(
         ("ring", "DCN"),
         partial(_ring_place, size, rings),
         partial(_ring_draw, size, rings),
+        relays=np.ones(nodes, np.bool_),
     )
 
 

@@ -1,6 +1,6 @@
 """A topology with failed parts is another topology: the routes that are whole stay, the others find a way round."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -8,35 +8,50 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
+from emu.topology.orbits import components
 from emu.topology.path.shortest import shortest
-from emu.topology.topology import Links, Router, Routes, Topology
+from emu.topology.routing import either, mix
+from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
+
+_TRIES = 32  # keys that are asked for a way of the pair's own that is whole
+_TOLD = 3  # failed parts that a name lists
 
 
-def without(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = (), npus_relay: bool | None = None) -> Topology:
+def without(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = ()) -> Topology:
     """The topology without some nodes (with all their links) and links; nodes keep their numbers.
 
-    A route that is whole stays as it was; another becomes a shortest one over what is left. A failed NPU has no link, so
+    A route that is whole stays as it was. A broken one becomes the route of another key of its pair, if one of those asked is
+    whole: the topology's own routing over what is left, as equal ways are hashed again. Else it becomes a shortest one over
+    what is left, through NPUs only where they relay in that routing (`Topology.passes`). Of a routing that keeps free of
+    deadlock by virtual channels only the routes that stay do so: a shortest one is on channel 0. A failed NPU has no link, so
     that a route to it is refused.
 
     Args:
         topology: Whose own router is asked first.
         nodes: NPUs or switches.
         links: Rows of `topology.links`; the way back of a cable is a row of its own.
-        npus_relay: Whether a way round may lead through an NPU; unless given, only where there are no switches.
 
     Raises:
         InputError: a node or a link that is not there.
     """
     dead_nodes = _marked(topology.name, "node", nodes, topology.n_nodes)
-    dead = _marked(topology.name, "link", links, len(topology.links))
-    dead |= dead_nodes[topology.links.src] | dead_nodes[topology.links.dst]
+    dead_links = _marked(topology.name, "link", links, len(topology.links))
+    dead = dead_links | dead_nodes[topology.links.src] | dead_nodes[topology.links.dst]
     left = Links(*(getattr(topology.links, name)[~dead] for name in Links.__slots__))
-    relaying = topology.n_nodes == topology.n_npus if npus_relay is None else npus_relay
-    relays = (np.arange(topology.n_nodes) >= topology.n_npus) | relaying
     cost = None if topology.cost is None else topology.cost[~dead]
-    detour = shortest(left, topology.n_nodes, relays, cost)
-    router = partial(_route, topology.router, detour, dead, column(np.cumsum(~dead) - 1, np.int64))
-    return replace(topology, name=f"{topology.name} with faults", links=left, router=router, symmetry=None, cost=cost)
+    detour = shortest(left, topology.n_nodes, topology.passes, cost)
+    router = _Around(topology, detour, dead, dead_nodes, column(np.cumsum(~dead) - 1, np.int64))
+    turned = topology.circuits and Circuits(partial(_needs, topology.circuits, router), topology.circuits.turn_fs)
+    return replace(
+        topology,
+        name=topology.name + _told(topology, np.flatnonzero(dead_nodes), np.flatnonzero(dead_links)),
+        links=left,
+        router=router,
+        circuits=turned,
+        symmetry=None,
+        cost=cost,
+        lost=partial(_why, left, topology.n_nodes, dead_nodes),
+    )
 
 
 def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:
@@ -48,16 +63,80 @@ def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:
     return marks
 
 
-def _route(own: Router, detour: Router, dead: Bool, number: I64, src: I64, dst: I64, key: I64) -> Routes:
-    """Each pair's own route where that is whole, else its detour; links by their new numbers."""
-    before = own(src, dst, key)
-    pair = np.repeat(np.arange(len(src)), before.hops)
-    broken = np.bincount(pair[dead[before.link]], minlength=len(src)) > 0
-    around = detour(src[broken], dst[broken], key[broken])
-    hops = before.hops.copy()
-    hops[broken] = around.hops
-    is_around = np.repeat(broken, hops)
-    link = np.empty(hops.sum(), np.int32)
-    link[~is_around] = number[before.link[~broken[pair]]]
-    link[is_around] = around.link
-    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link, np.int32))
+def _told(topology: Topology, nodes: I64, links: I64) -> str:
+    """What a name says of its failed parts: which they are, or how many."""
+    if not len(nodes) and not len(links):
+        return ""
+    if len(nodes) + len(links) > 2 * _TOLD:
+        return f" without {len(nodes) + len(links)} parts"
+    ends = ((int(topology.links.src[link]), int(topology.links.dst[link])) for link in links)
+    cables = dict.fromkeys((min(pair), max(pair)) for pair in ends)
+    parts = [*map(topology.call, nodes.tolist()), *(f"the link {topology.call(a)} to {topology.call(b)}" for a, b in cables)]
+    return f" without {', '.join(parts)}"
+
+
+def _why(left: Links, n_nodes: int, dead: Bool, src: int, dst: int) -> str:
+    """Why nothing leads from a node to another."""
+    failed = [str(node) for node in (src, dst) if dead[node]]
+    if failed:
+        return f"node {' and node '.join(failed)} failed"
+    part = components(n_nodes, left.src, left.dst)
+    if part[src] != part[dst]:
+        return "no links join them"
+    return "links join them only through nodes that pass nothing on in this topology's routing"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Around:
+    """A router over what is left; links by their new numbers."""
+
+    topology: Topology  # when it was whole
+    detour: Router
+    dead: Bool  # [L]
+    gone: Bool  # [n_nodes]
+    number: I64  # [L]
+
+    def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
+        asked, lost = self.own(src, dst, key)
+        kept = self.topology.router(src[~lost], dst[~lost], asked[~lost])
+        kept = replace(kept, link=column(self.number[kept.link], np.int32))
+        return either(lost, self.detour(src[lost], dst[lost], key[lost]), kept)
+
+    def own(self, src: I64, dst: I64, key: I64) -> tuple[I64, Bool]:
+        """[P] the key whose own route each pair takes, and [P] whether a pair must go by the detour."""
+        asked, lost = key.copy(), self._broken(src, dst, key)
+        npus = np.maximum(src, dst) < self.topology.n_npus
+        hopeful = npus & ~self.gone[src] & ~self.gone[dst]
+        for attempt in range(_TRIES):
+            pair = np.flatnonzero(lost & hopeful)
+            if not len(pair):
+                break
+            other = _another(src[pair], dst[pair], key[pair], attempt)
+            lost[pair] = self._broken(src[pair], dst[pair], other)
+            asked[pair] = other
+        return asked, lost
+
+    def _broken(self, src: I64, dst: I64, key: I64) -> Bool:
+        """[P] whether a failed link is on the route that there was."""
+        found = self.topology.router(src, dst, key)
+        pair = np.repeat(np.arange(len(src)), found.hops)
+        broken: Bool = np.bincount(pair[self.dead[found.link]], minlength=len(src)) > 0
+        return broken
+
+
+def _another(src: I64, dst: I64, key: I64, attempt: int) -> I64:
+    """[P] a key of another channel of the same group, as if drawn.
+
+    First of channels with the same low bit, by which topologies give channels the ports of an NPU in turn: so channels stay on
+    the ports that they had while these work.
+    """
+    drawn = mix(src, dst, key, attempt)
+    channel = 2 * drawn + key % 2 if attempt < _TRIES // 2 else drawn
+    return key // CHANNELS * CHANNELS + channel % CHANNELS
+
+
+def _needs(whole: Circuits, router: _Around, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
+    """The optical switches of the route that is taken; a detour, which is over links that need none, has none."""
+    asked, lost = router.own(src, dst, key)
+    switch, state = whole.needs(src, dst, asked)
+    return np.where(lost[:, None], -1, switch), state

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I16, I32, I64, column, digest
+from emu.arrays import F64, I16, I32, I64, Bool, column, digest
 from emu.errors import InputError, must_be
 from emu.units import seconds
 
@@ -108,6 +108,8 @@ class Topology:
     symmetry: Symmetry | None = None  # None: none is declared; the engine times by symmetry only what a topology declares
     cost: I64 | None = None  # [L] what a route over a link counts, where that decides and not how many links there are
     names: Callable[[int], str] | None = None  # what its description calls a node; None: nodes have numbers only
+    relays: Bool | None = None  # [n_nodes] who passes on what is not for it; None: switches, and NPUs where there are only NPUs
+    lost: Callable[[int, int], str] | None = None  # why nothing leads from a node to another; None: not known
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -142,9 +144,17 @@ class Topology:
         found = self.router(*arrays)
         unjoined = np.flatnonzero(found.hops == 0)
         if len(unjoined):
-            pair = unjoined[0]
-            raise InputError(f"{self.name}: no route from node {arrays[0][pair]} to node {arrays[1][pair]}")
+            a, b = (int(nodes[unjoined[0]]) for nodes in arrays[:2])
+            why = f": {self.lost(a, b)}" if self.lost else ""
+            raise InputError(f"{self.name}: no route from node {a} to node {b}{why}")
         return found
+
+    @property
+    def passes(self) -> Bool:
+        """[n_nodes] whether each node passes on what is not for it, as its system's routing has it."""
+        if self.relays is not None:
+            return self.relays
+        return column(np.arange(self.n_nodes) >= (self.n_npus if self.n_nodes > self.n_npus else 0), np.bool_)
 
     def call(self, node: int) -> str:
         """A node in words: by its own name where nodes have names, else NPU or switch and its number."""

@@ -188,7 +188,7 @@ def test_no_light_leads_from_job_to_job_unless_all_links_keep_some():
     apart = build_topology("flex-sipac:r=4,L=2,jobs=8+8")
     with pytest.raises(InputError) as refused:
         apart.routes(np.array([0]), np.array([15]), np.array([0]))
-    assert str(refused.value) == "flex-sipac:r=4,L=2,jobs=8+8: no route from node 0 to node 15"
+    assert str(refused.value) == "flex-sipac:r=4,L=2,jobs=8+8: no route from node 0 to node 15: no links join them"
     joined = build_topology("flex-sipac:r=4,L=2,jobs=8+8,keep=2")
     rates = joined.links.bandwidth_Bps[joined.links.src // 8 != joined.links.dst // 8]
     assert (rates == 2 * 4e9).all()

@@ -37,6 +37,7 @@ def build(plan: Plan) -> Topology:
         ("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
         partial(place, plan),
         partial(draw, plan),
+        relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
     )
 
 

@@ -159,7 +159,7 @@ def topology_of(configuration: Configuration, rate: float = _RATE, latency: int 
     """
     levels, wavelengths = configuration.levels, configuration.wavelengths
     whole, lit = levels.lattice(rate, latency), wavelengths > 0
-    found = whole if lit.all() else without(whole, links=np.flatnonzero(~lit), npus_relay=True)
+    found = whole if lit.all() else without(whole, links=np.flatnonzero(~lit))
     return replace(
         found,
         name=levels.name,

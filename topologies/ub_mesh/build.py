@@ -12,7 +12,7 @@ from emu.topology.wiring import wire
 from topologies.ub_mesh.backup import placer
 from topologies.ub_mesh.drawing import draw
 from topologies.ub_mesh.parts import NPU_LANES, SPARE_LANES, SPARES, X4, Plan, cables, npu_lanes, rates, tiers
-from topologies.ub_mesh.routes.routing import router
+from topologies.ub_mesh.routes.routing import relays, router
 from topologies.ub_mesh.routes.symmetry import shifts
 
 
@@ -42,6 +42,7 @@ def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
         placer(plan),
         draw(plan),
         symmetry=partial(shifts, plan, racks=routing == "shortest"),
+        relays=relays(plan),
     )
 
 

@@ -46,10 +46,8 @@ def ways_between(topology: Topology, src: int, dst: int) -> tuple[Way, ...]:
 
 def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...]]:
     """The links of every way of least cost, whatever its rate."""
-    own = topology.router.passes if isinstance(topology.router, Ways) else np.arange(topology.n_nodes) >= topology.n_npus
-    relays = own if topology.n_nodes > topology.n_npus else None
     cost = np.ones(len(topology.links)) if topology.cost is None else topology.cost
-    ways = shortest(topology.links, topology.n_nodes, relays, cost)
+    ways = shortest(topology.links, topology.n_nodes, topology.passes, cost)
     grades = ways.grades(np.array([dst]))
     return _onward(ways, grades, src, dst) if grades[0, src] < UNREACHED else iter(())
 

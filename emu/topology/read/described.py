@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from emu.arrays import F64, I64, column
+from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.topology.path.joined import Uneven, uneven, unjoined
 from emu.topology.path.ordered import by_dimension
@@ -83,6 +83,7 @@ def assemble(described: Described) -> Topology:
         tiers=described.tiers,
         cost=cost,
         names=described.node,
+        relays=_passing(described),
     )
 
 
@@ -160,19 +161,23 @@ def _check_switches(described: Described, links: Links) -> None:
         raise InputError(f"{described.where}: switch {node} has no link; join it to something or leave it out")
 
 
+def _passing(described: Described) -> Bool:
+    return column((np.arange(described.n_nodes) >= described.n_npus) | _relaying(described), np.bool_)
+
+
 def _relaying(described: Described) -> bool:
     return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
 
 
 def _router(described: Described, links: Links, cost: I64 | None) -> tuple[Router, tuple[str, ...]]:
     """The router, and what it takes for granted."""
-    where, n, nodes = described.where, described.n_npus, described.n_nodes
+    where, nodes = described.where, described.n_nodes
     if described.routing.by_dimension:
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
         way = "a shortest way" if cost is None else "a way of least cost"
         routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
         return found, (routed, *_told_uneven(described, (walk.ways for walk in found.walks), cost))
-    ways = shortest(links, nodes, (np.arange(nodes) >= n) | _relaying(described), cost)
+    ways = shortest(links, nodes, _passing(described), cost)
     _check_joined(described, ways)
     least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
     relay = "NPUs relay" if _relaying(described) else "NPUs do not relay"

@@ -109,7 +109,7 @@ def _rack(name: str, of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane
     parts = {"NPU": n} | {tier.part: len(tier.npus) for tier in tiers}
     named = (*(["X, NPUs of a board x4"] if meshed else []), *(tier.cable.removeprefix("link ") for tier in tiers))
     words = (*rates(lane), *_words(dims, tiers, meshed))
-    return Topology(name, n, first, links, shortest(links, first, relays), dims, parts | bill, words, named)
+    return Topology(name, n, first, links, shortest(links, first, relays), dims, parts | bill, words, named, relays=relays)
 
 
 def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str, ...]:

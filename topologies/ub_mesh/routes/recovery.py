@@ -56,7 +56,7 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
         raise must_be(topology.name, "a failed link", f"one of 0..{len(links) - 1}", failed)
     ends = int(links.src[failed]), int(links.dst[failed])
     back = int(np.flatnonzero((links.src == ends[1]) & (links.dst == ends[0]))[0])
-    left = without(topology, links=[failed, back], npus_relay=True)
+    left = without(topology, links=[failed, back])
     broken = users(topology, src, installed)
     nodes = np.union1d(broken[failed], broken[back])
     delays = [_told(left, end, nodes) for end in ends]

@@ -23,6 +23,11 @@ from topologies.ub_mesh.routes.apr import Ways, ways
 ROUTINGS = ("shortest", "detour", "borrow")  # the strategies between racks (6.3)
 
 
+def relays(plan: Plan) -> Bool:
+    """[nodes] who passes on what is not for it: switches, and NPUs (3.3.1), but for backups, which wait."""
+    return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
+
+
 def router(plan: Plan, links: Links, routing: str = "shortest") -> Router:
     """The router of a plan over its links.
 
@@ -31,12 +36,11 @@ def router(plan: Plan, links: Links, routing: str = "shortest") -> Router:
         links: As `parts.cables` lays them.
         routing: Between racks of a pod: the shortest paths; with one detour; or over HRS as well, as each is likely.
     """
-    relays = np.arange(plan.nodes) < plan.first_backup  # NPUs relay (3.3.1); a backup waits
     counts = [len(kind.ends[0]) for kind in cables(plan).values()]
     first = dict(zip(cables(plan), np.cumsum([0, *counts]), strict=False))
     between = ways(plan.five[1:3], int(routing != "shortest")) if plan.meshed else None
     known = _Known(plan, {name: int(cable) for name, cable in first.items()}, between, routing == "borrow")
-    return between_npus(partial(_route, known), shortest(links, plan.nodes, relays), plan.npus)
+    return between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
 
 
 class _Known(NamedTuple):
