@@ -16,7 +16,7 @@ RANK_BYTES = 4_000_000
 def rank_bytes(model: Model, plan: Plan) -> int:
     """Largest live storage of one rank in float32 with AdamW: states, the buckets of DDP, and activations."""
     states = _STATES + (1 if plan.dp > 1 else 0)
-    activations = _KEPT * (plan.microbatch or plan.rank_batch) * model.activations(plan.seq, plan.tp)
+    activations = _KEPT * plan.pass_batch * model.activations(plan.seq, plan.tp)
     return round(FLOAT32 * (states * model.parameters(plan.tp) + activations))
 
 

@@ -1,87 +1,150 @@
-"""How a training run is laid over ranks: the sizes of its axes and its batch.
+"""How a training run is laid over ranks: the sizes of its axes, its batch, and what its states and activations are split into.
 
-Axes in the order [TP, CP, EP, DP, PP], the first fastest: rank = tp + TP * (cp + CP * (ep + EP * (dp + DP * pp))).
+A plan holds what changes the loss or the groups that talk; what changes only time is a `Stack`. What a plan does not say has
+Megatron-LM's default.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from math import prod
+from dataclasses import dataclass, fields
 
-import numpy as np
-
-from emu.errors import InputError, must_be
-from emu.model.model import Model
+from emu.errors import must_be
+from emu.model.order import check_order, default_order, stages_of
+from emu.model.ranks import AXES, groups, places
 from emu.registry import unknown
 
-AXES = ("tp", "cp", "ep", "dp", "pp")
-WORKING = ("tp", "dp")  # the others can only be 1
+CHOICES = {
+    "sharding": ("ddp", "zero1", "fsdp"),
+    "recompute": ("none", "selective", "full"),
+    "cp_comm": ("p2p", "all_gather"),
+}
+_MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "clip")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of the axes and of the batch: what changes the loss or the groups, and nothing else."""
+    """Sizes of the axes and of the batch. Ranks: tp * cp * dp * pp; the expert axes regroup those of a stage."""
 
     tp: int = 1  # tensor parallel
     cp: int = 1  # context parallel
     ep: int = 1  # expert parallel
     dp: int = 1  # data parallel
     pp: int = 1  # pipeline parallel
+    etp: int = 0  # tensor parallel within an expert; 0: tp
+    sp: bool = False  # sequence parallel: tp also splits what lies between its products
+    vp: int = 1  # virtual stages a rank
+    order: str = ""  # of a pipeline; "": 1f1b, or interleaved where there are virtual stages
+    layers: tuple[int, ...] = ()  # of each stage, in the order of the model; (): as many in each
+    sharding: str = "ddp"  # ddp: nothing; zero1: optimizer states; fsdp: those, gradients and weights
+    shard: int = 0  # over how many ranks of dp (HSDP); 0: all
+    recompute: str = "none"
+    cp_comm: str = "p2p"  # p2p: keys and values go round a ring; all_gather: at once
+    capacity: float = 0.0  # of an expert, times its even share of tokens; what is beyond is dropped. 0: nothing is
+    clip: float = 0.0  # the norm that gradients are cut to; 0: they are not
     global_batch: int = 16  # sequences a step, over all ranks
     seq: int = 128  # tokens a sequence
-    microbatch: int = 0  # sequences a rank takes at once; 0: all of its share
+    microbatch: int = 0  # sequences a rank takes at once; 0: all of its share, or 1 in a pipeline
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            least = 0 if field.name == "microbatch" else 1
-            if getattr(self, field.name) < least:
-                raise must_be("plan", field.name, f"{least} or more", getattr(self, field.name))
-        for axis in AXES:
-            if axis not in WORKING and getattr(self, axis) != 1:
-                raise must_be("plan", axis, "1", getattr(self, axis), f"only {' and '.join(WORKING)} are implemented")
+            value = getattr(self, field.name)
+            least = 0 if field.name in _MAY_BE_ZERO else 1
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value >= least:
+                raise must_be("plan", field.name, f"{least} or more", value)
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(f"{name} of a plan", getattr(self, name), known)
+        self._check_axes()
         self._check_batch()
+        self._check_stages()
+
+    def _check_axes(self) -> None:
+        if self.tp == 1 and self.sp:
+            raise must_be("plan", "tp", "2 or more with sp, which splits what tp leaves whole", self.tp)
+        if self.stage_ranks % (self.expert_tp * self.ep):
+            what = f"a divisor of the {self.stage_ranks} ranks of a stage (tp * cp * dp)"
+            fits = self.stage_ranks % self.expert_tp == 0
+            mend = (
+                f"ep={nearest(self.ep, divisors(self.stage_ranks // self.expert_tp))}, or another etp"
+                if fits
+                else "a smaller etp"
+            )
+            raise must_be("plan", "etp * ep", what, self.expert_tp * self.ep, f"take {mend}")
+        if self.shard and self.sharding == "ddp":
+            raise must_be("plan", "shard", "left out where sharding=ddp", self.shard, "or take sharding=zero1 or fsdp")
+        if self.shard and self.dp % self.shard:
+            raise must_be(
+                "plan", "shard", f"a divisor of dp={self.dp}", self.shard, f"take {nearest(self.shard, divisors(self.dp))}"
+            )
 
     def _check_batch(self) -> None:
         if self.global_batch % self.dp:
-            fits = _nearest(self.dp, _divisors(self.global_batch))
+            fits = nearest(self.dp, divisors(self.global_batch))
             mend = f"dp={fits}, or a global batch of {_multiples(self.global_batch, self.dp)}"
             raise must_be("plan", "dp", f"a divisor of the global batch {self.global_batch}", self.dp, f"take {mend}")
         if self.microbatch and self.rank_batch % self.microbatch:
             what = f"a divisor of the {self.rank_batch} sequences of a rank"
-            fits = _nearest(self.microbatch, _divisors(self.rank_batch))
-            raise must_be("plan", "microbatch", what, self.microbatch, f"take {fits}")
+            raise must_be(
+                "plan", "microbatch", what, self.microbatch, f"take {nearest(self.microbatch, divisors(self.rank_batch))}"
+            )
+        parts = 2 * self.cp if self.cp > 1 else 1  # a rank has a chunk from the front and one from the back: equal work
+        if self.seq % parts:
+            what = f"a multiple of {parts}, for 2 chunks of a sequence on each of the {self.cp} ranks of cp"
+            raise must_be("plan", "seq", what, self.seq, f"take {_multiples(self.seq, parts)}")
+        if self.sp and self.rank_seq % self.tp:
+            what = f"such that the {self.rank_seq} tokens of a rank divide by tp={self.tp}, as sp asks"
+            raise must_be("plan", "seq", what, self.seq, f"take {_multiples(self.seq, self.tp * parts)}")
 
-    @staticmethod
-    def parse(text: str, **batch: int) -> "Plan":
-        """From words such as `dp=4,tp=4`; axes that are not named are 1.
-
-        Args:
-            text: AXIS=SIZE, separated by commas.
-            batch: Any of global_batch, seq and microbatch.
-
-        Raises:
-            InputError: not AXIS=SIZE, an unknown axis, one given twice, or sizes that do not fit each other.
-        """
-        sizes: dict[str, int] = {}
-        for word in text.split(","):
-            axis, equals, size = word.strip().partition("=")
-            if not equals or not size.isdecimal():
-                raise must_be("plan", "an axis", "AXIS=SIZE", word, "e.g. dp=4,tp=4")
-            if axis not in AXES:
-                raise unknown("axis of a plan", axis, AXES)
-            if axis in sizes:
-                raise InputError(f"plan: axis {axis} is given twice in {text!r}")
-            sizes[axis] = int(size)
-        return Plan(**sizes, **batch)
+    def _check_stages(self) -> None:
+        for name, alone in (("vp", 1), ("order", "")):
+            if self.pp == 1 and getattr(self, name) != alone:
+                raise must_be("plan", name, f"{alone or 'left out'} where pp=1", getattr(self, name))
+        if self.pp > 1:
+            check_order(self.pipeline, self.pp, self.vp, self.passes)
+        if self.layers and len(self.layers) != self.stages:
+            raise must_be("plan", "layers", f"a number for each of the {self.stages} stages", len(self.layers))
+        if self.layers and min(self.layers) < 1:
+            raise must_be("plan", "layers", "1 or more in each stage", min(self.layers))
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Of the axes, in their order."""
-        return tuple(getattr(self, axis) for axis in AXES)
+    def pipeline(self) -> str:
+        """The order of the pipeline."""
+        return self.order or default_order(self.vp)
+
+    @property
+    def stages(self) -> int:
+        """Of the model: pp ranks of a pipeline, each with vp."""
+        return self.pp * self.vp
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that share an expert."""
+        return self.etp or self.tp
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of every axis, those of expert layers too: edp is what etp and ep leave of tp * cp * dp."""
+        edp = self.stage_ranks // (self.expert_tp * self.ep)
+        return {axis: getattr(self, axis) for axis in AXES} | {"etp": self.expert_tp, "ep": self.ep, "edp": edp}
+
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks of one place of the pipeline."""
+        return self.tp * self.cp * self.dp
 
     @property
     def world(self) -> int:
         """Ranks of the run."""
-        return prod(self.sizes)
+        return self.stage_ranks * self.pp
+
+    @property
+    def sharded(self) -> int:
+        """Ranks of dp over which states are sharded."""
+        return 1 if self.sharding == "ddp" else self.shard or self.dp
+
+    @property
+    def rank_seq(self) -> int:
+        """Tokens of a sequence that one rank has."""
+        return self.seq // self.cp
 
     @property
     def rank_batch(self) -> int:
@@ -89,9 +152,14 @@ class Plan:
         return self.global_batch // self.dp
 
     @property
+    def pass_batch(self) -> int:
+        """Sequences that a rank takes at once."""
+        return self.microbatch or (self.rank_batch if self.pp == 1 else 1)
+
+    @property
     def passes(self) -> int:
-        """Forward and backward passes of one rank a step."""
-        return self.rank_batch // self.microbatch if self.microbatch else 1
+        """Forward and backward passes of one rank a step: its microbatches."""
+        return self.rank_batch // self.pass_batch
 
     @property
     def tokens(self) -> int:
@@ -100,51 +168,32 @@ class Plan:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank is on each axis."""
-        places = np.unravel_index(rank, self.sizes[::-1])[::-1]
-        return {axis: int(place) for axis, place in zip(AXES, places, strict=True)}
+        return places(rank, self.sizes)
 
     def groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
-        """The groups of ranks that differ on `axis` alone, in ascending order of their first rank."""
-        ranks = np.arange(self.world).reshape(self.sizes[::-1])
-        rows = np.moveaxis(ranks, len(AXES) - 1 - AXES.index(axis), -1).reshape(-1, getattr(self, axis))
-        return tuple(sorted(tuple(int(r) for r in row) for row in rows))
+        """The groups of ranks that differ on `axis` alone; `cp+dp` on both."""
+        return groups(axis, self.sizes)
 
-    def check(self, model: Model, world: int | None = None) -> None:
-        """Refuse a model that this plan does not divide, or a world of another size.
-
-        Raises:
-            InputError: the message names the nearest sizes that fit.
-        """
-        if world is not None and world != self.world:
-            raise must_be("plan", "the product of its axes", f"the {world} ranks of the world", self.world)
-        for name, size in model.tp_divides.items():
-            if size % self.tp:
-                fits = _nearest(self.tp, _common_divisors(model.tp_divides.values()))
-                what = f"a divisor of the {size} {name} of {model.name}"
-                raise must_be("plan", "tp", what, self.tp, f"take tp={fits}")
-        if self.seq > model.max_seq:
-            raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", self.seq)
+    def stages_of(self, rank: int) -> tuple[int, ...]:
+        """The stages that a rank has, in the order of the model."""
+        return stages_of(self.coordinates(rank)["pp"], self.pp, self.vp, self.pipeline)
 
     def alone(self) -> "Plan":
         """The same batch on one rank: what the reference runs."""
-        return replace(self, **dict.fromkeys(AXES, 1), microbatch=0)
-
-    def __str__(self) -> str:
-        return ",".join(f"{axis}={size}" for axis, size in zip(AXES, self.sizes, strict=True) if size > 1) or "dp=1"
+        kept = ("capacity", "clip", "global_batch", "seq")
+        return Plan(**{name: getattr(self, name) for name in kept})
 
 
-def _divisors(n: int) -> set[int]:
+def divisors(n: int) -> set[int]:
+    """Of n."""
     return {d for d in range(1, n + 1) if n % d == 0}
 
 
-def _common_divisors(sizes: Iterable[int]) -> set[int]:
-    return _divisors(int(np.gcd.reduce(list(sizes))))
-
-
-def _nearest(wanted: int, fitting: set[int]) -> str:
+def nearest(wanted: int, fitting: Iterable[int]) -> str:
     """The largest that fits below, and the smallest above."""
-    near = (max((f for f in fitting if f < wanted), default=None), min((f for f in fitting if f > wanted), default=None))
-    return " or ".join(str(f) for f in near if f is not None)
+    fits = sorted(fitting)
+    near = ([f for f in fits if f < wanted][-1:], [f for f in fits if f > wanted][:1])
+    return " or ".join(str(f) for found in near for f in found)
 
 
 def _multiples(n: int, of: int) -> str:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
-from emu.model.plan import AXES, WORKING, Plan
+from emu.model.fits import EXECUTED
+from emu.model.plan import Plan
+from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
@@ -19,8 +21,8 @@ from launch.show.text.train import train_report
 _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "dp": "data", "pp": "pipeline"}
 _PLAN_HELP = (
     f"How many ways each axis of parallelism splits the run; their product is the number of ranks. Axes: "
-    f"{', '.join(f'{axis} ({_AXES[axis]} parallel)' for axis in WORKING)}; an axis that is not named is 1. "
-    f"Not implemented yet: {', '.join(f'{axis} ({_AXES[axis]})' for axis in AXES if axis not in WORKING)}."
+    f"{', '.join(f'{axis} ({_AXES[axis]} parallel)' for axis in EXECUTED)}; an axis that is not named is 1. "
+    f"Not executed yet: {', '.join(f'{axis} ({_AXES[axis]})' for axis in _AXES if axis not in EXECUTED)}."
 )
 
 
@@ -67,7 +69,7 @@ def train_command(
     """
     request = TrainRequest(
         model=model,
-        plan=Plan.parse(plan, **{k: v for k, v in (("global_batch", global_batch), ("seq", seq)) if v is not None}),
+        plan=parse_plan(plan, **{k: v for k, v in (("global_batch", global_batch), ("seq", seq)) if v is not None}),
         text=read_text(data),
         steps=steps,
         seed=seed,

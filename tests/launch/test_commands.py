@@ -12,7 +12,8 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError
-from emu.model.plan import AXES, Plan
+from emu.model.fits import check_executed
+from emu.model.spell import parse_plan
 from emu.topology.catalogue import TOPOLOGIES
 
 TRAIN = ("train", "--model", "llama-tiny", "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
@@ -56,14 +57,14 @@ def test_training_on_several_topologies_gives_one_run_and_a_step_each(emu, tmp_p
 
 def test_the_help_of_training_names_the_axes_that_work_and_those_that_do_not(emu) -> None:
     words = " ".join(emu("train", "--help").out.split())
-    works, not_yet = words.split("Axes: ")[1].split("Not implemented yet: ")
-    named = {axis: axis in re.findall(r"(\w+) \(", works) for axis in AXES}
-    assert {axis: axis in re.findall(r"(\w+) \(", not_yet.split(".")[0]) for axis in AXES} == {
+    works, not_yet = words.split("Axes: ")[1].split("Not executed yet: ")
+    named = {axis: axis in re.findall(r"(\w+) \(", works) for axis in ("tp", "cp", "ep", "dp", "pp")}
+    assert {axis: axis in re.findall(r"(\w+) \(", not_yet.split(".")[0]) for axis in ("tp", "cp", "ep", "dp", "pp")} == {
         a: not n for a, n in named.items()
     }
     for axis, listed in named.items():
         with nullcontext() if listed else pytest.raises(InputError, match=f"plan: {axis} must be 1"):
-            Plan.parse(f"{axis}=2")
+            check_executed(parse_plan(f"{axis}=2" if axis == "dp" else f"{axis}=2,dp=2"))
 
 
 def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Path) -> None:
@@ -81,10 +82,10 @@ def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Pa
         (["--plan", "dp=3,tp=1"], "dp must be a divisor of the global batch 16, got 3; take dp=2"),
         (["--plan", "dp=1,tp=3"], "tp must be a divisor of"),
         (["--plan", "dp=4,tp=4"], "16 ranks do not fit ub-mesh:board with its 8 NPUs"),
-        (["--plan", "pp=2"], "pp must be 1, got 2; only tp and dp are implemented"),
-        (["--plan", "dp=2,dp=2"], "axis dp is given twice"),
-        (["--plan", "dq=2"], "no axis of a plan is called 'dq'; did you mean dp"),
-        (["--plan", "2"], "AXIS=SIZE"),
+        (["--plan", "pp=2"], "pp must be 1, got 2; only tp and dp can be executed"),
+        (["--plan", "dp=2,dp=2"], "dp is given twice"),
+        (["--plan", "dq=2"], "no axis or setting of a plan is called 'dq'; did you mean dp"),
+        (["--plan", "2"], "NAME=SIZE"),
         (["--plan", "dp=2", "--model", "llama-tny"], "no model is called 'llama-tny'; did you mean llama-tiny"),
         (["--plan", "dp=2", "--model", "llama3-70b"], "of memory, and this host has"),
         (

@@ -10,9 +10,11 @@ from typing import Any
 import psutil
 
 from emu.errors import InputError, must_be
+from emu.model.fits import check_executed, check_fits
 from emu.model.memory import host_bytes
 from emu.model.model import MODELS, Model
 from emu.model.plan import Plan
+from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program
@@ -86,15 +88,17 @@ def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Dev
 
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
-    request.plan.check(model)
+    check_fits(request.plan, model)
+    check_executed(request.plan)
     device.peak(request.dtype)
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
         raise must_be("train", "steps", "1 or more", request.steps)
     needed, free = host_bytes(model, request.plan, kept_gradients=min(2, request.steps)), psutil.virtual_memory().available
     if needed > free:
+        where = f"{request.plan.world} ranks ({spell(request.plan)})"
         raise InputError(
-            f"train: {model.name} on {request.plan.world} ranks ({request.plan}) takes about {format_size(needed)} of memory, "
+            f"train: {model.name} on {where} takes about {format_size(needed)} of memory, "
             f"and this host has {format_size(free)} free; take a smaller model, batch, sequence or plan"
         )
 
@@ -110,7 +114,7 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
     return Trained(
         **of_step,
         model=model.name,
-        plan=str(plan),
+        plan=spell(plan),
         loss=learned.loss,
         reference_loss=learned.reference_loss,
         gradient_error=learned.gradient_error,

@@ -10,7 +10,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.memory import rank_bytes
 from emu.model.model import MODELS
-from emu.model.plan import Plan
+from emu.model.spell import parse_plan
 from emu.study.training.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
@@ -21,7 +21,7 @@ BATCH = {"global_batch": 8, "seq": 64}
 
 
 def program(text, steps=3, **batch):
-    return Program("llama-tiny", Plan.parse(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
+    return Program("llama-tiny", parse_plan(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
 
 
 @pytest.mark.parametrize("text", ["dp=2,tp=2", "tp=4", "dp=4"])
@@ -78,7 +78,7 @@ def test_the_trace_has_the_models_flops_and_a_plans_collectives():
 @pytest.mark.parametrize(("text", "floats"), [("dp=1", 4), ("tp=2", 4), ("dp=2,tp=2", 5)], ids=["alone", "tp", "dp and tp"])
 def test_the_estimate_of_a_ranks_memory_is_what_lives(text, floats):
     """Of a few tokens, next to nothing but states: of each parameter so many floats. Of many tokens, mostly activations."""
-    dp = Plan.parse(text, global_batch=2).dp
+    dp = parse_plan(text, global_batch=2).dp
     few, many = program(text, 2, global_batch=dp, seq=4), program(text, 2, global_batch=8 * dp, seq=128)
     lives = [int(learn(each, Choice()).trace.peak_bytes.max()) for each in (few, many)]
     states = 4 * floats * TINY.parameters(few.plan.tp)

@@ -1,0 +1,74 @@
+"""Does a plan fit a model, and can it be executed? All is checked before anything is built."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from math import gcd
+
+from emu.errors import must_be
+from emu.model.model import Model
+from emu.model.plan import Plan, divisors, nearest
+
+EXECUTED = ("tp", "dp")  # the axes of which real ranks can train; of the others each is 1
+_EXECUTED = {*EXECUTED, "global_batch", "seq", "microbatch"}  # of all that a plan says
+
+
+def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
+    """Refuse a model that a plan does not divide, or a world of another size.
+
+    Raises:
+        InputError: the message names the nearest sizes that fit.
+    """
+    if world is not None and world != plan.world:
+        raise must_be("plan", "the product of its axes", f"the {world} ranks of the world", plan.world)
+    for name, size in model.tp_divides.items():
+        if size % plan.tp:
+            fits = nearest(plan.tp, divisors(_common(model.tp_divides.values())))
+            raise must_be("plan", "tp", f"a divisor of the {size} {name} of {model.name}", plan.tp, f"take tp={fits}")
+    if plan.seq > model.max_seq:
+        raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", plan.seq)
+    stage_layers(plan, model)
+
+
+def check_executed(plan: Plan) -> None:
+    """Refuse what real ranks cannot train by.
+
+    Raises:
+        InputError: the message names what they can.
+    """
+    for field in fields(plan):
+        value = getattr(plan, field.name)
+        if field.name not in _EXECUTED and value != field.default:
+            only = f"only {' and '.join(EXECUTED)} can be executed"
+            raise must_be("plan", field.name, str(field.default) or "left out", value, only)
+
+
+def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
+    """Layers of each stage, in the order of the model.
+
+    Raises:
+        InputError: the stages do not have as many as the model, or those of the model do not divide.
+    """
+    told = f"of the {model.layers} layers of {model.name}"
+    if plan.layers:
+        if sum(plan.layers) != model.layers:
+            raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers))
+        return plan.layers
+    if model.layers % plan.stages:
+        fits = nearest(plan.pp, (pp for pp in divisors(model.layers) if model.layers % (pp * plan.vp) == 0))
+        mend = f"take pp={fits}, or say what each stage has: layers={_spread(model.layers, plan.stages)}"
+        raise must_be("plan", "pp * vp", f"a divisor {told}", plan.stages, mend)
+    return (model.layers // plan.stages,) * plan.stages
+
+
+def _spread(layers: int, stages: int) -> str:
+    """As even as can be, the ends with fewer, for the embedding and the head weigh too."""
+    low, more = divmod(layers, stages)
+    if not more:
+        return f"{low}x{stages}"
+    first = (stages - more) // 2
+    parts = ((low, first), (low + 1, more), (low, stages - more - first))
+    return ",".join(f"{size}x{times}" if times > 1 else str(size) for size, times in parts if times)
+
+
+def _common(sizes: Iterable[int]) -> int:
+    return gcd(*sizes)

@@ -1,0 +1,72 @@
+"""In which order a rank of a pipeline runs its microbatches: what each order asks of a plan.
+
+P stages of ranks, V virtual stages a rank, M microbatches. Sources: GPipe (Huang et al., 2019); 1F1B and interleaved 1F1B
+(Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., 2024); DualPipeV (DeepSeek-V3, cut in half); as PyTorch has them.
+"""
+
+from typing import NamedTuple
+
+from emu.errors import must_be
+from emu.registry import unknown
+
+
+class Order(NamedTuple):
+    """What one order asks of virtual stages and microbatches."""
+
+    virtual: tuple[int, ...]  # V that it takes; (): 2 or more
+    times: int  # the fewest M, times P; 0: any
+    rounds: bool = False  # whether M must come in equal rounds of at least P
+    wraps: bool = False  # whether the second stage of a rank is the mirror of its first (V-shaped), not P later
+
+    def takes(self, virtual: int) -> bool:
+        """Whether it runs so many virtual stages a rank."""
+        return virtual in self.virtual if self.virtual else virtual > 1
+
+
+ORDERS = {
+    "gpipe": Order((1,), 0),
+    "1f1b": Order((1,), 1),
+    "interleaved": Order((), 1, rounds=True),
+    "zero-bubble": Order((), 1, rounds=True),
+    "zbv": Order((2,), 0, wraps=True),
+    "dualpipev": Order((2,), 2, wraps=True),
+}
+
+
+def default_order(virtual: int) -> str:
+    """Of so many virtual stages a rank."""
+    return "1f1b" if virtual == 1 else "interleaved"
+
+
+def check_order(name: str, stages: int, virtual: int, microbatches: int) -> None:
+    """Refuse an order that these do not fit.
+
+    Raises:
+        InputError: the message names what would.
+    """
+    if name not in ORDERS:
+        raise unknown("order of a pipeline", name, ORDERS)
+    order = ORDERS[name]
+    if not order.takes(virtual):
+        told = " or ".join(map(str, order.virtual)) or "2 or more"
+        raise must_be("plan", "vp", f"{told} in the order {name}", virtual, _orders_of(virtual))
+    least = max(1, order.times * stages)
+    if microbatches < least:
+        mend = f"take a global batch {-(-least // microbatches)} times as large, a smaller microbatch, or order=gpipe"
+        raise must_be("plan", "microbatches", f"{least} or more in the order {name} of {stages} stages", microbatches, mend)
+    if order.rounds and microbatches % max(1, microbatches // stages):
+        low = microbatches // stages * stages
+        mend = f"take {low} or {low + stages} by another global batch, dp or microbatch"
+        raise must_be("plan", "microbatches", f"a multiple of the {stages} stages in the order {name}", microbatches, mend)
+
+
+def _orders_of(virtual: int) -> str:
+    fitting = [name for name, order in ORDERS.items() if order.takes(virtual)]
+    return f"take order={' or '.join(fitting)}"
+
+
+def stages_of(place: int, stages: int, virtual: int, name: str) -> tuple[int, ...]:
+    """The stages that a rank at that place of its pipeline has, of all P * V in the order of the model."""
+    if ORDERS[name].wraps:
+        return (place, 2 * stages - 1 - place)
+    return tuple(place + stages * chunk for chunk in range(virtual))
