@@ -23,6 +23,7 @@ class What(NamedTuple):
     root: int
     size_bytes: int
     elements: int
+    blocks: bytes  # as a meeting's
 
 
 class Batch(NamedTuple):
@@ -73,5 +74,7 @@ def batches_of(
 def _what(meeting: Meeting, communicator: int, choice: Choice) -> What:
     n, size = len(meeting.ranks), meeting.size_bytes
     if meeting.name == MESSAGE:
-        return What(communicator, None, MESSAGE, n, 0, size, 0)
-    return What(communicator, choice.served(meeting.request), meeting.name, n, meeting.root, size, meeting.elements)
+        return What(communicator, None, MESSAGE, n, 0, size, 0, b"")
+    return What(
+        communicator, choice.served(meeting.request), meeting.name, n, meeting.root, size, meeting.elements, meeting.blocks
+    )

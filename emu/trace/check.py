@@ -1,6 +1,6 @@
 """What a trace must be before it is timed: amounts of 0 or more, and waits for what came earlier.
 
-E events of a role, W waits.
+E events of a role, W waits, S split sizes.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ def check_trace(trace: Trace) -> None:
     """Refuse a trace that cannot have run.
 
     Raises:
-        InputError: the first amount or wait that cannot be, with its event.
+        InputError: the first amount, split size or wait that cannot be, with its event.
     """
     for role, events in enumerate(trace.events):
         rank = int(np.flatnonzero(trace.role_of_rank == role).min(initial=len(trace.role_of_rank)))
@@ -29,11 +29,23 @@ def _check(events: Events, whose: str) -> None:
     _refuse(events.bytes < 0, "bytes", "0 or more", events.bytes, events, whose)
     too_many = (events.count < 0) | (events.count > most)
     _refuse(too_many, "count", "0 or more, and no more than its bytes hold", events.count, events, whose)
+    _check_splits(events, whose)
     waiting = np.repeat(np.arange(len(events)), np.diff(events.wait_start))
     later = np.flatnonzero((events.wait < 0) | (events.wait >= waiting))
     if len(later):
         row, wait = waiting[later[0]], events.wait[later[0]]
         raise must_be("replay", f"a wait of event {row} {whose} ({events.name[row]})", "for an event before it", wait)
+
+
+def _check_splits(events: Events, whose: str) -> None:
+    row = np.repeat(np.arange(len(events)), np.diff(events.split_start))
+    total = np.bincount(row, events.split, len(events))
+    below = np.bincount(row, events.split < 0, len(events)) > 0
+    split = np.diff(events.split_start) > 0
+    most = "0 or more each, and no more than its count together"
+    _refuse(below | (split & (total > events.count)), "the sum of split sizes", most, total.astype(np.int64), events, whose)
+    broken = split & ((events.count <= 0) | (events.bytes % np.maximum(events.count, 1) != 0))
+    _refuse(broken, "bytes", "a multiple of its count, as it has split sizes", events.bytes, events, whose)
 
 
 def _refuse(bad: Bool, name: str, what: str, values: NDArray[np.generic], events: Events, whose: str) -> None:

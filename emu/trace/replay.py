@@ -28,6 +28,7 @@ from emu.trace.batch import Batch, batches_of, communicators
 from emu.trace.check import check_trace
 from emu.trace.device import Device
 from emu.trace.meet import meetings_of
+from emu.trace.split import block_counts
 from emu.trace.trace import Events, Kind, Trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
@@ -152,7 +153,7 @@ class _Replay:
         self._wait(builder, ranks)
         begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
         laid = (self.first_event, begins, ends, instance, member, instances)
-        told = tuple(self._services()), self._assumptions()
+        told = tuple(self._services()), self.device.assumptions
         return Replayed(builder.graph(), *laid, *told, len(ranks.first), column(of_links.number, np.int64))
 
     def _compute(self, builder: Builder, ranks: Orbits) -> None:
@@ -186,7 +187,8 @@ class _Replay:
             schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
             whole = what.elements > 0 and what.size_bytes % what.elements == 0
             item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
-            counts = operation(what.name, what.n_ranks, what.root).block_counts(count)
+            even = not what.blocks
+            counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
             sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
         with_hubs = np.array([with_helpers(self.topology, of_group, schedule.helpers) for of_group in nodes])
         return lay(schedule, sizes, self.topology, with_hubs, key=what.communicator, gated=True)
@@ -202,11 +204,6 @@ class _Replay:
     def _services(self) -> Iterable[Service]:
         met = [(batch.what, m) for batch in self.batches for m in batch.meetings]
         return dict.fromkeys(Service(m.request, m.size_bytes, what.served) for what, m in met if what.served is not None)
-
-    def _assumptions(self) -> tuple[str, ...]:
-        uneven = {m.name for batch in self.batches for m in batch.meetings if not m.agreed}
-        cut_evenly = (f"{name} with uneven splits is cut evenly, at its largest member's size" for name in sorted(uneven))
-        return (*self.device.assumptions, *cut_evenly)
 
 
 def _same_there(kind_at: I64, node: I64) -> bool:

@@ -1,7 +1,7 @@
 """What ran, without times: events by role, as columns.
 
-R roles, N ranks, E events, W waits, G groups. Ranks that did the same share a role, and so its events. What makes
-cross-rank order is only that members of one (group, instance), or both ends of one (group, src, dst, tag, n), meet.
+R roles, N ranks, E events, W waits, S split sizes, G groups. Ranks that did the same share a role, and so its events. What
+makes cross-rank order is only that members of one (group, instance), or both ends of one (group, src, dst, tag, n), meet.
 """
 
 from collections.abc import Sequence
@@ -39,6 +39,8 @@ class Events:
     tag: I32  # [E] of a send or receive
     wait_start: I64  # [E + 1]
     wait: I32  # [W] earlier events of the same role that must have ended before this one starts
+    split_start: I64  # [E + 1]
+    split: I64  # [S] elements of each block that the rank gives to a collective (an all_to_all's: for each member); none: even
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -23,7 +23,7 @@ DEFAULT = {"step": 1, "stream": 0, "flops": 0.0, "bytes": 0, "count": 0, "group"
 
 
 class Words:
-    """Events written by hand; `waits` names earlier rows."""
+    """Events written by hand; `waits` names earlier rows, `splits` the sizes of blocks."""
 
     def compute(self, ms=0.0, **more):
         """A computation of so many ms at 1 TFLOP/s."""
@@ -44,13 +44,15 @@ class Words:
     def events(self, *rows):
         rows = [{**DEFAULT, **r} for r in rows]
         columns = {name: column([r[name] for r in rows], t) for name, t in TYPES.items()}
-        waits = [tuple(r.get("waits", ())) for r in rows]
+        waits, splits = ([tuple(r.get(name, ())) for r in rows] for name in ("waits", "splits"))
         return Events(
             **columns,
             name=tuple(r["name"] for r in rows),
             dtype=tuple(r.get("dtype", "float32") for r in rows),
             wait_start=column(np.cumsum([0, *map(len, waits)]), np.int64),
             wait=column([w for several in waits for w in several], np.int32),
+            split_start=column(np.cumsum([0, *map(len, splits)]), np.int64),
+            split=column([s for several in splits for s in several], np.int64),
         )
 
 

@@ -31,7 +31,9 @@ def events(n: int) -> Events:
     columns = {name: column(rng.integers(0, 3, n), dtype) for name, dtype in numbers.items()}
     names = tuple(rng.choice(["mm", "add", "all_reduce"], n).tolist())
     waits = column(np.arange(n), np.int32)
-    return Events(name=names, dtype=("float32",) * n, wait_start=column(np.arange(n + 1), np.int64), wait=waits, **columns)
+    start = column(np.arange(n + 1), np.int64)
+    ragged = {"wait_start": start, "wait": waits, "split_start": start, "split": column(rng.integers(0, 9, n), np.int64)}
+    return Events(name=names, dtype=("float32",) * n, **ragged, **columns)
 
 
 @pytest.fixture

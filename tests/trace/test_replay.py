@@ -240,11 +240,7 @@ def test_links_are_as_busy_as_what_they_carried(words):
 
 
 def test_what_is_taken_for_granted_is_said(words):
-    uneven = [words.events(words.collective(n, name="all_to_all")) for n in (8, 12)]
-    laid = replayed(trace_of(*uneven, role_of_rank=(0, 1)))
-    assert set(DEVICE.assumptions) < set(laid.assumptions)
-    assert "all_to_all with uneven splits is cut evenly, at its largest member's size" in laid.assumptions
-    assert laid.instances[0].piece.graph.size_bytes.max() == 4 * 6
+    assert replayed(trace_of(words.events(words.compute(1)))).assumptions == DEVICE.assumptions
 
 
 def test_what_served_is_told_once_a_different_request_and_of_collectives_only(words):
@@ -276,6 +272,16 @@ def test_members_that_ask_for_different_operations_are_refused(words):
 def test_members_that_name_different_roots_are_refused(words):
     said = refused(*(words.events(words.collective(8, name="broadcast", root=r)) for r in (0, 1)))
     assert "must be one operation and root of all members, got (('broadcast', 0), ('broadcast', 1))" in said
+
+
+def test_members_that_name_different_sizes_are_refused(words):
+    said = refused(*(words.events(words.collective(n, name="all_to_all")) for n in (8, 12)))
+    assert said == (
+        "replay: bytes and count of all_to_all 0 of ranks (0, 1) must be the same at all of them, got ((32, 8), (48, 12)); "
+        "what each gives is told by split sizes"
+    )
+    said = refused(words.events(words.send(8, peer=1)), words.events(words.recv(4, peer=0)))
+    assert "bytes and count of message 0 of ranks (0, 1) must be the same at all of them, got ((32, 8), (16, 4))" in said
 
 
 def test_a_message_that_nobody_receives_is_refused(words):

@@ -19,10 +19,22 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from emu.arrays import column
 from emu.backend.rank.call import Call, Members, dtype_name
 from emu.backend.rank.count import Count, Operator
+from emu.collective.operation import OPERATIONS, operation
 from emu.trace.trace import Events, Group, Kind, Trace
 
 COMPUTE_STREAM = 0
-_TYPES = (np.int32, np.int16, np.int16, None, None, np.float64, *[np.int64] * 2, *[np.int32] * 4, np.int64, np.int32)
+_TYPES = (
+    np.int32,
+    np.int16,
+    np.int16,
+    None,
+    None,
+    np.float64,
+    *[np.int64] * 2,
+    *[np.int32] * 4,
+    *[np.int64, np.int32],
+    *[np.int64] * 2,
+)
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
 
 
@@ -43,12 +55,31 @@ class _Row(NamedTuple):
     tag: int
 
 
+class _Splits(NamedTuple):
+    """Elements of each block that a rank gives, and how many blocks the largest buffer of any rank holds."""
+
+    given: tuple[int, ...]
+    in_size: int
+
+
+_EVEN = _Splits((), 1)
+
+
+def _splits_of(call: Call) -> _Splits:
+    if call.operation not in OPERATIONS:
+        return _EVEN
+    of = operation(call.operation, len(call.group.ranks), call.root)
+    known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
+    return _Splits(tuple(known[block] for block in of.input_blocks(call.rank).tolist()), of.blocks_in_size)
+
+
 class Recorder:
     """One rank's events, in the order in which it issues them."""
 
     def __init__(self) -> None:
         self.rows: list[_Row] = []
         self.waits: list[tuple[int, ...]] = []
+        self.splits: dict[int, _Splits] = {}  # by event
         self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
         self.count = Count(self.operator)
         self._numbers: dict[object, int] = {}
@@ -87,6 +118,7 @@ class Recorder:
         size = call.count * call.dtype.itemsize
         what = (call.operation, dtype_name(call.dtype), 0, size, call.count)
         self.rows.append(_Row(self._step, kind, stream, *what, number, instance, call.root, call.tag))
+        self.splits[seq] = _splits_of(call)
         before = [self._last] if self._last >= 0 else []
         self.waits.append((*before, *self._joined))
         return Issue(self, seq, call.dtype.itemsize)
@@ -122,11 +154,15 @@ class Recorder:
     def resize(self, seq: int, count: int, size_bytes: int) -> None:
         """Set the size of a request, which is known only once all members have called."""
         self.rows[seq] = self.rows[seq]._replace(elements=count, size_bytes=size_bytes)
+        splits, in_size = self.splits[seq]
+        if all(given * in_size == count for given in splits):
+            self.splits[seq] = _EVEN
 
     def notes(self) -> "Notes":
         """All that was taken down; what no optimizer step has ended is of no step."""
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
-        return Notes(tuple(rows), tuple(self.waits), tuple(self.groups.values()), self.count.peak_bytes)
+        splits = tuple(self.splits[seq].given if seq in self.splits else () for seq in range(len(self.rows)))
+        return Notes(tuple(rows), tuple(self.waits), splits, tuple(self.groups.values()), self.count.peak_bytes)
 
 
 class Notes(NamedTuple):
@@ -134,14 +170,15 @@ class Notes(NamedTuple):
 
     rows: tuple[_Row, ...]
     waits: tuple[tuple[int, ...], ...]
+    splits: tuple[tuple[int, ...], ...]
     groups: tuple[Members, ...]  # by the rank's group number
     peak_bytes: int
 
     def events(self) -> Events:
         """The rows as columns."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(_Row._fields)
-        wait_start = np.cumsum([0, *map(len, self.waits)])
-        columns += [tuple(wait_start), tuple(seq for several in self.waits for seq in several)]
+        for ragged in (self.waits, self.splits):
+            columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]
         typed: list[Any] = [c if t is None else column(c, t) for c, t in zip(columns, _TYPES, strict=True)]
         return Events(*typed)
 
@@ -149,7 +186,7 @@ class Notes(NamedTuple):
 def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:
     """The trace of all ranks, from their notes in rank order; those with equal events share a role."""
     roles: dict[tuple[object, ...], int] = {}
-    role_of_rank = [roles.setdefault((n.rows, n.waits), len(roles)) for n in notes]
+    role_of_rank = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
     first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
     peaks = np.zeros(len(roles), np.int64)
     np.maximum.at(peaks, role_of_rank, [n.peak_bytes for n in notes])
