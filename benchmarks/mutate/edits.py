@@ -46,7 +46,9 @@ PAIRS = (("min", "max"), ("minimum", "maximum"), ("argmin", "argmax"), ("floor",
 OTHER = {name: other for pair in PAIRS for name, other in (pair, pair[::-1])}
 WRAPPERS = {"abs", "sorted", "reversed", "rint"}  # of one argument, which may be forgotten
 # Keywords that change no result of a program that is right.
-WITHOUT_EFFECT = {"strict", "frozen", "slots", "cache", "nogil", "stacklevel", "exist_ok", "eq", "maxsize"}
+WITHOUT_EFFECT = {"strict", "frozen", "slots", "kw_only", "cache", "nogil", "stacklevel", "exist_ok", "eq", "maxsize"}
+# Functions of arguments in any order, and one whose other order is no program.
+IN_ANY_ORDER = {"isinstance", "max", "min", "maximum", "minimum", "gcd", "lcm", "array_equal"}
 
 
 def comparison(node: ast.Compare) -> Edits:
@@ -126,7 +128,7 @@ def call(node: ast.Call) -> Edits:
         func = ast.Name(OTHER[name]) if isinstance(node.func, ast.Name) else ast.Attribute(node.func.value, OTHER[name])
         yield Edit("min/max", ast.Call(func, node.args, node.keywords))
     for i in range(len(node.args) - 1):
-        if not any(isinstance(arg, ast.Starred) or _is_text(arg) for arg in node.args[i : i + 2]) and name != "isinstance":
+        if not any(isinstance(arg, ast.Starred) or _is_text(arg) for arg in node.args[i : i + 2]) and name not in IN_ANY_ORDER:
             swapped = [*node.args[:i], node.args[i + 1], node.args[i], *node.args[i + 2 :]]
             yield Edit("swapped arguments", ast.Call(node.func, swapped, node.keywords))
     for i, keyword in enumerate(node.keywords):

@@ -24,12 +24,18 @@ from benchmarks.mutate.faults import Fault
 ALSO = {
     "emu/trace": ("tests/study/training", "tests/backend/rank/test_record.py", "tests/cluster", "tests/launch"),
     "emu/study/measure": ("tests/launch",),
+    "emu/study/choice": ("tests/launch",),
     "emu/study/prove": ("tests/launch",),
+    "emu/study/timing": ("tests/study/choice", "tests/launch"),
     "emu/study/training": ("tests/launch",),
     "emu/model": ("tests/models", "tests/study/training", "tests/launch"),
     "emu/fabric": ("tests/collectives", "tests/study/measure"),
     "launch/show": ("tests/launch",),
 }
+# The tests of commands are run file by file, then those of their texts. Left out are pictures, and the files below, which start
+# Ray, or a process for each test: they take most of the time, and see little that the others do not.
+COMMANDS = "tests/launch"
+APART = ("test_loads.py", "test_clusters.py", "test_ray_cluster.py", "test_ray_process.py")
 # Starting Ray takes longer than all the rest, and only launch/ray is about it.
 OPTIONS = ("-x", "-q", "-m", "not slow and not gpu and not ray", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 
@@ -40,10 +46,20 @@ def seeing(root: Path, path: Path) -> list[str]:
     folder = Path("tests", *parts[:-1])
     near = next(each for each in (folder, *folder.parents) if (root / each).is_dir())
     own = near / f"test_{path.stem}.py"
+    has_own = (root / own).exists()
     also = [tests for prefix, some in ALSO.items() if path.is_relative_to(prefix) for tests in some]
-    if not (root / own).exists():
-        return list(dict.fromkeys([str(near), *also]))
-    return list(dict.fromkeys([str(own), *([str(near)] if near != Path("tests") else []), *also]))
+    wide = [] if has_own and near == Path("tests") else [str(near)]
+    found = [str(own)] * has_own + [each for tests in (*wide, *also) for each in _of_commands(root, tests, parts[1:])]
+    return list(dict.fromkeys(found))
+
+
+def _of_commands(root: Path, tests: str, parts: tuple[str, ...]) -> list[str]:
+    """The folder of tests of commands as its files, without those of `APART`; any other as it is."""
+    if tests != COMMANDS or parts[:1] == ("ray",):
+        return [tests]
+    files = sorted((root / tests).glob("test_*.py"))
+    texts = [f"{COMMANDS}/show/text"] if (root / COMMANDS / "show/text").is_dir() else []
+    return [*(str(file.relative_to(root)) for file in files if file.name not in APART), *texts]
 
 
 def compiled(root: Path, path: Path) -> bool:

@@ -88,6 +88,7 @@ def pieces(folder, source):
         ("a[::-1]", "::-1", {":"}),
         ("np.minimum(a, out=c)", "np.minimum(a, out=c)", {"np.maximum(a, out=c)", "np.minimum(a)", "pass"}),
         ("x = f(a, b, *c)", "f(a, b, *c)", {"f(b, a, *c)"}),
+        ("x = max(a, b, key=c)", "max(a, b, key=c)", {"min(a, b, key=c)", "max(a, b)"}),
         ("x = sorted(a)", "sorted(a)", {"a"}),
         ("[v for v in a if v]", "[v for v in a if v]", {"[v for v in a]", "pass"}),
         ("for v in a:\n    f(v)", "a", {"list(a)[1:]", "list(a)[:-1]"}),
@@ -200,14 +201,17 @@ def test_what_is_known_to_be_without_effect_still_stands_in_the_files():
         ("emu/units.py", ["tests/test_units.py"]),
         ("emu/inner/one.py", ["tests/inner/test_one.py", "tests/inner"]),
         ("emu/inner/other.py", ["tests/inner"]),
-        ("launch/cli/bench.py", ["tests/launch/test_bench.py", "tests/launch"]),
-        ("launch/cli/replay.py", ["tests/launch"]),
-        ("launch/show/draw.py", ["tests/launch/show", "tests/launch"]),
+        ("launch/cli/bench.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
+        ("launch/cli/replay.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
+        ("launch/show/draw.py", ["tests/launch/show", "tests/launch/test_bench.py", "tests/launch/test_run.py"]),
+        ("launch/show/text/step.py", ["tests/launch/show/text", "tests/launch/test_bench.py", "tests/launch/test_run.py"]),
+        ("launch/ray/actors.py", ["tests/launch"]),
         ("emu/trace/one.py", ["tests", "tests/study/training", "tests/backend/rank/test_record.py"]),
     ],
 )
 def test_the_tests_that_see_a_file_are_those_of_its_name_and_folder_then_more(tmp_path, path, tests):
-    names = ("test_units.py", "inner/test_one.py", "launch/test_bench.py", "launch/show/test_draws.py")
+    names = ("test_units.py", "inner/test_one.py", "launch/test_bench.py", "launch/test_run.py", "launch/test_loads.py")
+    names = (*names, "launch/test_ray_cluster.py", "launch/show/test_draws.py", "launch/show/text/test_lines.py")
     repository(tmp_path, {f"tests/{name}": "" for name in names})
     assert seeing(tmp_path, Path(path))[:3] == tests
 
