@@ -156,12 +156,12 @@ def operators(c: Config, seq: int) -> tuple[ModelOperator, ...]:
     """What one sequence runs through; held equal to the module by the counting mode."""
     one, logits = seq * c.hidden, seq * c.vocab
     return (
-        ModelOperator("embedding", 1, c.vocab * c.hidden, reads=seq, writes=one, cut_in=True, lookup=True),
+        ModelOperator("embedding", 1, c.vocab * c.hidden, writes=one, cut_in=True, lookup=True),
         *_attention_operators(c, seq),
         *_ffn_operators(c, seq),
-        ModelOperator("norm", 1, c.hidden, reads=one, writes=one),
+        ModelOperator("norm", 1, c.hidden, writes=one),
         product("output", seq, c.hidden, c.vocab, 1, "out"),
-        ModelOperator("loss", reads=logits, writes=logits),
+        ModelOperator("loss", writes=logits),
     )
 
 
@@ -169,26 +169,26 @@ def _attention_operators(c: Config, seq: int) -> tuple[ModelOperator, ...]:
     wide, narrow, n, one = c.heads * c.head_dim, c.kv_heads * c.head_dim, c.layers, seq * c.hidden
     turned = seq * (wide + narrow)
     return (
-        ModelOperator("layers.*.attention_norm", n, c.hidden, reads=one, writes=one),
+        ModelOperator("layers.*.attention_norm", n, c.hidden, writes=one),
         product("layers.*.attention.wq", seq, c.hidden, wide, n, "out"),
         product("layers.*.attention.wk", seq, c.hidden, narrow, n, "out"),
         product("layers.*.attention.wv", seq, c.hidden, narrow, n, "out"),
-        ModelOperator("layers.*.attention.rotate", n, reads=turned, writes=turned, cut_in=True, cut_out=True),
-        attention("layers.*.attention.attention", seq, c.heads, c.kv_heads, c.head_dim, n),
+        ModelOperator("layers.*.attention.rotate", n, writes=turned, cut_in=True, cut_out=True),
+        attention("layers.*.attention.attention", seq, c.heads, c.head_dim, n),
         product("layers.*.attention.wo", seq, wide, c.hidden, n, "in"),
-        ModelOperator("layers.*.attention.residual", n, reads=2 * one, writes=one),
+        ModelOperator("layers.*.attention.residual", n, writes=one),
     )
 
 
 def _ffn_operators(c: Config, seq: int) -> tuple[ModelOperator, ...]:
     n, one, gated = c.layers, seq * c.hidden, seq * c.ffn
     return (
-        ModelOperator("layers.*.ffn_norm", n, c.hidden, reads=one, writes=one),
+        ModelOperator("layers.*.ffn_norm", n, c.hidden, writes=one),
         product("layers.*.ffn.w1", seq, c.hidden, c.ffn, n, "out"),
         product("layers.*.ffn.w3", seq, c.hidden, c.ffn, n, "out"),
-        ModelOperator("layers.*.ffn.swiglu", n, reads=2 * gated, writes=gated, cut_in=True, cut_out=True),
+        ModelOperator("layers.*.ffn.swiglu", n, writes=gated, cut_in=True, cut_out=True),
         product("layers.*.ffn.w2", seq, c.ffn, c.hidden, n, "in"),
-        ModelOperator("layers.*.ffn.residual", n, reads=2 * one, writes=one),
+        ModelOperator("layers.*.ffn.residual", n, writes=one),
     )
 
 

@@ -22,7 +22,6 @@ class ModelOperator:
     parameters: int = 0
     flops_forward: int = 0
     flops_backward: int = 0
-    reads: int = 0  # elements that come in, parameters apart
     writes: int = 0  # elements that go out
     cut_in: bool = False  # tensor parallelism cuts what comes in
     cut_out: bool = False  # ... and what goes out; parameters and FLOPs are cut if either is
@@ -45,16 +44,13 @@ def product(name: str, seq: int, n_in: int, n_out: int, times: int = 1, cut: str
         cut: "out" where tensor parallelism cuts its outputs, "in" where its inputs.
     """
     flops = 2 * seq * n_in * n_out
-    return ModelOperator(
-        name, times, n_in * n_out, flops, 2 * flops, seq * n_in, seq * n_out, cut_in=cut == "in", cut_out=cut == "out"
-    )
+    return ModelOperator(name, times, n_in * n_out, flops, 2 * flops, seq * n_out, cut_in=cut == "in", cut_out=cut == "out")
 
 
-def attention(name: str, seq: int, heads: int, kv_heads: int, head_dim: int, times: int = 1) -> ModelOperator:
+def attention(name: str, seq: int, heads: int, head_dim: int, times: int = 1) -> ModelOperator:
     """Scaled dot-product attention as a flash kernel runs it: two products forward, five backward, no causal halving."""
     one = 2 * seq * seq * heads * head_dim
-    reads, writes = seq * (heads + 2 * kv_heads) * head_dim, seq * heads * head_dim
-    return ModelOperator(name, times, 0, 2 * one, 5 * one, reads, writes, cut_in=True, cut_out=True)
+    return ModelOperator(name, times, 0, 2 * one, 5 * one, seq * heads * head_dim, cut_in=True, cut_out=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,7 @@ class TestFailures:
 
     def test_ctrl_c_ends_every_rank_and_is_passed_on(self):
         ended = []
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts with & ignore it
 
         def program(rank):
             try:
@@ -220,8 +221,11 @@ class TestFailures:
             finally:
                 ended.append(rank)
 
-        with pytest.raises(KeyboardInterrupt):
-            Threads(3).run(program)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                Threads(3).run(program)
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert sorted(ended) == [0, 1, 2]
 
     def test_another_operation_at_the_same_place_is_a_mismatch(self):

@@ -227,11 +227,32 @@ def test_a_job_on_part_of_a_grid_is_on_those_places_of_a_topology_with_that_grid
 
 
 def test_ranks_along_the_axes_of_a_grid_send_to_their_neighbours(emu) -> None:
+    """Each walk round a row of four ends two links from the next row's begin, and so does each to and fro of two."""
     torus = "torus:dims=4x2,bandwidth=50GB/s,latency=1us"
-    args = ("bench", "all_gather", "--algorithm", "ring", "--topology", torus, "--size", "8MiB", "--json")
+    args = ("bench", "all_gather", "--algorithm", "ring", "--topology", torus, "--size", "8B", "-d", "int8", "--json")
     (by_columns,), (by_rows,) = emu(*args, "--axes", "1,0").json, emu(*args).json
     assert (by_columns["wrong"], by_rows["wrong"]) == (0, 0)
-    assert by_columns["time_s"] != by_rows["time_s"]
+    links = {"columns": (1, 1, 1, 2, 1, 1, 1, 2), "rows": (1, 2, 1, 2, 1, 2, 1, 2)}  # from each rank to the next
+    for row, way in ((by_columns, links["columns"]), (by_rows, links["rows"])):
+        slowest = max(sum((way * 2)[i : i + 7]) for i in range(8))  # the piece that passes the most links
+        assert row["time_s"] == pytest.approx(slowest * 1e-6, rel=1e-2)
+
+
+@pytest.mark.parametrize("axes", ["0,1", "1,0"])
+def test_an_algorithm_on_the_grid_of_a_topology_finds_its_rows_whatever_the_order_of_the_axes(emu, axes: str) -> None:
+    torus = "torus:dims=4x2,bandwidth=50GB/s,latency=1us"
+    args = ("bench", "all_gather", "--algorithm", "torus-buckets", "--topology", torus, "--size", "8MiB", "--json")
+    (usual,), (turned,) = emu(*args).json, emu(*args, "--axes", axes).json
+    assert turned["shape"] == [(4, 2)[int(axis)] for axis in axes.split(",")]
+    assert (turned["wrong"], turned["time_s"]) == (0, usual["time_s"])
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"])
+def test_at_the_least_time_busbw_is_the_rate_of_a_link_whatever_the_operation(emu, operation: str) -> None:
+    """Which is what busbw is for; the least time is found from cuts of the network, not from busbw's factor."""
+    args = ("--topology", "switch:n=8,bandwidth=50GB/s,latency=0s", "--size", "56KiB", "--timing-only", "--json")
+    (row,) = emu("bench", operation, *args).json
+    assert row["busbw_Bps"] / row["of_bound"] == pytest.approx(50e9, rel=1e-6)
 
 
 def test_on_more_channels_data_ends_right_and_takes_as_long_where_they_share_the_port(emu) -> None:

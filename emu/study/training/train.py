@@ -49,7 +49,7 @@ class Trained(Step):
     loss: tuple[float, ...]  # by step
     reference_loss: tuple[float, ...]
     gradient_error: float  # max |g - g_ref| / max |g_ref| over the parameters, at the first and the last step
-    tokens_per_s: float
+    tokens_per_s: float  # 0 where the step takes less than a tick, so that there is no rate
     mfu: float
     wall_run_s: float
     wall_reference_s: float
@@ -108,7 +108,7 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
     model, plan = MODELS.find(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     step = time_trace(learned.trace, choice, topology, device, request.dtype).step()
-    per_s = 1 / step.step_time_s
+    per_s = 1 / step.step_time_s if step.step_time_s else 0.0
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
     of_step["assumptions"] = (*step.assumptions, _MFU)
     return Trained(

@@ -112,6 +112,29 @@ def test_a_gradient_of_the_last_step_is_compared_too():
     assert learn(program("dp=2", steps=2), Choice(), damaged).gradient_error == pytest.approx(0.01, rel=0.01)
 
 
+def test_a_gradient_that_is_zero_but_for_rounding_is_held_against_the_largest():
+    """Where a sequence is one token, no query and no key matters; what rounding leaves of their gradients is any number."""
+    run = replace(program("tp=2", steps=1, global_batch=2, seq=1), model="llama-small")
+    reference, (outcomes, _) = run.reference(), on_threads(2, Choice(), run)
+    of_query = reference.gradients[0]["layers.3.attention.wq.weight"]
+    most = max(float(whole.abs().max()) for whole in reference.gradients[0].values())
+    assert 0 < float(of_query.abs().max()) < 1e-7 * most
+    assert gradient_error(reference, outcomes, run.plan, 0) < 1e-5
+    outcomes[1].gradients[0]["layers.3.attention.wq.weight"][0, 0] += most / 100
+    assert gradient_error(reference, outcomes, run.plan, 0) == pytest.approx(0.01, rel=0.01)
+
+
+def test_where_every_gradient_is_zero_a_difference_counts_as_it_is():
+    run = program("tp=2", steps=1)
+    reference, (outcomes, _) = run.reference(), on_threads(2, Choice(), run)
+    for outcome in (reference, *outcomes):
+        for gradient in outcome.gradients[0].values():
+            gradient.zero_()
+    assert gradient_error(reference, outcomes, run.plan, 0) == 0
+    outcomes[0].gradients[0]["norm.weight"][3] = 0.25
+    assert gradient_error(reference, outcomes, run.plan, 0) == 0.25
+
+
 def test_a_missing_or_misshapen_gradient_is_refused():
     run = program("tp=2", steps=1)
     reference, (outcomes, _) = run.reference(), on_threads(2, Choice(), run)

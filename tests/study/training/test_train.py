@@ -68,6 +68,14 @@ def test_rates_follow_from_the_step_time(pair):
         assert one.mfu == pytest.approx((6 * weights + 12 * 2 * 64 * 64) * 512 / one.step_time_s / (4 * 989e12))
 
 
+def test_a_step_of_no_time_has_no_rate():
+    """Of one rank, on a device so fast that no operator takes a tick."""
+    request, switch = replace(REQUEST, plan=Plan(global_batch=1, seq=4), steps=1), build_topology(SWITCH)
+    at_once = replace(H100, peak_flops=dict.fromkeys(H100.peak_flops, 1e40), hbm_Bps=1e40)
+    one = time_steps(request, run_steps(request, [switch], H100), switch, at_once)
+    assert (one.step_time_s, one.tokens_per_s, one.mfu) == (0, 0, 0)
+
+
 def test_a_slower_fabric_changes_communication_and_nothing_else(pair):
     fast, slow = pair
     assert slow.exposed_comm_s > 9 * fast.exposed_comm_s
