@@ -157,7 +157,24 @@ def test_every_listed_example_of_a_topology_builds_and_is_shown(emu) -> None:
         done = emu("show", "topology", row["example"], "--json")
         assert done.code == 0, done.err
         assert done.json["npus"] > 0
+        assert sum(tier["links"] for tier in done.json["tiers"]) == done.json["links"]
     assert len(list(TOPOLOGIES)) == len(emu("list", "topologies", "--json").json)
+
+
+def test_a_topology_is_drawn_counted_and_measured(emu, tmp_path: Path) -> None:
+    done = emu("show", "topology", "fat-tree:radix=4,tiers=3", "--json", "--png", str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    found = done.json
+    assert found["bill"]["NPU"] == found["npus"] == 16
+    assert sum(tier["links"] for tier in found["tiers"]) == found["links"] == 96
+    assert found["tiers"][0] == {
+        "dimension": 0,
+        "links": 32,
+        "bandwidth_Bps": [50e9, 50e9],
+        "latency_s": [3e-07, 3e-07],
+        "name": "NPU to tier 1",
+    }
+    assert {"degree", "diameter", "bisection_Bps", "injection_Bps", "paths"} <= found.keys()
 
 
 def test_a_topology_is_described_and_drawn(emu, tmp_path: Path) -> None:

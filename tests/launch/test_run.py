@@ -152,6 +152,23 @@ def test_a_timeline_is_listed_and_drawn(recorded, emu, tmp_path: Path) -> None:
     assert png.stat().st_size > 5000
 
 
+def test_the_list_of_a_timeline_has_each_lanes_first_moment_its_last_and_how_long_it_was_busy(recorded, emu) -> None:
+    _, trace, timeline, _ = recorded
+    events = json.loads(timeline.read_text())["traceEvents"]
+    owner = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    stream = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [((owner[e["pid"]], stream[e["pid"], e["tid"]]), e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    drawn = {}
+    for lane, start_us, dur_us in spans:
+        first, last, busy, count = drawn.get(lane, (float("inf"), 0, 0, 0))
+        drawn[lane] = min(first, start_us), max(last, start_us + dur_us), busy + dur_us, count + 1
+    listed = emu("show", "timeline", str(trace), "--topology", BOARD, "--json").json
+    assert {(row["who"], row["what"]) for row in listed} == drawn.keys()
+    for row in listed:
+        moments = [row[key] * 1e6 for key in ("from_s", "to_s", "busy_s")]
+        assert (*moments, row["spans"]) == pytest.approx(drawn[row["who"], row["what"]], rel=1e-6)
+
+
 def test_the_scripts_own_exit_code_is_the_command_s(emu, tmp_path: Path) -> None:
     script = tmp_path / "ends.py"
     script.write_text("import sys\nsys.exit(7)\n")

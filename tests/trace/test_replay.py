@@ -244,11 +244,11 @@ def test_what_is_taken_for_granted_is_said(words):
 
 
 def test_what_served_is_told_once_a_different_request_and_of_collectives_only(words):
-    sizes = (8, 16, 8)
+    sizes = (4, 8, 16, 8, 32)
     rows = [words.collective(n, instance=i) for i, n in enumerate(sizes)]
-    messages = [words.send(8, peer=1), words.mark([3])], [words.recv(8, peer=0), words.mark([3])]
+    messages = [words.send(8, peer=1), words.mark([5])], [words.recv(8, peer=0), words.mark([5])]
     laid = replayed(trace_of(*(words.events(*rows, *more) for more in messages), role_of_rank=(0, 1)), dtype="bfloat16")
-    expected = [Service(Request("all_reduce", (0, 1), 0, n, "float32"), 2 * n, Served("ring")) for n in (8, 16)]
+    expected = [Service(Request("all_reduce", (0, 1), 0, n, "float32"), 2 * n, Served("ring")) for n in (4, 8, 16, 32)]
     assert sorted(laid.services) == expected
 
 

@@ -128,22 +128,6 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     assert str(refused.value) == f"--png: cannot write {str(path)!r}: No such file or directory"
 
 
-def test_show_topology_draws_counts_and_measures(emu, tmp_path):
-    done = emu("show", "topology", "fat-tree:radix=4,tiers=3", "--json", "--png", str(tmp_path / "a.png"))
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    found = done.json
-    assert found["bill"]["NPU"] == found["npus"] == 16
-    assert sum(tier["links"] for tier in found["tiers"]) == found["links"] == 96
-    assert found["tiers"][0] == {
-        "dimension": 0,
-        "links": 32,
-        "bandwidth_Bps": [50e9, 50e9],
-        "latency_s": [3e-07, 3e-07],
-        "name": "NPU to tier 1",
-    }
-    assert {"degree", "diameter", "bisection_Bps", "injection_Bps", "paths"} <= found.keys()
-
-
 def test_a_topology_in_words_loads_no_matplotlib():
     code = (
         "import sys\nfrom launch.main import main\n"

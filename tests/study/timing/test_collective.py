@@ -154,3 +154,11 @@ def test_perturbed_messages_are_named_too():
     job = Job(op, plan, 1, 1, topology, place(topology, 2), name="broadcast one")
     with pytest.raises(InputError, match=r"^broadcast one: the message from rank 0 to rank 1 in round 0"):
         spread_collective(job, 2)
+
+
+def test_perturbed_messages_have_their_overhead_and_where_it_keeps_them_apart_nothing_is_chaotic():
+    topology = build_topology("fat-tree:radix=6,tiers=3")
+    op, plan = operation("all_to_all", 54), stored("all_to_all", "pairwise", 54)
+    job = Job(op, plan, 54 * 1024, 4, topology, place(topology, 54))
+    assert spread_collective(job, 2) is not None
+    assert spread_collective(job._replace(send_overhead_fs=10**10), 2) is None

@@ -104,6 +104,14 @@ def test_a_trace_remembers_what_served_it_and_another_choice_overrides(trace: Tr
     assert timed(trace, ("all_reduce=direct",)).step().step_time_s != timed(trace).step().step_time_s
 
 
+def test_a_step_served_as_the_run_was_says_nothing_of_it_and_another_says_so(trace: Trace) -> None:
+    ran = with_choice(trace, Choice.parse(("all_reduce=direct",)))
+    said = "the run itself was served by other algorithms, which change no size and no order of requests"
+    assert said not in timed(ran, ("all_reduce=direct",)).step().assumptions
+    assert said in timed(ran, ("all_reduce=ring",)).step().assumptions
+    assert said not in timed(trace, ("all_reduce=direct",)).step().assumptions  # what served the run is not known
+
+
 def test_a_trace_remembers_the_grid_that_served_it(trace: Trace) -> None:
     ran = with_choice(trace, Choice.parse(("all_reduce=torus-buckets:2x2",)))
     assert choice_of(ran).dims == {"all_reduce": (2, 2)}
