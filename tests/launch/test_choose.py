@@ -139,6 +139,9 @@ def test_the_plot_is_drawn_and_the_table_names_the_fastest_of_each_size(emu, tmp
     args = ("--topology", BOARD, "-b", "1KiB", "-e", "1MiB", "-f", "32", "--png", str(tmp_path / "c.png"))
     done = emu("bench", "all_gather", "--algorithm", "all", *args)
     assert done.code == 0, done.err
+    head, _, columns = done.out.splitlines()[:3]
+    assert head == "all_gather among 8 ranks of ub-mesh:board: virtual time and of_bound"
+    assert columns.split() == ["algorithm", "1", "KiB", "32", "KiB", "1", "MiB"]
     (fastest,) = (line for line in done.out.splitlines() if line.startswith("fastest: "))
     assert re.findall(r"[\d.]+ [KM]iB(?=: )", fastest) == ["1 KiB", "32 KiB", "1 MiB"]
     name = fastest.rpartition(": ")[2]

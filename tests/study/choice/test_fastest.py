@@ -173,6 +173,19 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
     assert {f"all_reduce {name}" for name in chosen.passed}.isdisjoint(timed)
 
 
+@pytest.mark.parametrize("elements", [2**12, 2**20])
+@pytest.mark.parametrize("line", [TORUS, "dgx-h100", "ub-mesh:board"])
+def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
+    """Those of many messages come last, and win where they are the fastest."""
+    site, wanted, won = Site.first(build_topology(line)), Wanted("all_reduce", 0, elements, 4), set()
+    for few in (0, 20, 60, 150, 2**16):
+        monkeypatch.setattr(room, "LIGHT", few)
+        fastest.cache_clear()
+        won.add(fastest(site, wanted).served.algorithm)
+    fastest.cache_clear()
+    assert len(won) == 1
+
+
 def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() -> None:
     turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), (src * 8 + dst)[:, None]), 5)
     on = replace(build_topology("switch:n=4,bandwidth=50GB/s,latency=1us"), circuits=turning)

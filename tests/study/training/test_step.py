@@ -17,6 +17,7 @@ from emu.topology.catalogue import build_topology
 from emu.trace.device import Device
 from emu.trace.trace import Trace
 from emu.units import seconds
+from tests.trace.laid import Words
 from tests.trace.walked import walked
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
@@ -110,6 +111,15 @@ def test_a_step_served_as_the_run_was_says_nothing_of_it_and_another_says_so(tra
     assert said not in timed(ran, ("all_reduce=direct",)).step().assumptions
     assert said in timed(ran, ("all_reduce=ring",)).step().assumptions
     assert said not in timed(trace, ("all_reduce=direct",)).step().assumptions  # what served the run is not known
+
+
+def test_what_served_is_noted_in_the_order_of_the_names_so_that_equal_runs_are_equal_files(trace: Trace) -> None:
+    names = ("reduce_scatter", "all_gather", "broadcast", "all_to_all", "scatter", "all_reduce", "reduce", "gather")
+    words = Words()
+    rows = [words.collective(8, name, instance=i) for i, name in enumerate(names)]
+    ran = with_choice(replace(trace, events=(words.events(*rows),)), Choice())
+    noted = dict(ran.meta)["algorithms"].split()
+    assert [word.partition("=")[0] for word in noted] == sorted(names)
 
 
 def test_a_trace_remembers_the_grid_that_served_it(trace: Trace) -> None:
