@@ -27,6 +27,7 @@ class Tried(NamedTuple):
 
     fault: Fault
     outcome: Outcome
+    told: str  # what it changed, as `shown` has it: of the copy, for the checkout may have gone on meanwhile
 
 
 def asked(words: list[str]) -> argparse.Namespace:
@@ -66,9 +67,9 @@ def known(path: Path = WITHOUT_EFFECT) -> dict[tuple[str, str, str], str]:
     return {(each["path"], each["old"], each["new"]): each["why"] for each in listed}
 
 
-def shown(fault: Fault, head: str, root: Path = ROOT) -> str:
+def shown(fault: Fault, root: Path = ROOT) -> str:
     """A fault as file and line, its kind, and what it changes."""
-    return "\n".join([f"{head} {fault.path}:{fault.line}  {fault.kind}", *(f"    {line}" for line in fault.diff(root))])
+    return "\n".join([f"{fault.path}:{fault.line}  {fault.kind}", *(f"    {line}" for line in fault.diff(root))])
 
 
 def tried(chosen: list[Fault], tests: list[list[str]], jobs: int, root: Path = ROOT) -> Iterator[Tried]:
@@ -82,8 +83,9 @@ def tried(chosen: list[Fault], tests: list[list[str]], jobs: int, root: Path = R
         def one(fault: Fault, names: list[str]) -> Tried:
             copy = copies.get()
             try:
+                told, afresh = shown(fault, copy.root), compiled(copy.root, fault.path)
                 with copy.faulty(fault):
-                    return Tried(fault, copy.run(names, limit_s, afresh=compiled(root, fault.path)))
+                    return Tried(fault, copy.run(names, limit_s, afresh=afresh), told)
             finally:
                 copies.put(copy)
 
@@ -100,16 +102,16 @@ def _without_fault(copies: SimpleQueue[Copy], tests: list[str]) -> float:
     return outcome.wall_s
 
 
-def score(results: Iterable[Tried], total: int, root: Path = ROOT) -> int:
+def score(results: Iterable[Tried], total: int) -> int:
     """Print each result as it is there, then how many were caught; how many were not is returned."""
     survived = slow = 0
-    for i, (fault, outcome) in enumerate(results, 1):
+    for i, (fault, outcome, told) in enumerate(results, 1):
         if outcome.failed:
             slow += outcome.failed == "time limit"
             line = f"{i}/{total} caught {fault.path}:{fault.line}  {fault.kind}  {outcome.failed} ({outcome.wall_s:.0f} s)"
         else:
             survived += 1
-            line = shown(fault, f"{i}/{total} SURVIVED", root) + f"\n    ({outcome.wall_s:.0f} s)"
+            line = f"{i}/{total} SURVIVED {told}\n    ({outcome.wall_s:.0f} s)"
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     caught = total - survived
@@ -128,7 +130,7 @@ def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
         if why is None:
             found.append(fault)
         else:
-            sys.stdout.write(shown(fault, "without effect, left out:") + f"\n    {why}\n")
+            sys.stdout.write(f"without effect, left out: {shown(fault)}\n    {why}\n")
     return found
 
 
@@ -139,7 +141,7 @@ def main(words: list[str]) -> int:
     tests = [command.tests or seeing(ROOT, fault.path) for fault in found]
     if command.list:
         for fault, names in zip(found, tests, strict=True):
-            sys.stdout.write(shown(fault, "fault") + f"\n    {' '.join(names)}\n")
+            sys.stdout.write(f"fault {shown(fault)}\n    {' '.join(names)}\n")
         return 0
     return int(score(tried(found, tests, command.jobs), len(found)) > 0)
 

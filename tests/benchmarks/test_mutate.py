@@ -140,11 +140,20 @@ def test_each_kind_of_fault_has_its_turn():
     assert len(set(kinds)) == 12
 
 
+def edited_meanwhile(results, path):
+    """As if a person went on in the checkout while faults are tried in the copies."""
+    before = path.read_text()
+    for each in results:
+        path.write_text("# other lines\n" + before)
+        yield each
+    path.write_text(before)
+
+
 def test_a_fault_that_a_test_sees_is_caught_and_one_that_none_sees_survives(tiny, capsys):
     seen, unseen = faults_of(tiny, SEEN), faults_of(tiny, UNSEEN)[:1]
     chosen = [*(fault for fault in seen if fault.kind in ("comparison", "dropped filter")), *unseen]
     results = mutate.tried(chosen, [seeing(tiny, MODULE)] * 3, 2, tiny)
-    assert mutate.score(results, 3, tiny) == 1
+    assert mutate.score(edited_meanwhile(results, tiny / MODULE), 3) == 1
     out, err = capsys.readouterr()
     assert out.count(f"caught {MODULE}:{SEEN}  ") == 2
     assert out.count("tests/tiny/test_sums.py::test_over (") == 2
