@@ -1,56 +1,19 @@
-"""What is trained, as plain data: one list of operators, read by parameters, FLOPs and memory alike; and the registry.
+"""What is trained, as plain data: its operators, part by part, read by parameters, FLOPs and memory alike; and the registry.
 
-Everything an operator says is of the whole model and one sequence; `tp` cuts what is sharded. A multiply-add is 2 FLOPs.
+A model is an embedding, layers of one or more kinds, and a head (final norm, output product, loss). A part's operators stand
+in the order in which they run. What is summed here is of the whole model and one sequence; `tp` cuts what is sharded.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any, TypeVar
 
+from emu.model.operator import LOOKUP, Cut, ModelOperator, Passes, Tokens
 from emu.registry import Registry
 
 C = TypeVar("C")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOperator:
-    """One operator of a model, with what one sequence asks of it."""
-
-    name: str  # the module's path, e.g. "layers.*.attention.wq"
-    times: int = 1  # how often the model has it
-    parameters: int = 0
-    flops_forward: int = 0
-    flops_backward: int = 0
-    writes: int = 0  # elements that go out
-    cut_in: bool = False  # tensor parallelism cuts what comes in
-    cut_out: bool = False  # ... and what goes out; parameters and FLOPs are cut if either is
-    lookup: bool = False  # its parameters are looked up, not multiplied: model FLOPs leave them out
-
-    def share(self, tp: int) -> int:
-        """Into how many shards its parameters and FLOPs are cut."""
-        return tp if self.cut_in or self.cut_out else 1
-
-
-def product(name: str, seq: int, n_in: int, n_out: int, times: int = 1, cut: str = "") -> ModelOperator:
-    """A matrix product without bias: forward one product, backward two.
-
-    Args:
-        name: The module's path.
-        seq: Tokens a sequence.
-        n_in: Elements a token that come in.
-        n_out: Elements a token that go out.
-        times: How often the model has it.
-        cut: "out" where tensor parallelism cuts its outputs, "in" where its inputs.
-    """
-    flops = 2 * seq * n_in * n_out
-    return ModelOperator(name, times, n_in * n_out, flops, 2 * flops, seq * n_out, cut_in=cut == "in", cut_out=cut == "out")
-
-
-def attention(name: str, seq: int, heads: int, head_dim: int, times: int = 1) -> ModelOperator:
-    """Scaled dot-product attention as a flash kernel runs it: two products forward, five backward, no causal halving."""
-    one = 2 * seq * seq * heads * head_dim
-    return ModelOperator(name, times, 0, 2 * one, 5 * one, seq * heads * head_dim, cut_in=True, cut_out=True)
+EMBEDDING, HEAD = "embedding", "head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,50 +21,101 @@ class Model:
     """A model of the catalogue: its sizes, its operators, how it is built and how it is sharded."""
 
     name: str
-    layers: int
     hidden: int
     heads: int
     head_dim: int
     vocab: int
     max_seq: int
-    operators: Callable[[int], tuple[ModelOperator, ...]]  # of one sequence of so many tokens
+    kinds: tuple[str, ...]  # of each layer, the first first, e.g. ("dense", "dense")
+    part: Callable[[str, Tokens], tuple[ModelOperator, ...]]  # of EMBEDDING, one layer of a kind, or HEAD; names as in it
     build: Callable[[int], Any]  # a torch.nn.Module [batch, tokens] -> logits [batch, tokens, vocab], for so many tokens
     tp_divides: Mapping[str, int] = field(default_factory=dict)  # what tp must divide, by name
     shards: Mapping[str, str] = field(default_factory=dict)  # module path -> a style of emu.model.parallel
+    experts: int = 0  # of a layer that has any, those that tokens are routed to; ep must divide it
+    top_k: int = 0  # of them, those that a token sees
+    tied: bool = False  # the output product has the parameters of the embedding
+    source: str = ""  # of its sizes
 
-    def parameters(self, tp: int = 1) -> int:
-        """Of the model, or of one tensor-parallel shard."""
-        return sum(o.times * (o.parameters // o.share(tp)) for o in self.operators(1))
+    @property
+    def layers(self) -> int:
+        """How many."""
+        return len(self.kinds)
+
+    def parts(self, tokens: Tokens) -> Iterator[tuple[int, str, tuple[ModelOperator, ...]]]:
+        """How often the model has each part, which, and its operators, in the order in which they first run."""
+        yield 1, EMBEDDING, self.part(EMBEDDING, tokens)
+        for kind, times in Counter(self.kinds).items():
+            yield times, kind, self.part(kind, tokens)
+        yield 1, HEAD, self.part(HEAD, tokens)
+
+    def operators(self, tokens: Tokens, cut: Cut | None = None) -> Iterator[tuple[int, ModelOperator]]:
+        """Each operator with how often the model has it; with `cut`, what one rank has of it."""
+        for times, _, part in self.parts(tokens):
+            for operator in part:
+                yield times, operator.on(cut) if cut else operator
+
+    def parameters(self, tp: int = 1, ep: int = 1, etp: int = 0) -> int:
+        """Of the model, or of what one rank of these groups has."""
+        return sum(n * o.parameters for n, o in self.operators(Tokens(1), Cut(tp, ep, etp)))
+
+    def part_parameters(self, part: str, cut: Cut | None = None) -> int:
+        """Of the embedding, the head, or one layer of a kind; with `cut`, of what one rank has."""
+        return sum((o.on(cut) if cut else o).parameters for o in self.part(part, Tokens(1)))
+
+    def active_parameters(self) -> int:
+        """That one token sees: of the experts those that it is routed to, of the rest all."""
+        return sum(n * o.active_parameters for n, o in self.operators(Tokens(1)))
 
     def flops(self, seq: int, tp: int = 1) -> tuple[int, int]:
         """FLOPs of products and attention, forward and backward, that one rank executes for one sequence."""
-        rows = [(o, o.times, o.share(tp)) for o in self.operators(seq)]
-        forward = sum(n * (o.flops_forward // cut) for o, n, cut in rows)
-        return forward, sum(n * (o.flops_backward // cut) for o, n, cut in rows)
+        passes = [(n, o.eager) for n, o in self.operators(Tokens(seq), Cut(tp))]
+        return sum(n * p.forward.flops for n, p in passes), sum(n * p.backward.flops for n, p in passes)
 
     def flops_per_token(self, seq: int) -> int:
-        """Model FLOPs a token: 6 * parameters without the input embedding + 12 * L * h * s, attention not halved.
+        """Model FLOPs a token: 6 * active parameters without the input embedding + 12 * L * h * s, attention not halved.
 
-        Source: Chowdhery et al., PaLM (2022), appendix B; h is heads * head_dim.
+        Source: Chowdhery et al., PaLM (2022), appendix B; h is heads * head_dim, where values have another size their mean.
         """
-        multiplied = sum(o.times * o.parameters for o in self.operators(1) if not o.lookup)
-        return 6 * multiplied + 12 * self.layers * self.heads * self.head_dim * seq
+        multiplied = attended = 0
+        for n, o in self.operators(Tokens(1, context=seq)):
+            if o.kind != LOOKUP:  # a tied output product multiplies parameters that the embedding has
+                forward = o.fused.forward
+                multiplied += n * (forward.parameters * o.active // o.experts if o.experts else forward.parameters)
+                attended += 0 if o.shape else n * forward.flops
+        return 6 * multiplied + 3 * attended
 
     def activations(self, seq: int, tp: int = 1) -> int:
         """Elements that the outputs of all operators of one sequence take, forward; partial sums, before and after."""
-        rows = [(o, 2 if tp > 1 and o.cut_in and not o.cut_out else 1) for o in self.operators(seq)]
-        return sum(o.times * copies * ceil(o.writes / (tp if o.cut_out else 1)) for o, copies in rows)
+        rows = [(n * (2 if tp > 1 and o.cut == "in" else 1), o.outputs) for n, o in self.operators(Tokens(seq), Cut(tp))]
+        return sum(n * (out.whole + out.cut) for n, out in rows)
+
+    def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> int:
+        """Elements of activations that one rank keeps for the backward of one pass; indices and statistics apart."""
+        kept = ((n, passes(o).saved) for n, o in self.operators(tokens, cut))
+        return sum(n * (each.whole + each.cut) for n, each in kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What models of other sizes have in common."""
+
+    name: str
+    configs: Mapping[str, Any]  # sizes by the model's name: frozen dataclasses of one type
+    describe: Callable[[str, Any], Model]  # a model, from its name and sizes
 
 
 MODELS: Registry[Model] = Registry("model", "models")
+ARCHITECTURES: Registry[Architecture] = Registry("architecture", "models")
 
 
 def model(configs: Mapping[str, C]) -> Callable[[Callable[[str, C], Model]], Callable[[str, C], Model]]:
-    """File one model for each named configuration of an architecture."""
+    """File an architecture under the function's name, and one model for each of its named configurations."""
 
     def file(describe: Callable[[str, C], Model]) -> Callable[[str, C], Model]:
-        for name, config in configs.items():
-            MODELS.file(name, describe(name, config))
+        name = describe.__name__.replace("_", "-")
+        for each, config in configs.items():
+            MODELS.file(each, describe(each, config))
+        ARCHITECTURES.file(name, Architecture(name, configs, describe))
         return describe
 
     return file

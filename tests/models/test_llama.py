@@ -6,7 +6,10 @@ from torch import nn
 from torch.nn import functional
 
 from emu.model.model import MODELS
-from models.llama import CONFIGS, Attention, Config, FeedForward, Llama, rotate, rotation
+from emu.model.parts.attention import Attention
+from emu.model.parts.feed_forward import Gated
+from emu.model.parts.rotary import rotate, rotation
+from models.llama import CONFIGS, Config, build
 
 SMALL = Config(layers=2, hidden=48, heads=6, kv_heads=2, ffn=80, vocab=64, max_seq=32)
 
@@ -21,7 +24,7 @@ def _seed():
 def test_the_8b_has_the_published_number_of_parameters():
     assert MODELS.find("llama3-8b").parameters() == 8_030_261_248
     with torch.device("meta"):
-        assert sum(p.numel() for p in Llama(CONFIGS["llama3-8b"], 8).parameters()) == 8_030_261_248
+        assert sum(p.numel() for p in build(CONFIGS["llama3-8b"], 8).parameters()) == 8_030_261_248
 
 
 def test_rotation_is_a_complex_product():
@@ -43,32 +46,33 @@ def test_rotated_scores_depend_on_distance_alone():
 
 
 def test_grouped_attention_is_attention_with_each_key_head_repeated():
-    attention = Attention(SMALL, 16)
+    heads = SMALL.attention
+    attention = Attention(heads, 16)
     x = torch.randn(2, 16, SMALL.hidden)
-    cos, sin = rotation(16, SMALL.head_dim, SMALL.rope_theta)
-    q, k, v = (w(x).view(2, 16, -1, SMALL.head_dim).transpose(1, 2) for w in (attention.wq, attention.wk, attention.wv))
+    cos, sin = rotation(16, heads.head_dim, SMALL.rope_theta)
+    q, k, v = (w(x).view(2, 16, -1, heads.head_dim).transpose(1, 2) for w in (attention.wq, attention.wk, attention.wv))
     k, v = (t.repeat_interleave(SMALL.heads // SMALL.kv_heads, dim=1) for t in (rotate(k, cos, sin), v))
-    scores = rotate(q, cos, sin) @ k.transpose(-1, -2) / SMALL.head_dim**0.5
+    scores = rotate(q, cos, sin) @ k.transpose(-1, -2) / heads.head_dim**0.5
     scores = scores.masked_fill(torch.ones(16, 16).triu(1).bool(), float("-inf"))
     expected = attention.wo((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 16, -1))
     torch.testing.assert_close(attention(x), expected)
 
 
 def test_feed_forward_is_swiglu():
-    ffn, x = FeedForward(SMALL), torch.randn(5, SMALL.hidden)
+    ffn, x = Gated(SMALL.hidden, SMALL.ffn), torch.randn(5, SMALL.hidden)
     gate = x @ ffn.w1.weight.T
     torch.testing.assert_close(ffn(x), (gate * gate.sigmoid() * (x @ ffn.w3.weight.T)) @ ffn.w2.weight.T)
 
 
 def test_norms_divide_by_the_root_mean_square():
-    norm, x = Llama(SMALL, 8).norm, torch.randn(5, SMALL.hidden)
+    norm, x = build(SMALL, 8).norm, torch.randn(5, SMALL.hidden)
     nn.init.uniform_(norm.weight)
     expected = x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight
     torch.testing.assert_close(norm(x), expected)
 
 
 def test_a_token_sees_only_what_came_before():
-    module, tokens = Llama(SMALL, 16), torch.randint(64, (1, 16))
+    module, tokens = build(SMALL, 16), torch.randint(64, (1, 16))
     later = tokens.clone()
     later[0, 9:] = (later[0, 9:] + 1) % 64
     torch.testing.assert_close(module(tokens)[:, :9], module(later)[:, :9])

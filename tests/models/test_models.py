@@ -3,85 +3,118 @@
 from dataclasses import replace
 
 import pytest
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn import functional
 
-from emu.backend.rank.count import Count, Operator
-from emu.model.model import MODELS
+from emu.model.model import EMBEDDING, HEAD, MODELS
+from emu.model.operator import BIAS, LOOKUP, Cut, Tokens
 from emu.model.parallel import STYLES
+from tests.models.counted import SEQ, TOKENS, Counted, count
 
 NAMES = [name for name, _ in MODELS]
-SEQ, BATCH = 16, 2
+WITHOUT_A_CUT = {"shared", "heads", "copied"}  # styles that cut no parameter
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def counted(request):
-    """A model, and the operators of one forward and one backward pass; on shapes alone, so that any size runs here."""
-    model = MODELS.find(request.param)
-    seen: list[Operator] = []
-    with FakeTensorMode():
-        module = model.build(SEQ)
-        tokens = torch.zeros(BATCH, SEQ, dtype=torch.long)
-        with Count(seen.append):
-            loss = functional.cross_entropy(module(tokens).flatten(0, 1), tokens.flatten())
-            forward = len(seen)
-            loss.backward()
-    return model, module, seen[:forward], seen[forward:]
+def counted(request) -> Counted:
+    return count(request.param)
 
 
 def test_parameters_are_the_modules(counted):
-    model, module, _, _ = counted
-    assert model.parameters() == sum(p.numel() for p in module.parameters())
+    assert counted.model.parameters() == sum(p.numel() for p in counted.module.parameters())
 
 
 def test_flops_are_what_runs_to_the_last_one(counted):
-    model, _, forward, backward = counted
-    expected = tuple(BATCH * flops for flops in model.flops(SEQ))
-    assert (sum(o.flops for o in forward), sum(o.flops for o in backward)) == expected
+    ran = (counted.forward, counted.backward, counted.backward_input)
+    listed = (lambda o: o.eager.forward, lambda o: o.eager.backward, lambda o: o.eager.backward_input)
+    assert [sum(o.flops for o in part) for part in ran] == [counted.listed(part).flops for part in listed]
 
 
-def test_bytes_of_products_are_what_runs(counted):
-    """What comes in, weights and what goes out; other operators are listed as one pass, which eager PyTorch is not."""
-    model, _, forward, _ = counted
-    listed = [(o, o.parameters * SEQ // o.writes) for o in model.operators(SEQ) if o.flops_forward and o.parameters]
-    expected = sum(o.times * (BATCH * (SEQ * inputs + o.writes) + o.parameters) for o, inputs in listed)
-    assert sum(o.bytes for o in forward if o.flops and o.name.startswith("aten.mm")) == 4 * expected
+def test_bytes_of_products_and_attention_are_what_runs(counted):
+    size = 4 if counted.forward[0].dtype == "float32" else 2
+    forward = counted.listed(lambda o: o.eager.forward, lambda o: bool(o.eager.forward.flops) or o.kind == BIAS)
+    assert sum(o.bytes for o in counted.forward if o.flops) == forward.bytes(size, size)
+    backward = counted.listed(lambda o: o.eager.backward, lambda o: bool(o.eager.backward.flops))
+    assert sum(o.bytes for o in counted.backward if o.flops) == backward.bytes(size, size)
+
+
+def test_other_memory_traffic_is_within_two_percent_of_what_runs(counted):
+    if counted.forward[0].dtype != "float32":
+        pytest.skip("eager PyTorch converts bfloat16 back and forth; the tiny model of this architecture holds it")
+    forward = counted.listed(lambda o: o.eager.forward, lambda o: not o.eager.forward.flops and o.kind != BIAS)
+    assert forward.bytes() == pytest.approx(sum(o.bytes for o in counted.forward if not o.flops), rel=0.02)
+    backward = counted.listed(lambda o: o.eager.backward, lambda o: not o.eager.backward.flops)
+    assert backward.bytes() == pytest.approx(sum(o.bytes for o in counted.backward if not o.flops), rel=0.02)
+
+
+def test_what_is_saved_for_the_backward_is_within_one_percent_of_what_is_kept(counted):
+    if counted.forward[0].dtype != "float32":
+        pytest.skip("eager PyTorch keeps float32 copies of bfloat16; the tiny model of this architecture holds it")
+    assert counted.listed(lambda o: o.eager.saved).bytes() == pytest.approx(counted.saved_bytes, rel=0.01)
+
+
+def test_a_fused_kernel_moves_and_keeps_no_more_than_eager_pytorch(counted):
+    for _, operator in counted.model.operators(TOKENS):
+        for part in ("forward", "backward", "saved"):
+            fused, eager = (getattr(passes, part) for passes in (operator.fused, operator.eager))
+            assert fused.bytes() <= eager.bytes(), operator.name
+            assert fused.flops <= eager.flops
 
 
 def test_each_parameter_is_listed_under_its_modules_name(counted):
-    model, module, _, _ = counted
     sizes: dict[str, int] = {}
-    for name, parameter in module.named_parameters():
-        path = ".".join("*" if word.isdecimal() else word for word in name.split(".")[:-1])
+    for name, parameter in counted.module.named_parameters():
+        path = ".".join("*" if word.isdecimal() else word for word in name.split(".") if word not in {"weight", "bias"})
         sizes[path] = sizes.get(path, 0) + parameter.numel()
-    assert sizes == {o.name: o.times * o.parameters for o in model.operators(1) if o.parameters}
+    assert sizes == parameters_by_path(counted.model, Cut())
+
+
+def parameters_by_path(model, cut):
+    sizes: dict[str, int] = {}
+    for times, part, operators in model.parts(Tokens(1)):
+        for operator in operators:
+            if operator.parameters:
+                path = operator.name if part in (EMBEDDING, HEAD) else f"layers.*.{operator.name}"
+                sizes[path] = sizes.get(path, 0) + times * operator.on(cut).parameters
+    return sizes
 
 
 def test_tensor_parallelism_cuts_what_the_shards_name_and_nothing_else(counted):
-    model, _, _, _ = counted
-    cut = {o.name for o in model.operators(1) if o.parameters and o.share(2) == 2}
-    assert cut == {path for path, style in model.shards.items() if style != "shared"}
+    model = counted.model
+    whole, half = parameters_by_path(model, Cut()), parameters_by_path(model, Cut(tp=2))
+    cut = {path for path in whole if half[path] < whole[path]}
+    named = {path for path, style in model.shards.items() if style not in WITHOUT_A_CUT}
+    assert {path for path in cut if not any(path.startswith(name) for name in named)} == set()
+    assert {name for name in named if not any(path.startswith(name) for path in cut)} <= {"output"}
     assert set(model.shards.values()) <= STYLES.keys()
 
 
-def test_two_shards_halve_the_flops(counted):
-    model, _, _, _ = counted
-    assert tuple(2 * f for f in model.flops(SEQ, tp=2)) == model.flops(SEQ)
+def test_shards_have_together_what_the_whole_has(counted):
+    for _, operator in counted.model.operators(TOKENS):
+        for cut in (Cut(tp=2), Cut(tp=2, sequence=True), Cut(tp=2, ep=2)):
+            shard, tokens = operator.on(cut).eager, operator.sequence and cut.sequence
+            n = 2 if operator.cut or tokens else 1
+            assert n * shard.forward.flops == operator.eager.forward.flops
+            assert n * shard.backward.cut == operator.eager.backward.cut
+            assert (2 if tokens else 1) * shard.forward.whole == operator.eager.forward.whole
 
 
 def test_flops_per_token_are_six_a_parameter_and_attention_not_halved(counted):
-    """Against the executed ones: three products a parameter but norms, and attention's two thirds of forward + backward."""
-    model, module, _, _ = counted
-    weights = sum(p.numel() for p in module.parameters()) - module.get_parameter("embedding.weight").numel()
-    attention = 12 * model.layers * model.heads * model.head_dim * SEQ
-    assert model.flops_per_token(SEQ) == 6 * weights + attention
-    unmultiplied = sum(o.times * o.parameters for o in model.operators(1) if not o.flops_forward and not o.lookup)
-    executed = sum(model.flops(SEQ)) - SEQ * attention * 14 // 12  # a flash kernel recomputes the scores: 14, not 12
-    assert executed == SEQ * 6 * (weights - unmultiplied)
+    """Against the executed ones: three products a parameter, and attention by a flash kernel, whose scores come twice."""
+    model = counted.model
+    whole = sum(p.numel() for p in counted.module.parameters())
+    operators = list(model.operators(Tokens(1, context=SEQ)))
+    unseen = sum(n * (o.parameters - o.active_parameters) for n, o in operators)
+    tables = sum(n * o.parameters for n, o in operators if o.kind == LOOKUP)
+    tied = model.vocab * model.hidden if model.tied else 0
+    attended = sum(n * o.fused.forward.flops for n, o in operators if o.kind == "attention")
+    assert model.flops_per_token(SEQ) == 6 * (whole - unseen - tables + tied) + 3 * attended
+
+
+def test_attention_alone_depends_on_the_context(counted):
+    short, long = (list(counted.model.operators(Tokens(SEQ, context=c))) for c in (SEQ, 4 * SEQ))
+    changed = {o.kind for (_, o), (_, other) in zip(short, long, strict=True) if o != other}
+    assert changed == {"attention"}
 
 
 def test_a_model_is_plain_data_that_can_be_changed_and_compared(counted):
-    model, _, _, _ = counted
-    assert replace(model, layers=1) != model
-    assert replace(model) == model
+    assert replace(counted.model, vocab=1) != counted.model
+    assert replace(counted.model) == counted.model

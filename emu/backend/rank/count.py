@@ -48,6 +48,11 @@ def _product_flops(*args: Any, **_: object) -> int:
     return 2 * a.numel() * (b.size(-1) if b.dim() > 1 else 1)
 
 
+def _grouped_flops(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
+    """Of rows by groups, each times its group's matrix; or of two factors cut into groups along what they share."""
+    return 2 * a.numel() * b.size(-1)
+
+
 def _attention_flops(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
     """Scores, then scores times values."""
     return 2 * query.shape[:-1].numel() * key.size(-2) * (query.size(-1) + value.size(-1))
@@ -63,6 +68,7 @@ _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "v
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
     **flop_registry,
     **{getattr(aten, name): _product_flops for name in _PRODUCTS},
+    aten._grouped_mm: _grouped_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
 }

@@ -1,0 +1,263 @@
+"""What one operator of a model takes: parameters, FLOPs, elements moved and saved; and what of it one rank has.
+
+All figures are for the tokens that it was asked for, before any cut by tensor or expert parallelism (`ModelOperator.on`
+cuts). A multiply-add is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+PRODUCT, ATTENTION, NORM, ROTATION, GATE, ACTIVATION = "product", "attention", "norm", "rotation", "gate", "activation"
+RESIDUAL, SUM, SCALE, BIAS, LOOKUP = "residual", "sum", "scale", "bias", "lookup"
+ROUTER, PERMUTATION, LOSS = "router", "permutation", "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one rank in one pass: so many sequences, of each so many queries, which see so many keys."""
+
+    length: int  # of a sequence, on this rank
+    context: int = 0  # keys that attention sees: under context parallelism more than `length`; 0: as many
+    sequences: int = 1
+
+    @property
+    def n(self) -> int:
+        """Tokens of all its sequences."""
+        return self.sequences * self.length
+
+    @property
+    def keys(self) -> int:
+        """Of one sequence."""
+        return self.context or self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How many ranks share what: tensor parallelism of dense layers and of experts, experts, and whether sequences are cut."""
+
+    tp: int = 1
+    ep: int = 1
+    etp: int = 0  # tensor parallelism of an expert; 0: tp
+    sequence: bool = False  # sequence parallelism: what tp leaves whole between the products is cut by tokens
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that share one expert."""
+        return self.etp or self.tp
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """FLOPs, and elements that are read, written or kept."""
+
+    flops: int = 0
+    whole: int = 0  # elements of activations that tensor parallelism leaves whole
+    cut: int = 0  # elements of activations that it cuts
+    parameters: int = 0  # elements of parameters, or of their gradients
+    fixed_bytes: int = 0  # of indices, masks and statistics, whose type is the same in every precision
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def times(self, n: int) -> "Amount":
+        """Of n such operators."""
+        return Amount(*(n * getattr(self, f.name) for f in fields(self)))
+
+    @property
+    def elements(self) -> int:
+        """Activations and parameters."""
+        return self.whole + self.cut + self.parameters
+
+    def bytes(self, activation: int = 4, parameter: int = 4) -> int:
+        """Bytes, an element of activations and of parameters taking so many."""
+        return activation * (self.whole + self.cut) + parameter * self.parameters + self.fixed_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What the passes through one operator take, and what is kept between them."""
+
+    forward: Amount = Amount()
+    backward_input: Amount = Amount()  # the gradients of what came in
+    backward_weight: Amount = Amount()  # the gradients of its parameters
+    saved: Amount = Amount()  # kept from forward to backward, that no operator before it has kept already
+
+    @property
+    def backward(self) -> Amount:
+        """Both gradients."""
+        return self.backward_input + self.backward_weight
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOperator:
+    """One operator of a model."""
+
+    name: str  # the module's path in its layer, e.g. "attention.wq"; what is no module of its own has a name beside it
+    kind: str  # one of the words above
+    parameters: int = 0
+    eager: Passes = Passes()  # as PyTorch runs it without a compiler, on a CPU
+    fused: Passes = Passes()  # as one kernel that reads and writes each element once
+    outputs: Amount = Amount()  # elements that come out
+    cut: str = (
+        ""  # by tensor parallelism: "out" a product's columns, "in" its rows; "both": all it does, no parameter; "": nothing
+    )
+    sequence: bool = False  # lies where sequence parallelism cuts the tokens
+    experts: int = 0  # of an expert's operator: how many share it
+    active: int = 0  # ... and how many of them a token sees
+    shape: tuple[int, int, int] | None = None  # of a product [M, K] x [K, N]: M (of all experts together), N, K
+    reads_with: str = ""  # products of one such name read the same input: a fused stack runs them as one
+
+    @property
+    def active_parameters(self) -> int:
+        """That one token sees."""
+        return self.parameters * self.active // self.experts if self.experts else self.parameters
+
+    def on(self, cut: Cut) -> "ModelOperator":
+        """What one rank has of it.
+
+        A rank of an expert sees the tokens of the `etp` ranks that share it, each of which brings 1 / tp of the tokens.
+        Source: Megatron-LM, tensor parallelism (columns, then rows), sequence parallelism and expert tensor parallelism.
+        """
+        if self.experts:
+            return self._shared(cut.expert_tp if self.cut else 1, tokens=(cut.expert_tp, cut.tp), holders=cut.ep)
+        if self.sequence:
+            return self._shared(1, tokens=(1, cut.tp if cut.sequence else 1))
+        return self._shared(cut.tp if self.cut else 1)
+
+    def _shared(self, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> "ModelOperator":
+        up, down = tokens
+        weights = holders * (n if self.cut in ("out", "in") else 1)
+
+        def amount(a: Amount) -> Amount:
+            fixed = a.fixed_bytes * up // down // (n if self.cut == "both" else 1)
+            fixed = a.fixed_bytes // holders if self.experts else fixed  # where the rows of each expert end
+            cut = a.cut * up // (down * n)
+            return Amount(a.flops * up // (down * n), a.whole * up // down, cut, a.parameters // weights, fixed)
+
+        def passes(p: Passes) -> Passes:
+            return Passes(*(amount(getattr(p, f.name)) for f in fields(p)))
+
+        shape = self.shape
+        if shape is not None:
+            m, columns, rows = shape
+            shape = (m * up // down, columns // n if self.cut == "out" else columns, rows // n if self.cut == "in" else rows)
+        return replace(
+            self,
+            parameters=self.parameters // weights,
+            eager=passes(self.eager),
+            fused=passes(self.fused),
+            outputs=amount(self.outputs),
+            experts=self.experts // holders,
+            shape=shape,
+        )
+
+
+def product(
+    name: str,
+    tokens: int,
+    n_in: int,
+    n_out: int,
+    cut: str = "",
+    *,
+    kept: bool = False,
+    tied: bool = False,
+    reads_with: str = "",
+) -> ModelOperator:
+    """A matrix product without bias: forward one product, backward two.
+
+    Args:
+        name: The module's path.
+        tokens: Rows.
+        n_in: Elements a token that come in.
+        n_out: Elements a token that go out.
+        cut: "out" where tensor parallelism cuts its outputs, "in" where its inputs.
+        kept: Whether an operator before it keeps what comes in.
+        tied: Whether another operator has its parameters.
+        reads_with: The name of the products that read what it reads.
+    """
+    incoming = Amount(cut=tokens * n_in) if cut == "in" else Amount(whole=tokens * n_in)
+    out = Amount(cut=tokens * n_out) if cut == "out" else Amount(whole=tokens * n_out)
+    weights, moved = n_in * n_out, Amount(2 * tokens * n_in * n_out, parameters=n_in * n_out) + incoming + out
+    passes = Passes(moved, moved, moved, Amount() if kept else incoming)
+    return ModelOperator(
+        name,
+        PRODUCT,
+        0 if tied else weights,
+        passes,
+        passes,
+        out,
+        cut,
+        shape=(tokens, n_out, n_in),
+        reads_with=reads_with,
+    )
+
+
+def bias(name: str, tokens: int, n_out: int, cut: str = "") -> ModelOperator:
+    """Of a product: added as the product writes; its gradient reads that of the output once more."""
+    out = Amount(cut=tokens * n_out) if cut == "out" else Amount(whole=tokens * n_out)
+    passes = Passes(Amount(parameters=n_out), Amount(), out + Amount(parameters=n_out))
+    # Added after the sum over the ranks where the product's rows are cut: then each rank has the whole bias.
+    return ModelOperator(name, BIAS, n_out, passes, passes, cut=cut if cut == "out" else "")
+
+
+def attention(name: str, tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: int = 0) -> ModelOperator:
+    """Scaled dot-product attention by a flash kernel: two products forward, five backward, no causal halving.
+
+    Args:
+        name: What it is called beside the modules.
+        tokens: Queries, and the keys that they see.
+        heads: Of the queries.
+        kv_heads: Of keys and values.
+        head_dim: Elements of a query and of a key.
+        value_dim: Elements of a value, if other; PyTorch's kernel then takes values padded to `head_dim`.
+    """
+    value_dim = value_dim or head_dim
+    fused = _flash(tokens, heads, kv_heads, head_dim, value_dim)
+    out = Amount(cut=tokens.n * heads * value_dim)
+    eager = fused if value_dim == head_dim else _flash(tokens, heads, kv_heads, head_dim, head_dim)
+    return ModelOperator(name, ATTENTION, 0, eager, fused, out, "both")
+
+
+def _flash(tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: int) -> Passes:
+    pairs = 2 * tokens.n * tokens.keys * heads
+    queries, rows = tokens.n * heads, 4 * tokens.n * heads  # a log-sum-exp of four bytes for each query of each head
+    keys = tokens.sequences * tokens.keys * kv_heads
+    q, k, v, out = queries * head_dim, keys * head_dim, keys * value_dim, queries * value_dim
+    return Passes(
+        Amount(pairs * (head_dim + value_dim), cut=q + k + v + out, fixed_bytes=rows),
+        Amount(pairs * (3 * head_dim + 2 * value_dim), cut=2 * (q + k + v + out), fixed_bytes=rows),
+        saved=Amount(cut=q + k + v + out, fixed_bytes=rows),
+    )
+
+
+def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> ModelOperator:
+    """Rows of a table by indices of 8 bytes; the gradient is as large as the table."""
+    moved, index = tokens * width, 8 * tokens
+    passes = Passes(
+        Amount(whole=2 * moved, fixed_bytes=index),
+        backward_weight=Amount(whole=moved, parameters=rows * width, fixed_bytes=index),
+        saved=Amount(fixed_bytes=index),
+    )
+    return ModelOperator(name, LOOKUP, rows * width, passes, passes, Amount(whole=moved), cut)
+
+
+def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOperator:
+    """The same operator with a matrix for each expert, each over its rows of those that the operator has.
+
+    A grouped product is one kernel: its rows are those of all experts together, and it reads where each expert's end.
+    """
+    ends = Amount(fixed_bytes=4 * experts) if operator.kind == PRODUCT else Amount()
+
+    def amount(a: Amount) -> Amount:
+        return replace(a, parameters=experts * a.parameters) + (ends if a.flops else Amount())
+
+    def passes(p: Passes) -> Passes:
+        return Passes(*(amount(getattr(p, f.name)) for f in fields(p)))
+
+    return replace(
+        operator,
+        parameters=experts * operator.parameters,
+        eager=passes(operator.eager),
+        fused=passes(operator.fused),
+        experts=experts,
+        active=active,
+    )

@@ -1,0 +1,106 @@
+"""Causal grouped-query attention, with or without rotary embedding, biases and norms of queries and keys.
+
+B sequences, T tokens, H heads, G key and value heads, D elements a head.
+Source: Ainslie et al., GQA (2023); the norms: Henry et al., Query-Key Normalization for Transformers (2020).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emu.model.operator import ModelOperator, Tokens, attention, bias, product
+from emu.model.parts.norms import rms_norm
+from emu.model.parts.rotary import Stretch, rotate_part, rotation, rotation_operators
+from emu.model.passes import element_wise
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Sizes of one attention."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    turned: int = 0  # elements of a head that rotary embedding turns; 0: there is none
+    theta: float = 10_000.0
+    stretch: Stretch | None = None
+    biased: bool = False
+    normed: bool = False  # queries and keys go through an RMSNorm a head
+    norm_eps: float = 1e-6
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """Of the queries, and of the keys or values."""
+        return self.heads * self.head_dim, self.kv_heads * self.head_dim
+
+
+class Attention(nn.Module):
+    """Under tensor parallelism it sees only the heads of its shard."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, c: Heads, tokens: int) -> None:
+        super().__init__()
+        self.head_dim, self.turned, self.normed = c.head_dim, c.turned, c.normed
+        wide, narrow = c.columns
+        self.wq = nn.Linear(c.hidden, wide, bias=c.biased)
+        self.wk = nn.Linear(c.hidden, narrow, bias=c.biased)
+        self.wv = nn.Linear(c.hidden, narrow, bias=c.biased)
+        self.wo = nn.Linear(wide, c.hidden, bias=c.biased)
+        if c.normed:
+            self.q_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
+            self.k_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
+        if c.turned:
+            cos, sin = rotation(tokens, c.turned, c.theta, c.stretch)
+            self.register_buffer("cos", cos, persistent=False)
+            self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> [B, T, hidden]."""
+        q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.wq, self.wk, self.wv))
+        if self.normed:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.turned:
+            cos, sin = (angles[: x.size(1), None] for angles in (self.cos, self.sin))  # one for all heads of a token
+            q, k = rotate_part(q, cos, sin), rotate_part(k, cos, sin)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.wo(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+ATTENTION_SHARDS = {"": "shared", ".wq": "colwise", ".wk": "colwise", ".wv": "colwise", ".wo": "rowwise"}
+NORMED_SHARDS = {**ATTENTION_SHARDS, ".q_norm": "heads", ".k_norm": "heads"}
+
+
+def attention_operators(c: Heads, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
+    """Of the module that is called so."""
+    n, (wide, narrow) = tokens.n, c.columns
+    return (
+        *_projection(c, f"{name}.wq", n, wide, kept=False),
+        *_projection(c, f"{name}.wk", n, narrow, kept=True),
+        *_projection(c, f"{name}.wv", n, narrow, kept=True),
+        element_wise(f"{name}.inputs", "sum of gradients", 2 * n * c.hidden),
+        *_prepared(c, tokens, name),
+        attention(f"{name}.attention", tokens, c.heads, c.kv_heads, c.head_dim),
+        product(f"{name}.wo", n, wide, c.hidden, "in", kept=True),
+        *((bias(f"{name}.wo", n, c.hidden, "in"),) if c.biased else ()),
+    )
+
+
+def _projection(c: Heads, name: str, tokens: int, columns: int, *, kept: bool) -> tuple[ModelOperator, ...]:
+    one = product(name, tokens, c.hidden, columns, "out", kept=kept, reads_with="qkv")
+    return (one, bias(name, tokens, columns, "out")) if c.biased else (one,)
+
+
+def _prepared(c: Heads, tokens: Tokens, name: str) -> tuple[ModelOperator, ...]:
+    """What queries and keys go through before they meet."""
+    found: list[ModelOperator] = []
+    for of, heads in (("q", c.heads), ("k", c.kv_heads)):
+        if c.normed:
+            found.append(rms_norm(f"{name}.{of}_norm", tokens.n, c.head_dim, heads=heads, sequence=False, cut=True))
+        if c.turned:
+            found += rotation_operators(f"{name}.{of}_turned", tokens, heads, c.head_dim, c.turned)
+    return tuple(found)

@@ -1,0 +1,83 @@
+"""Feed-forward blocks: gated (SwiGLU, GeGLU), or plain with GELU or squared ReLU.
+
+Source: Shazeer, GLU Variants Improve Transformer (2020), equation 6; So et al., Primer (2021), section 4 (squared ReLU).
+"""
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emu.model.operator import ModelOperator, bias, product
+from emu.model.passes import element_wise
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0) squared."""
+    return functional.relu(x).square()
+
+
+def gelu(x: Tensor) -> Tensor:
+    """By the tangent, as GPT-3 and Megatron-LM have it."""
+    return functional.gelu(x, approximate="tanh")
+
+
+GATES: Mapping[str, Activation] = {"silu gate": functional.silu, "gelu gate": gelu}
+ACTIVATIONS: Mapping[str, Activation] = {"gelu": gelu, "squared relu": squared_relu}
+
+
+class Gated(nn.Module):
+    """w2(g(w1 x) * w3 x), where g is of GATES."""
+
+    def __init__(self, hidden: int, ffn: int, gate: str = "silu gate") -> None:
+        super().__init__()
+        self.gate = gate
+        self.w1 = nn.Linear(hidden, ffn, bias=False)
+        self.w2 = nn.Linear(ffn, hidden, bias=False)
+        self.w3 = nn.Linear(hidden, ffn, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., hidden]."""
+        return self.w2(GATES[self.gate](self.w1(x)) * self.w3(x))  # type: ignore[no-any-return]
+
+
+class Plain(nn.Module):
+    """w2(f(w1 x)), where f is of ACTIVATIONS."""
+
+    def __init__(self, hidden: int, ffn: int, activation: str, *, biased: bool) -> None:
+        super().__init__()
+        self.activation = activation
+        self.w1 = nn.Linear(hidden, ffn, bias=biased)
+        self.w2 = nn.Linear(ffn, hidden, bias=biased)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., hidden]."""
+        return self.w2(ACTIVATIONS[self.activation](self.w1(x)))  # type: ignore[no-any-return]
+
+
+GATED_SHARDS = {"": "shared", ".w1": "colwise", ".w3": "colwise", ".w2": "rowwise"}
+PLAIN_SHARDS = {".w1": "colwise", ".w2": "rowwise"}
+
+
+def gated_operators(name: str, tokens: int, hidden: int, ffn: int, gate: str = "silu gate") -> tuple[ModelOperator, ...]:
+    """Of the module that is called so."""
+    return (
+        product(f"{name}.w1", tokens, hidden, ffn, "out", reads_with="gate"),
+        product(f"{name}.w3", tokens, hidden, ffn, "out", kept=True, reads_with="gate"),
+        element_wise(f"{name}.inputs", "sum of gradients", tokens * hidden),
+        element_wise(f"{name}.gate", gate, tokens * ffn, cut=True),
+        product(f"{name}.w2", tokens, ffn, hidden, "in"),
+    )
+
+
+def plain_operators(
+    name: str, tokens: int, hidden: int, ffn: int, activation: str, *, biased: bool
+) -> tuple[ModelOperator, ...]:
+    """Of the module that is called so."""
+    up, down = product(f"{name}.w1", tokens, hidden, ffn, "out"), product(f"{name}.w2", tokens, ffn, hidden, "in")
+    activated = element_wise(f"{name}.{activation.replace(' ', '_')}", activation, tokens * ffn, cut=True)
+    if not biased:
+        return up, activated, down
+    return up, bias(up.name, tokens, ffn, "out"), activated, down, bias(down.name, tokens, hidden, "in")

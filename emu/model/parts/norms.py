@@ -1,0 +1,42 @@
+"""Norms over the last dimension, and the operators of each.
+
+Source: Zhang and Sennrich, Root Mean Square Layer Normalization (2019); Ba et al., Layer Normalization (2016).
+"""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emu.model.operator import ModelOperator
+from emu.model.passes import element_wise
+
+
+class LayerNorm1p(nn.LayerNorm):
+    """Layer norm whose weight is kept as its difference from 1, so that weight decay draws it to 1.
+
+    Source: NVIDIA, Nemotron-4 15B Technical Report (2024), section 2; the layer norm "1p" of NeMo.
+    """
+
+    def reset_parameters(self) -> None:
+        """Start at a weight of 1 and a bias of 0."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., hidden]."""
+        return functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
+
+
+def rms_norm(name: str, tokens: int, width: int, *, heads: int = 1, sequence: bool = True, cut: bool = False) -> ModelOperator:
+    """Of so many tokens, each of so many heads with rows of this width; one weight for each element of a row."""
+    rows = tokens * heads
+    return element_wise(name, "rms norm", rows * width, rows, weights=width, sequence=sequence, cut=cut)
+
+
+def layer_norm(name: str, tokens: int, width: int) -> ModelOperator:
+    """With a weight and a bias for each element of a row."""
+    return element_wise(name, "layer norm", tokens * width, tokens, weights=2 * width, sequence=True)
+
+
+def layer_norm_1p(name: str, tokens: int, width: int) -> ModelOperator:
+    """As `layer_norm`, of 1 + weight."""
+    return element_wise(name, "layer norm 1p", tokens * width, tokens, width, weights=2 * width, sequence=True)

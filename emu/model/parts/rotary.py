@@ -1,0 +1,74 @@
+"""Rotary position embedding: pair i of token t is turned by the angle t * theta**(-2i/D).
+
+B sequences, T tokens, H heads, D elements a head that are turned.
+Source: Su et al., RoFormer (2021), equation 15.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from emu.model.operator import ModelOperator, Tokens
+from emu.model.passes import element_wise
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """How angles are slowed down for a longer context.
+
+    Source: Dubey et al., The Llama 3 Herd of Models (2024), section 3.4.2, and the model code published with it.
+    """
+
+    factor: float  # slow angles are divided by it
+    slow: float  # ... those that turn less often than this in the old context
+    fast: float  # what turns more often than this is left; between the two is a straight line
+    context: int  # tokens of the old context
+
+
+def rotation(tokens: int, dim: int, theta: float, stretch: Stretch | None = None) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [T, D/2] of the angles."""
+    speeds = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    if stretch is not None:
+        turns = stretch.context * speeds / (2 * math.pi)
+        kept = ((turns - stretch.slow) / (stretch.fast - stretch.slow)).clamp(0, 1)
+        speeds = speeds * (kept + (1 - kept) / stretch.factor)
+    angles = torch.outer(torch.arange(tokens, dtype=torch.float64), speeds)
+    return angles.cos().to(torch.get_default_dtype()), angles.sin().to(torch.get_default_dtype())
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn adjacent pairs of x [..., D] by angles that its shape takes; a checkpoint of halves needs its rows permuted."""
+    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+
+
+def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn as many of the first elements of each head of x as there are angles for, and leave the rest."""
+    turned = 2 * cos.size(-1)
+    if turned == x.size(-1):
+        return rotate(x, cos, sin)
+    first, rest = x.split((turned, x.size(-1) - turned), -1)  # type: ignore[no-untyped-call]
+    return torch.cat((rotate(first, cos, sin), rest), -1)
+
+
+def rotation_operators(
+    name: str, tokens: Tokens, heads: int, dim: int, turned: int = 0, *, cut: bool = True
+) -> tuple[ModelOperator, ...]:
+    """Of queries or of keys: the turn, and where only a part of each head is turned its return among the rest.
+
+    Args:
+        name: What it is called beside the modules.
+        tokens: Those of this rank.
+        heads: Of queries or of keys.
+        dim: Elements a head.
+        turned: Of them turned; 0: all.
+        cut: Whether tensor parallelism cuts the heads.
+    """
+    turned = turned or dim
+    angles = tokens.length * turned // 2
+    whole = element_wise(name, "rotation", tokens.n * heads * turned, constants=angles, cut=cut)
+    if turned == dim:
+        return (whole,)
+    return whole, element_wise(f"{name}_part", "part of a rotation", tokens.n * heads * dim, cut=cut)

@@ -1,0 +1,122 @@
+"""How often an element-wise operator moves each element: as eager PyTorch runs it, and as one fused kernel would.
+
+Found by running each alone under the counting mode (`emu.backend.rank.count.Count`) with PyTorch 2.13 on a CPU, forward and
+backward, at several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A
+fused kernel reads each input and writes each output once; what it keeps is what a backward of one kernel needs.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from emu.model.operator import (
+    ACTIVATION,
+    GATE,
+    LOSS,
+    NORM,
+    RESIDUAL,
+    ROTATION,
+    SCALE,
+    SUM,
+    Amount,
+    ModelOperator,
+    Passes,
+)
+
+
+class Moved(NamedTuple):
+    """Elements read and written."""
+
+    element: float = 0  # for each element of the operator
+    row: int = 0  # for each row: statistics of norms; figures of one token
+    constant: int = 0  # for each element of a constant that all rows share, e.g. a table of cosines
+    row_bytes: int = 0  # bytes for each row, of indices
+
+
+class Kernels(NamedTuple):
+    """Forward, backward, and what is saved in between."""
+
+    forward: Moved
+    backward: Moved
+    saved: Moved = Moved()
+
+
+KIND: Mapping[str, str] = {
+    **dict.fromkeys(("rms norm", "layer norm", "layer norm 1p"), NORM),
+    **dict.fromkeys(("rotation", "part of a rotation"), ROTATION),
+    **dict.fromkeys(("silu gate", "gelu gate"), GATE),
+    **dict.fromkeys(("gelu", "squared relu"), ACTIVATION),
+    "residual": RESIDUAL,
+    "sum of gradients": SUM,
+    "scale": SCALE,
+    "cross entropy": LOSS,
+}
+EAGER: Mapping[str, Kernels] = {
+    # x: pow, mean, add, rsqrt, two products; nn.RMSNorm has no kernel of its own on a CPU.
+    "rms norm": Kernels(Moved(7, 6), Moved(23, 10), Moved(2, 1)),
+    "layer norm": Kernels(Moved(2, 2), Moved(3, 2), Moved(1, 2)),
+    "layer norm 1p": Kernels(Moved(2, 2, 2), Moved(3, 2), Moved(1, 2, 1)),  # 1 + weight is made first
+    # Of the halves of each pair: four products with cosines and sines, a difference, a sum, a stack.
+    "rotation": Kernels(Moved(9, 0, 4), Moved(10, 0, 4)),
+    "part of a rotation": Kernels(Moved(2), Moved(2)),  # the rotated part and the rest put together again
+    "silu gate": Kernels(Moved(5), Moved(9), Moved(3)),
+    "gelu gate": Kernels(Moved(5), Moved(9), Moved(3)),
+    "gelu": Kernels(Moved(2), Moved(3), Moved(1)),
+    "squared relu": Kernels(Moved(4), Moved(10), Moved(1)),
+    "residual": Kernels(Moved(3), Moved(3)),  # backward: the gradients of both ways are added
+    "sum of gradients": Kernels(Moved(), Moved(3)),  # of one more reader of the same input
+    "scale": Kernels(Moved(2), Moved(2)),
+    "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(4, 0, 0, 8), Moved(1, 0, 0, 8)),
+}
+FUSED: Mapping[str, Kernels] = {
+    "rms norm": Kernels(Moved(2, 1), Moved(3, 1), Moved(1, 1)),
+    "layer norm": Kernels(Moved(2, 2), Moved(3, 2), Moved(1, 2)),
+    "layer norm 1p": Kernels(Moved(2, 2), Moved(3, 2), Moved(1, 2)),
+    "rotation": Kernels(Moved(2, 0, 2), Moved(2, 0, 2)),
+    "part of a rotation": Kernels(Moved(), Moved()),
+    "silu gate": Kernels(Moved(3), Moved(5), Moved(2)),
+    "gelu gate": Kernels(Moved(3), Moved(5), Moved(2)),
+    "gelu": Kernels(Moved(2), Moved(3), Moved(1)),
+    "squared relu": Kernels(Moved(2), Moved(3), Moved(1)),
+    "residual": Kernels(Moved(3), Moved(3)),
+    "sum of gradients": Kernels(Moved(), Moved()),  # one product reads for all
+    "scale": Kernels(Moved(2), Moved(2)),
+    "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(2, 0, 0, 8), Moved(1, 0, 0, 8)),
+}
+
+
+def element_wise(
+    name: str,
+    what: str,
+    elements: int,
+    rows: int = 0,
+    constants: int = 0,
+    *,
+    weights: int = 0,
+    cut: bool = False,
+    sequence: bool = False,
+) -> ModelOperator:
+    """An operator that works on elements one by one, or on rows of them.
+
+    Args:
+        name: The module's path, or a name beside it.
+        what: Which row of the tables above.
+        elements: Of its output.
+        rows: Of its output.
+        constants: Elements that all rows share, apart from parameters.
+        weights: Its parameters: read forward and backward, their gradients written once.
+        cut: Whether tensor parallelism cuts all it does.
+        sequence: Whether it lies where sequence parallelism cuts the tokens.
+    """
+
+    def amount(moved: Moved, parameters: int) -> Amount:
+        mine = round(moved.element * elements) + moved.row * rows
+        shared, fixed = moved.constant * constants, moved.row_bytes * rows
+        return Amount(0, shared, mine, parameters, fixed) if cut else Amount(0, mine + shared, 0, parameters, fixed)
+
+    def passes(k: Kernels) -> Passes:
+        own = Amount(parameters=weights)
+        return Passes(amount(k.forward, weights), amount(k.backward, weights), own, amount(k.saved, 0))
+
+    out = Amount(cut=elements) if cut else Amount(whole=elements)
+    eager, fused = passes(EAGER[what]), passes(FUSED[what])
+    return ModelOperator(name, KIND[what], weights, eager, fused, out, "both" if cut else "", sequence)
