@@ -1,23 +1,26 @@
 """How many bytes a training run takes: of one rank, and of the host that holds all of them."""
 
 from emu.model.model import Model
+from emu.model.operator import Cut, Tokens
 from emu.model.plan import Plan
 
 FLOAT32 = 4
 # Weight, gradient, and the two moments of AdamW.
 _STATES = 4
-# Eager PyTorch keeps somewhat more for the backward pass than every operator's output once (measured: 1.13 to 1.27).
-_KEPT = 1.25
+# Beside what is saved, as the backward pass begins: the logits, and two gradients of that size on the way through the loss.
+_LOGITS = 3
 # Emu, PyTorch and numba, imported, before any tensor is made.
 PROCESS_BYTES = 500_000_000
 RANK_BYTES = 4_000_000
 
 
 def rank_bytes(model: Model, plan: Plan) -> int:
-    """Largest live storage of one rank in float32 with AdamW: states, the buckets of DDP, and activations."""
-    states = _STATES + (1 if plan.dp > 1 else 0)
-    activations = _KEPT * plan.pass_batch * model.activations(plan.seq, plan.tp)
-    return round(FLOAT32 * (states * model.parameters(plan.tp) + activations))
+    """Largest live storage of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
+    states, weights = _STATES + (1 if plan.dp > 1 else 0), FLOAT32 * model.parameters(plan.tp)
+    tokens, cut = Tokens(plan.seq, sequences=plan.pass_batch), Cut(plan.tp)
+    kept = model.saved(tokens, cut).bytes() + FLOAT32 * tokens.n * (_LOGITS * model.vocab + (model.hidden if cut.tp > 1 else 0))
+    table = FLOAT32 * model.vocab * model.hidden if cut.tp > 1 else 0  # DTensor's gradient of an embedding is whole at first
+    return max(states * weights + table, (states - 1) * weights + kept)
 
 
 def host_bytes(model: Model, plan: Plan, kept_gradients: int = 0) -> int:

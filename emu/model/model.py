@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from emu.model.operator import LOOKUP, Cut, ModelOperator, Passes, Tokens
+from emu.model.operator import LOOKUP, Amount, Cut, ModelOperator, Passes, Tokens
 from emu.registry import Registry
 
 C = TypeVar("C")
@@ -84,15 +84,9 @@ class Model:
                 attended += 0 if o.shape else n * forward.flops
         return 6 * multiplied + 3 * attended
 
-    def activations(self, seq: int, tp: int = 1) -> int:
-        """Elements that the outputs of all operators of one sequence take, forward; partial sums, before and after."""
-        rows = [(n * (2 if tp > 1 and o.cut == "in" else 1), o.outputs) for n, o in self.operators(Tokens(seq), Cut(tp))]
-        return sum(n * (out.whole + out.cut) for n, out in rows)
-
-    def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> int:
-        """Elements of activations that one rank keeps for the backward of one pass; indices and statistics apart."""
-        kept = ((n, passes(o).saved) for n, o in self.operators(tokens, cut))
-        return sum(n * (each.whole + each.cut) for n, each in kept)
+    def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> Amount:
+        """What one rank keeps for the backward of one pass: activations, indices and statistics."""
+        return sum((passes(o).saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
 
 
 @dataclass(frozen=True, slots=True)
