@@ -30,6 +30,7 @@ from emu.cluster.cluster import check_agrees, failed, perform, place
 from emu.cluster.isolate import isolated
 from emu.cluster.meeting import check_message
 from emu.cluster.notice import call_of, calls_of, notice
+from emu.cluster.own.device import as_device
 from emu.cluster.own.library import Generators
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError
@@ -66,7 +67,7 @@ class Apart:
         """Run the program with PyTorch's default group made; return when all it asked for is done."""
         start = Generators()
         start.load(start.of(self._rank))
-        with isolated(self), self._recording.hooks():
+        with isolated(self), self._recording.hooks(), as_device():
             init_process_group(BACKEND, store=store, rank=self._rank, world_size=n_ranks)
             with self._recording.on(self._rank):
                 result = program(self._rank)

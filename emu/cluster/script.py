@@ -19,6 +19,7 @@ from torch.distributed import device_mesh, distributed_c10d
 
 from emu.backend.rank.record import Recording
 from emu.cluster.once import leave, once_a_process
+from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
@@ -99,27 +100,17 @@ def _as_launched(
     init = _init(cluster, n_ranks, on_thread)
     with ExitStack() as changes:
         for module in (dist, distributed_c10d, device_mesh):
-            changes.enter_context(_replaced(module, "init_process_group", init))
-        changes.enter_context(_replaced(distributed_c10d, "_new_group_with_tag", _new_group()))
+            changes.enter_context(replaced(module, "init_process_group", init))
+        changes.enter_context(replaced(distributed_c10d, "_new_group_with_tag", _new_group()))
         for name, replacement in _no_cuda().items():
-            changes.enter_context(_replaced(torch.cuda, name, replacement))
+            changes.enter_context(replaced(torch.cuda, name, replacement))
         for where, name, value in [*once_a_process(on_thread)]:
-            changes.enter_context(_replaced(where, name, value))
-        changes.enter_context(_replaced(sys, "argv", [str(file), *argv]))
-        changes.enter_context(_replaced(sys, "path", [str(file.parent), *sys.path]))
+            changes.enter_context(replaced(where, name, value))
+        changes.enter_context(replaced(sys, "argv", [str(file), *argv]))
+        changes.enter_context(replaced(sys, "path", [str(file.parent), *sys.path]))
         changes.enter_context(_environment(n_ranks))
         changes.enter_context(_hidden(hidden))
         yield on_thread
-
-
-@contextmanager
-def _replaced(where: object, name: str, value: object) -> Iterator[None]:
-    original = getattr(where, name)
-    setattr(where, name, value)
-    try:
-        yield
-    finally:
-        setattr(where, name, original)
 
 
 @contextmanager

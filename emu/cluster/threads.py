@@ -25,6 +25,7 @@ from emu.cluster.baton import Baton
 from emu.cluster.cluster import failed, perform
 from emu.cluster.isolate import isolated
 from emu.cluster.meeting import Arrival, Meetings
+from emu.cluster.own.device import as_device
 from emu.cluster.own.library import of_library
 from emu.cluster.own.own import Own
 from emu.collective.algorithm import Choice
@@ -87,13 +88,21 @@ class Threads:
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in range(self.n_ranks)]
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in enumerate(bodies)]
-        with isolated(self), self._attributes.watched(), self._recording.hooks() if self._recording else nullcontext():
+        with isolated(self), self._attributes.watched(), self._recorded():
             self._start(threads)
             self._await(threads)
             self._baton.restore()
         if self._failure is not None:
             raise self._failure
         return [results[rank] for rank in range(self.n_ranks)]
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        if self._recording is None:
+            yield
+            return
+        with self._recording.hooks(), as_device():
+            yield
 
     def join(self, rank: int) -> None:
         """Make PyTorch's default group, on the thread of `rank`."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, column
+from emu.arrays import I16, I32, I64, Bool, column
 from emu.collective.algorithm import Choice, Request, Served, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
@@ -78,9 +78,9 @@ def replay(
 ) -> Replayed:
     """Lay a trace on a fabric.
 
-    A computation waits for the one before it on its rank, a request for the last computation at issue and the one before it
-    of its group (a message: the one of its peer and tag), and either for what the trace says it waits for. Set-up (step 0) is
-    left out, and with it what is waited for in it.
+    A computation waits for the one before it on its stream, a request for the last computation of its stream at issue and the
+    request before it of its group (a message: the one of its peer and tag), and either for what the trace says it waits for.
+    Streams of a rank run side by side. Set-up (step 0) is left out, and with it what is waited for in it.
 
     Args:
         trace: What ran.
@@ -220,7 +220,7 @@ def _order(events: Events) -> tuple[I64, I64]:
     """Event and earlier event of a role that it waits for."""
     index = np.arange(len(events))
     computes = _computes(events)
-    last = np.maximum.accumulate(np.append(-1, np.where(computes, index, -1)))[:-1]
+    last = _last_of_stream(events.stream, computes)
     peer, tag = (np.where(events.kind == Kind.COLLECTIVE, 0, c) for c in (events.root, events.tag))
     in_turn = np.lexsort((index, tag, peer, events.kind, events.group))
     requests = in_turn[~computes[in_turn]]
@@ -229,3 +229,12 @@ def _order(events: Events) -> tuple[I64, I64]:
     waits = np.repeat(index, np.diff(events.wait_start))
     event = np.concatenate((index[last >= 0], requests[follows + 1], waits))
     return event, np.concatenate((last[last >= 0], requests[follows], events.wait)).astype(np.int64)
+
+
+def _last_of_stream(stream: I16, computes: Bool) -> I64:
+    """[E] the last computation before each event on its stream; -1: none."""
+    last = np.full(len(stream), -1)
+    for number in np.unique(stream).tolist():
+        own = np.flatnonzero(stream == number)
+        last[own] = np.maximum.accumulate(np.append(-1, np.where(computes[own], own, -1)))[:-1]
+    return last

@@ -27,8 +27,9 @@ class StepReport:
 
     step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
     rank: int  # that ended last, the lowest if several did
-    compute_fs: int
-    computes_fs: I64  # [N] what each rank computes of the step, whenever
+    compute_fs: int  # something is computed, on any stream
+    early_compute_fs: int  # of the step, before it began
+    computes_fs: I64  # [N] what the computations of the step take on each rank, one after another
     exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
     total_comm_fs: int  # of all its requests, each from its first message on, hidden or not
     link_busy_s: F64  # [L] of the whole run, at full rate
@@ -51,7 +52,7 @@ class StepReport:
     @property
     def early_compute_s(self) -> float:
         """Seconds of computation of the step before it began."""
-        return seconds(int(self.computes_fs[self.rank]) - self.compute_fs)
+        return seconds(self.early_compute_fs)
 
     @property
     def computes_s(self) -> tuple[float, float]:
@@ -117,10 +118,12 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     busy = computing(trace, replayed, timeline, rank).within(low, high)
     asked, axes = _in_turn(trace, replayed, timeline, rank)
     spoken = asked.within(low, high)
+    early = computing(trace, replayed, timeline, rank, step=ends.shape[1]).within(0, low)
     return StepReport(
         tuple(np.diff(whole, prepend=0).tolist()),
         rank,
         int((busy.end - busy.start).sum()),
+        int((early.end - early.start).sum()),
         _computes(trace, replayed, timeline),
         _exposed(busy, spoken, axes),
         int((spoken.end - spoken.start).sum()),
@@ -153,11 +156,23 @@ def _computes(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
     return taken
 
 
-def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Spans:
-    """When a rank computes: one span after another."""
+def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
+    """When a rank computes (of a step, if one is given): one span after another, streams that run side by side as one."""
     task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
-    task = task[(trace.events_of(rank).kind == Kind.COMPUTE) & (task >= 0)]
-    return Spans(timeline.start_fs[task], timeline.end_fs[task])
+    events = trace.events_of(rank)
+    task = task[(events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True)]
+    if len(np.unique(events.stream[events.kind == Kind.COMPUTE])) <= 1:
+        return Spans(timeline.start_fs[task], timeline.end_fs[task])
+    by_start = task[np.argsort(timeline.start_fs[task], kind="stable")]
+    return merged(timeline.start_fs[by_start], timeline.end_fs[by_start])
+
+
+def merged(start: I64, end: I64) -> Spans:
+    """Spans that touch, made one; they come by start."""
+    covered = np.maximum.accumulate(end)
+    new = np.concatenate(([True], start[1:] > covered[:-1]))[: len(start)]
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
+    return Spans(start[new], covered[last])
 
 
 def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:

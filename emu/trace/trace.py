@@ -27,7 +27,7 @@ class Events:
 
     step: I32  # [E] 0 is set-up
     kind: I16  # [E] a Kind
-    stream: I16  # [E] what is in order within: 0 computes, each other one a group's collectives or one peer's messages of a tag
+    stream: I16  # [E] of the rank's device, that it was issued on; 0: the default one. Its computations are in order
     name: tuple[str, ...]  # [E] operator, operation or mark
     dtype: tuple[str, ...]  # [E] torch's name without the module, e.g. "float32"
     flops: F64  # [E]

@@ -9,7 +9,7 @@ from emu.arrays import I64
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
 from emu.trace.replay import Replayed
-from emu.trace.report import computing, talking
+from emu.trace.report import merged, talking
 from emu.trace.trace import Kind, Trace
 
 
@@ -17,7 +17,7 @@ class Lane(NamedTuple):
     """One row of a timeline; times in ticks."""
 
     owner: str  # "rank 3" or "links"
-    stream: str  # "compute", the axis of a group, or the link
+    stream: str  # "compute", or "compute on stream 1" if not on the default one, the axis of a group, or the link
     names: tuple[str, ...]
     start: I64
     end: I64
@@ -39,9 +39,12 @@ def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topolo
 def _of_rank(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Iterator[Lane]:
     events, first = trace.events_of(rank), replayed.first_event[rank]
     begins = replayed.begins[first : first + len(events)]
-    computed = np.flatnonzero((events.kind == Kind.COMPUTE) & (begins >= 0))
-    spans = computing(trace, replayed, timeline, rank)
-    yield Lane(f"rank {rank}", "compute", tuple(events.name[i] for i in computed), spans.start, spans.end)
+    computed = (events.kind == Kind.COMPUTE) & (begins >= 0)
+    for stream in np.unique(np.append(0, events.stream[computed])).tolist():
+        row = np.flatnonzero(computed & (events.stream == stream))
+        start, end = timeline.start_fs[begins[row]], timeline.end_fs[begins[row]]
+        what = f"compute on stream {stream}" if stream else "compute"
+        yield Lane(f"rank {rank}", what, tuple(events.name[i] for i in row), start, end)
     asked = np.flatnonzero(replayed.instance[first : first + len(events)] >= 0)
     axes = np.array([trace.groups[trace.group_of[rank][g]].axis or "other" for g in events.group[asked].tolist()], dtype=str)
     for axis in np.unique(axes):
@@ -62,11 +65,3 @@ def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology) -> Ite
         start, end = merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
         ends = " to ".join(topology.call(int(end[number])) for end in (topology.links.src, topology.links.dst))
         yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)
-
-
-def merged(start: I64, end: I64) -> tuple[I64, I64]:
-    """Spans that touch, made one; they come by start."""
-    covered = np.maximum.accumulate(end)
-    new = np.concatenate(([True], start[1:] > covered[:-1]))[: len(start)]
-    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
-    return start[new], covered[last]

@@ -102,6 +102,41 @@ def test_a_rank_talks_from_its_own_first_message_on(words):
     assert (step.rank, in_ms(step)) == (3, (4 + 4 + 1, 1, 4, 4))
 
 
+def test_streams_of_a_rank_run_side_by_side_and_an_instant_is_computed_once(words):
+    rows = (
+        words.compute(4),
+        words.compute(3, stream=1),
+        words.compute(3, waits=[1]),
+        words.compute(5, stream=1),
+        words.mark([3]),
+    )
+    step = told(trace_of(words.events(*rows)))
+    assert in_ms(step) == (8, 8, 0, 0)  # 4 + 3 beside 3 + 5
+    assert (step.computes_s, step.early_compute_s) == ((15e-3, 15e-3), 0)
+
+
+def test_a_request_waits_for_its_own_stream_alone(words):
+    rows = words.compute(9), words.compute(1, stream=1), words.collective(2 * MS_OF_FLOATS, stream=1), words.mark([2])
+    step = told(trace_of(words.events(*rows)))
+    assert (in_ms(step), step.total_comm_fs) == ((9, 9, 0, 0), 2 * MS)
+    late = words.compute(9), words.compute(1, stream=1), words.collective(2 * MS_OF_FLOATS), words.mark([2])
+    assert in_ms(told(trace_of(words.events(*late)))) == (11, 9, 2, 0)
+
+
+def test_what_was_computed_before_the_step_began_is_said_once(words):
+    """Rank 0 begins step 2 at 1 ms on two streams; rank 1 ends step 1 at 3 ms."""
+    fast = (
+        words.compute(1),
+        words.mark(),
+        words.compute(4, step=2),
+        words.compute(4, step=2, stream=1, waits=[1]),
+        words.mark(step=2),
+    )
+    slow = words.compute(3), words.mark(), words.mark(step=2)
+    step = told(trace_of(words.events(*fast), words.events(*slow), role_of_rank=(0, 1)))
+    assert (step.rank, in_ms(step), step.early_compute_s, step.computes_s) == (0, (2, 2, 0, 0), 2e-3, (0, 8e-3))
+
+
 def test_a_step_that_ends_within_a_request_of_the_one_before_takes_no_time(words):
     rows = words.collective(9 * MS_OF_FLOATS), words.compute(1), words.mark(), words.compute(2, step=2), words.mark(step=2)
     late = words.compute(11, step=3), words.mark(step=3)

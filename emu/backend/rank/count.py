@@ -106,6 +106,10 @@ _LOOKED_UP: Mapping[str, Callable[[Mapping[str, Any]], int] | None] = {
 }
 
 
+# Operators that fill a part of an argument and give that part back first, though their schema says neither.
+_FILLED = {"all_gather_copy_in": "all_gather_output"}  # of FSDP2
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How an operator is counted, worked out once for each."""
@@ -119,6 +123,7 @@ class _Kind:
     order: tuple[str, ...]
     looked_up: str  # the argument of which only a part is read or written
     elements: Callable[[Mapping[str, Any]], int] | None  # of that part; None: as many bytes as come out
+    fills: bool  # whether it writes what it gives back first
 
 
 @cache
@@ -132,6 +137,7 @@ def _kind(func: OpOverload) -> _Kind:
     writes = {a.name: a.alias_info is not None and a.alias_info.is_write for a in arguments}
     unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (writes[a.name] and base in _OVERWRITES)}
     unread |= {"self"} if base in _SHAPES_BACKWARD else set()
+    unread |= {_FILLED[base]} if base in _FILLED else set()
     if base.startswith("_fused_"):  # a fused optimizer declares that it writes the gradients: only to unscale them
         writes["grads"] = False
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
@@ -145,6 +151,7 @@ def _kind(func: OpOverload) -> _Kind:
         order=tuple(a.name for a in arguments),
         looked_up=arguments[0].name if base in _LOOKED_UP else "",
         elements=_LOOKED_UP.get(base),
+        fills=base in _FILLED,
     )
 
 
@@ -264,7 +271,9 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         traffic = _Traffic()
         known = {t.untyped_storage()._cdata for _, t in given if t.layout == torch.strided}
         fresh = [t for t in made if t.layout != torch.strided or t.untyped_storage()._cdata not in known]
-        if made and not fresh and not any(kind.writes.values()):
+        if kind.fills:
+            fresh = made[:1]
+        elif made and not fresh and not any(kind.writes.values()):
             return  # a view that the schema does not call one
         written = sum(traffic.add(t) for t in fresh)
         for name, tensor in given:
@@ -281,13 +290,22 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if tensor.layout != torch.strided:
             return
         storage = tensor.untyped_storage()
-        address = storage._cdata
-        if address in self._held:
-            return
-        held = _Held(storage, self._release)
-        held.address, held.size = address, storage.nbytes()
-        self._held[address] = held
-        self.live_bytes += held.size
+        held = self._held.get(storage._cdata)
+        if held is None:
+            held = _Held(storage, self._release)
+            held.address, held.size = storage._cdata, 0
+            self._held[held.address] = held
+        self._resize(held, storage.nbytes())
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size now, e.g. none."""
+        held = self._held.get(storage._cdata)
+        if held is not None:
+            self._resize(held, storage.nbytes())
+
+    def _resize(self, held: _Held, size: int) -> None:
+        self.live_bytes += size - held.size
+        held.size = size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def _release(self, held: weakref.ref[torch.UntypedStorage]) -> None:
@@ -301,6 +319,13 @@ def _operator(kind: _Kind, traffic: _Traffic, made: list[Tensor], given: list[tu
     dtype = next((d for d in seen if d.is_floating_point), seen[0] if seen else torch.uint8)
     count = traffic.by_dtype.get(dtype, 0) // dtype.itemsize
     return Operator(kind.name, str(dtype).removeprefix("torch."), flops, sum(traffic.by_dtype.values()), count)
+
+
+def resized(storage: torch.UntypedStorage) -> None:
+    """Tell the counting modes of this thread, if any, of a storage whose size has changed."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, Count):
+            mode.resized(storage)
 
 
 def track(tensors: Iterable[Tensor]) -> None:

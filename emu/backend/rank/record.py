@@ -19,10 +19,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from emu.arrays import column
 from emu.backend.rank.call import Call, Members, dtype_name
 from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.streams import Streams
 from emu.collective.operation import OPERATIONS, operation
 from emu.trace.trace import Events, Group, Kind, Trace
 
-COMPUTE_STREAM = 0
 _TYPES = (
     np.int32,
     np.int16,
@@ -83,51 +83,42 @@ class Recorder:
         self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
         self.count = Count(self.operator)
         self._numbers: dict[object, int] = {}
-        self._streams: dict[object, int] = {}
+        self.streams = Streams()
         self._step = 0
-        self._joined: list[int] = []  # requests that the next computation waits for
-        self._was_joined: set[int] = set()
         self._deferred: list[int] = []
-        self._last = -1  # the last event of the compute stream
 
     def operator(self, operator: Operator) -> None:
-        """Add a computation; it waits for every request joined since the one before."""
+        """Add a computation; it waits for every request that its stream has joined since the one before."""
         what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count)
-        self._compute(_Row(self._step, Kind.COMPUTE, COMPUTE_STREAM, *what, -1, 0, 0, 0))
+        self._compute(_Row(self._step, Kind.COMPUTE, self.streams.current, *what, -1, 0, 0, 0))
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
-        self._compute(_Row(self._step, Kind.MARK, COMPUTE_STREAM, name, "", 0, 0, 0, -1, 0, 0, 0))
+        self._compute(_Row(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, -1, 0, 0, 0))
 
     def _compute(self, row: _Row) -> None:
-        self._last = len(self.rows)
+        self.waits.append(self.streams.compute(len(self.rows)))
         self.rows.append(row)
-        self.waits.append(tuple(self._joined))
-        self._joined.clear()
 
     def request(self, call: Call, instance: int) -> "Issue":
-        """Add a request; it waits for the last computation, and for the requests joined since."""
+        """Add a request; it waits for the last computation of its stream, and for the requests joined there since."""
         seq = len(self.rows)
         key = call.group[:2]
         self.groups[key] = call.group  # the axis may be known only later
         number = self._numbers.setdefault(key, len(self._numbers))
         kind = _KINDS.get(call.operation, Kind.COLLECTIVE)
-        # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
-        order = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root, call.tag)
-        stream = self._streams.setdefault(order, 1 + len(self._streams))
         size = call.count * call.dtype.itemsize
         what = (call.operation, dtype_name(call.dtype), 0, size, call.count)
-        self.rows.append(_Row(self._step, kind, stream, *what, number, instance, call.root, call.tag))
+        self.rows.append(_Row(self._step, kind, self.streams.current, *what, number, instance, call.root, call.tag))
         self.splits[seq] = _splits_of(call)
-        before = [self._last] if self._last >= 0 else []
-        self.waits.append((*before, *self._joined))
+        # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
+        queue = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root, call.tag)
+        self.waits.append(self.streams.request(seq, queue))
         return Issue(self, seq, call.dtype.itemsize)
 
     def join(self, seq: int) -> None:
-        """What comes next waits for this request."""
-        if seq not in self._was_joined:
-            self._was_joined.add(seq)
-            self._joined.append(seq)
+        """What comes next on the current stream waits for this request."""
+        self.streams.wait(self.streams.current, self.streams.done(seq))
 
     def defer(self, seq: int) -> None:
         """Join at the end of the running backward, else at the next optimizer step."""
@@ -239,7 +230,7 @@ class Recording:
     def on(self, rank: int) -> Iterator[None]:
         """Record the operators of this thread as those of `rank`."""
         self._here.recorder = self._recorders[rank]
-        with self._recorders[rank].count:
+        with self._recorders[rank].count, self._recorders[rank].streams.on_thread():
             yield
 
     @contextmanager

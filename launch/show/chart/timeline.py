@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from emu.errors import must_be
+from emu.trace.report import merged
 from emu.units import TICKS_PER_S
 from launch.show.page import page, save
-from launch.show.spans import Lane, merged
+from launch.show.spans import Lane
 
 MOST_RANKS = 32
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
@@ -74,6 +75,6 @@ def _dress(axes: Axes, ranks: Sequence[str], unit: str, end: float) -> None:
 
 
 def _legend(figure: Figure, streams: Sequence[str]) -> None:
-    names = ["computation", *(f"communication, {stream}" for stream in streams[1:])]
+    names = ["computation", *(s if s.startswith("compute ") else f"communication, {s}" for s in streams[1:])]
     patches = [Patch(color=_COLOURS[i % len(_COLOURS)], label=name) for i, name in enumerate(names)]
     figure.legend(handles=patches, loc="outside lower left", ncols=min(len(names), 5), frameon=False, fontsize=9)

@@ -5,11 +5,13 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard  # noqa: F401 - defines the operators of FSDP2
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from emu.backend.rank import count
 from emu.backend.rank.count import Count, Operator, paused
+from emu.cluster.own.device import as_device
 from emu.errors import RunError
 
 F32 = 4
@@ -311,6 +313,32 @@ def test_live_and_peak_storage_of_a_hand_computed_example():
     assert (count.live_bytes, count.peak_bytes) == (440, 1200)
     del c
     assert count.live_bytes == 400
+
+
+def test_storage_that_is_freed_and_taken_again_lives_as_large_as_it_is():
+    count = Count(lambda _: None)
+    with count:
+        held = torch.empty(100)
+        held.resize_(300)
+        assert (count.live_bytes, count.peak_bytes) == (1200, 1200)
+    with as_device(), count:
+        held.untyped_storage().resize_(0)
+        assert count.live_bytes == 0
+        other = torch.empty(200)
+        held.untyped_storage().resize_(400)
+        assert (count.live_bytes, count.peak_bytes) == (1200, 1200)
+        del other
+        held.untyped_storage().resize_(1600)
+        assert (count.live_bytes, count.peak_bytes) == (1600, 1600)
+        del held
+        assert count.live_bytes == 0
+    assert "resize_" not in vars(torch.UntypedStorage)
+
+
+def test_what_fsdp_copies_before_it_gathers_is_read_and_written_once():
+    parts, whole = [torch.ones(3), torch.ones(5)], torch.empty(32)
+    (copy,) = counted(lambda: torch.ops.fsdp.all_gather_copy_in(parts, whole, [3, 5], 8, 2))
+    assert (copy.name, copy.bytes, copy.count) == ("fsdp.all_gather_copy_in", 2 * 8 * F32, 2 * 8)
 
 
 def test_activations_live_until_backward_has_used_them():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from emu.fabric.run import run
+from emu.trace.report import merged
 from emu.trace.trace import Group
-from launch.show.spans import Lane, lanes, merged
+from launch.show.spans import Lane, lanes
 from tests.trace.laid import MS_OF_FLOATS, Words, replayed, trace_of
 from topologies.simple import full_mesh
 

@@ -1,0 +1,127 @@
+"""The device as PyTorch sees it: what it says of a CPU does nothing, and a rank should have it as on an accelerator.
+
+Streams and events tell a recorder what waits for what, and a storage that changes its size tells the counter.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from emu.backend.rank import streams
+from emu.backend.rank.count import resized
+from emu.backend.rank.streams import DEFAULT, NEVER, Streams
+
+
+@contextmanager
+def replaced(where: Any, name: str, value: object) -> Iterator[None]:
+    """Another value for an attribute, until the end."""
+    own, original = name in vars(where), getattr(where, name)
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(where, name, original)
+        else:
+            delattr(where, name)
+
+
+class Event(torch.cpu.Event):
+    """In place of `torch.cpu.Event`: a moment of a stream."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.at = NEVER
+
+    def record(self, stream: "Stream | None" = None) -> None:
+        """Take the moment when all that the stream was asked for has ended; none: of the current stream."""
+        of = stream or current_stream()
+        self.at = of.streams.now(of.number) if of.streams else NEVER
+
+    def wait(self, stream: "Stream | None" = None) -> None:
+        """Let a stream wait for the moment; none: the current one."""
+        (stream or current_stream()).wait_event(self)
+
+
+class Stream(torch.cpu.Stream):
+    """In place of `torch.cpu.Stream`: a stream of the rank that makes it; one that does nothing where no rank does."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.streams = streams.here()
+        self.number = self.streams.add() if self.streams else DEFAULT
+
+    @classmethod
+    def of(cls, found: Streams | None, number: int) -> "Stream":
+        """One that is there."""
+        made = cls.__new__(cls)
+        made.streams, made.number = found, number
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.streams, self.number) == (other.streams, other.number)
+
+    def __hash__(self) -> int:
+        return hash((id(self.streams), self.number))
+
+    def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
+        """Take the moment when all that was asked of it has ended."""
+        made = event or Event()
+        made.record(self)
+        return made
+
+    def wait_event(self, event: Event) -> None:
+        """What comes next here waits for an event."""
+        if self.streams:
+            self.streams.wait(self.number, event.at)
+
+    def wait_stream(self, stream: "Stream") -> None:
+        """What comes next here waits for all that was asked of another stream."""
+        self.wait_event(stream.record_event())
+
+    def query(self) -> bool:
+        """All is done: a CPU has computed before it goes on."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: that the host waits is no order between streams."""
+
+
+class _On(AbstractContextManager[None]):
+    """In place of `torch.cpu.StreamContext`."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self._stream, self._before = stream, DEFAULT
+
+    def __enter__(self) -> None:
+        if self._stream is not None and self._stream.streams is not None:
+            self._before, self._stream.streams.current = self._stream.streams.current, self._stream.number
+
+    def __exit__(self, *error: object) -> None:
+        if self._stream is not None and self._stream.streams is not None:
+            self._stream.streams.current = self._before
+
+
+def current_stream(device: object = None) -> Stream:
+    """In place of `torch.cpu.current_stream`."""
+    found = streams.here()
+    return Stream.of(found, found.current if found else DEFAULT)
+
+
+@contextmanager
+def as_device() -> Iterator[None]:
+    """Streams, events and freed storage as on an accelerator, for ranks that are recorded."""
+    resize = torch.UntypedStorage.resize_
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        found: torch.UntypedStorage = resize(storage, size)
+        resized(storage)
+        return found
+
+    new = {"Stream": Stream, "Event": Event, "StreamContext": _On, "stream": _On, "current_stream": current_stream}
+    with ExitStack() as changes:
+        for name, value in new.items():
+            changes.enter_context(replaced(torch.cpu, name, value))
+        changes.enter_context(replaced(torch.accelerator, "current_stream", current_stream))
+        changes.enter_context(replaced(torch.UntypedStorage, "resize_", resize_))
+        yield
