@@ -126,6 +126,8 @@ def test_where_nothing_is_declared_every_message_has_its_own_route(line, name):
         "railx:torus:m=2,n=2,nodes=3x2",
         "ub-mesh:pod:dims=2x2x2x2",
         "ub-mesh:superpod:dims=2x2x2x2x2",
+        "ub-mesh:superpod:dims=2x3x2x2x2,routing=borrow",
+        "ub-mesh:pod:dims=2x2x2x3,routing=detour",
         "ub-mesh:superpod-clos:dims=2x1x2x4x3,planes=2",
         "ub-mesh:clos:dims=3x2x2",
     ],

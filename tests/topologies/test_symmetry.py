@@ -8,6 +8,7 @@ import pytest
 from emu.collective.translation import Translations
 from emu.fabric.symmetric import moves_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
+from emu.topology.topology import CHANNELS
 
 
 def translating(topology):
@@ -39,7 +40,7 @@ def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
         assert np.array_equal(node[links.dst], links.dst[link])
         assert np.array_equal(links.bandwidth_Bps, links.bandwidth_Bps[link])
         assert np.array_equal(links.latency_fs, links.latency_fs[link])
-        for key in (0, 1):
+        for key in (0, 1, 3 * CHANNELS + 5):
             keys = np.full(len(src), key)
             here, there = topology.routes(src, dst, keys), topology.routes(node[src], node[dst], keys)
             assert np.array_equal(link[here.link], there.link)

@@ -1,6 +1,7 @@
 """UB-Mesh's all-path routing, its source routes, its backup NPU and how a failure is told."""
 
 import itertools
+from collections import Counter
 from functools import cache
 
 import networkx as nx
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.arrays import column
+from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lower import lower
@@ -88,11 +90,18 @@ def test_two_virtual_lanes_serve_every_pair_with_most_paths_and_cannot_deadlock(
     assert all(apr.usable(between) for between in _paths(dims).values())
 
 
-def test_a_path_takes_the_next_lane_where_it_breaks_the_order_of_dimensions_or_goes_up_again():
-    assert apr.lanes([(0, 0), (0, 2), (1, 2)]) == [0, 0]
-    assert apr.lanes([(0, 0), (1, 0), (1, 2)]) == [0, 1]
-    assert apr.lanes([(0,), (2,), (1,)]) == [0, 0]
-    assert apr.lanes([(1,), (0,), (2,)]) == [0, 1]
+@pytest.mark.parametrize(
+    ("path", "lanes"),
+    [
+        ([(0, 0), (0, 2), (1, 2)], [0, 0]),
+        ([(0, 0), (1, 0), (1, 2)], [0, 1]),
+        ([(0,), (2,), (1,)], [0, 0]),
+        ([(1,), (0,), (2,)], [0, 1]),
+        ([(0, 1), (0, 0), (1, 0), (1, 2)], [0, 0, 1]),
+    ],
+)
+def test_a_path_takes_the_next_lane_where_it_breaks_the_order_of_dimensions_or_goes_up_again(path, lanes):
+    assert apr.lanes(path).tolist() == lanes
 
 
 @given(st.sampled_from([(3, 3), (4, 4), (2, 2, 2, 2)]), st.randoms(use_true_random=False))
@@ -126,23 +135,165 @@ def _asked(topology, keys):
     ("line", "distinct"),
     [
         ("pod:dims=3x3x1x1,planes=1", 36 + 36 * 2),
-        ("pod:dims=3x3x1x1,planes=1,routing=detour", 336),
+        ("pod:dims=3x3x1x1,planes=1,routing=detour", 36 * 2 + 36 * 4),
         ("pod:dims=4x2x1x1,planes=1,routing=detour", None),
-        ("superpod:dims=1x3x3x1x1,planes=1,routing=borrow", 336 + 72 * 2),
+        ("superpod:dims=1x3x3x1x1,planes=1,routing=borrow", 36 * 2 + 36 * 4 + 72 * 2),
         ("superpod:dims=2x3x2x1x2,planes=1,routing=borrow", None),
+        ("rack-full:dims=3x3,planes=1", 72),
+        ("rack-full:dims=3x3,planes=1,routing=multipath", 36 + 36 * 2),
+        ("rack-full:dims=3x3,planes=1,routing=detour", 36 * 2 + 36 * 4),
+        ("pod:dims=2x2x2x3,planes=1,routing=detour", None),
     ],
 )
-def test_a_pod_s_routes_are_all_usable_paths_and_cannot_deadlock(line, distinct):
+def test_routes_are_all_ways_that_share_no_link_and_cannot_deadlock(line, distinct):
     topology = build_topology(f"ub-mesh:{line}")
     src, _, routes = _asked(topology, 160)
     assert distinct is None or len({(src[p], *routes.of(p).tolist()) for p in range(len(src))}) == distinct
     assert routes.virtual.max() < ROWS["ub-vl"]
     assert cycle(routes, routes.virtual) == []
-    if "routing" in line:
+    if "detour" in line or "borrow" in line:
         assert cycle(routes) != []
 
 
-@pytest.mark.parametrize("routing", ["shortest", "detour", "borrow"])
+# What a pair gets: NPUs of a rack by `lanes`, racks by rate
+
+RACKS = ["ub-mesh:rack", "ub-mesh:rack-full"]
+
+
+def _on_one(topology, src, dst, channels):
+    """The nodes of the ways between two nodes, and how many channels take each."""
+    routes = topology.routes(*(np.full(channels, node) for node in (src, dst)), np.arange(channels))
+    return Counter((src, *topology.links.dst[routes.of(p)].tolist()) for p in range(channels))
+
+
+@pytest.mark.parametrize("rack", RACKS)
+@pytest.mark.parametrize(
+    ("routing", "dst", "ways"),
+    [
+        ("shortest", 9, {(0, 1, 9)}),
+        ("shortest", 1, {(0, 1)}),
+        ("multipath", 9, {(0, 1, 9), (0, 8, 9)}),
+        ("multipath", 1, {(0, 1)}),
+        ("detour", 1, {(0, 1), *((0, m, 1) for m in range(2, 8))}),
+        ("detour", 8, {(0, 8), *((0, m, 8) for m in range(16, 64, 8))}),
+        (
+            "detour",
+            9,
+            {(0, 1, 9), (0, 8, 9), *((0, m, m + 8, 9) for m in range(2, 8)), *((0, m, m + 1, 9) for m in range(16, 64, 8))},
+        ),
+    ],
+)
+def test_a_pair_of_a_rack_has_the_direct_way_or_both_round_the_corner_and_detours_in_equal_parts(rack, routing, dst, ways):
+    found = _on_one(build_topology(f"{rack}:routing={routing}"), 0, dst, 14 * 20)
+    assert found == dict.fromkeys(ways, 14 * 20 // len(ways))
+
+
+def test_all_pairs_of_a_rack_have_detours_on_two_lanes_without_a_cycle():
+    rack = build_topology("ub-mesh:rack:routing=detour")
+    _, _, routes = _asked(rack, 14)
+    assert routes.virtual.max() + 1 == ROWS["ub-vl"]
+    assert cycle(routes, routes.virtual) == []
+    assert cycle(routes) != []
+
+
+@pytest.mark.parametrize(
+    ("routing", "dst", "ways"), [("multipath", 9, 2), ("detour", 1, 7), ("detour", 8, 7), ("detour", 9, 14)]
+)
+def test_a_message_of_a_pair_alone_is_as_much_faster_as_the_pair_has_ways(routing, dst, ways):
+    rack = build_topology(f"ub-mesh:rack:routing={routing},latency=0s")
+    one = Schedule.build(2, ways, [[Sends(0, 1, slot=np.arange(ways), channel=np.arange(ways))]])
+    piece = lower(one, np.full(ways, 56_000_000), rack, np.array([0, dst]))
+    assert run(piece.graph).end_s == pytest.approx(1e-3, rel=1e-12)  # what one x4 needs for one of the parts
+
+
+def test_no_pair_of_a_rack_could_have_more_ways():
+    rack = build_topology("ub-mesh:rack")
+    graph = nx.Graph(zip(rack.links.src.tolist(), rack.links.dst.tolist(), strict=True))
+    assert nx.edge_connectivity(graph, 0, 9) == 14
+    assert 1 + len(nx.common_neighbors(graph, 0, 1)) == 1 + len(nx.common_neighbors(graph, 0, 8)) == 7  # of one relay at most
+
+
+@pytest.mark.parametrize("group", [0, 7])
+def test_one_channel_of_a_rack_goes_x_then_y_on_one_lane_whatever_the_strategy(group):
+    src, dst = np.array(list(itertools.permutations(range(64), 2))).T
+    for line in ("rack", "rack:routing=multipath", "rack:routing=detour", "rack-full", "rack-full:routing=detour"):
+        topology = build_topology(f"ub-mesh:{line}")
+        found = topology.routes(src, dst, np.full(len(src), group * 2**16))
+        corner = found.start[:-1][found.hops == 2]
+        assert np.array_equal(found.hops, 1 + (src // 8 != dst // 8) * (src % 8 != dst % 8))
+        assert np.array_equal(topology.links.src[found.link[corner]] // 8, topology.links.dst[found.link[corner]] // 8)
+        assert found.virtual is None or not found.virtual.any()
+
+
+def test_at_once_on_two_channels_loads_links_as_the_multi_path_all_to_all_does():
+    """The halves that it sends by X and by Y first (5.1, Figure 14(a))."""
+    rack = build_topology("ub-mesh:rack:routing=multipath")
+    multipath = algorithm("all_to_all", "multipath").stored((8, 8)).expand()
+    by_hand = rack.routes(multipath.src, multipath.dst, multipath.channel)
+    src, dst = np.array(list(itertools.permutations(range(64), 2))).T
+    halves = [rack.routes(src, dst, np.full(len(src), channel)) for channel in (0, 1)]
+    loads = np.bincount(by_hand.link), sum(np.bincount(half.link) for half in halves)
+    assert np.array_equal(*loads)
+    assert set(loads[0]) == {16}
+    first = [half.link[half.start[:-1]][half.hops == 2] for half in halves]
+    assert [set(rack.links.dimension[links]) for links in first] == [{1}, {0}]
+
+
+def _rack_or_hrs(topology, nodes):
+    """The rack of each LRS, -1 for HRS, -2 for NPUs."""
+    lrs, racks = topology.bill["LRS"], topology.bill["backup NPU"]
+    past = np.asarray(nodes) - topology.n_npus
+    found = np.where(past < 0, -2, past * racks // lrs)
+    return np.where(past >= lrs + topology.bill["HRS"], -2, np.where(past >= lrs, -1, found)).tolist()
+
+
+def _crossed(topology, src, dst, channels):
+    """The racks and HRS of the ways between two racks, and how many channels take each."""
+    found = Counter()
+    for nodes, count in _on_one(topology, src, dst, channels).items():
+        found[tuple(rack for rack, _ in itertools.groupby(_rack_or_hrs(topology, nodes[1:-1])))] += count
+    return found
+
+
+def _rates(topology):
+    """Bytes per second from each rack to each other and to HRS, summed over the links between them."""
+    links, found = topology.links, Counter()
+    for *ends, rate in zip(*(_rack_or_hrs(topology, end) for end in (links.src, links.dst)), links.bandwidth_Bps, strict=True):
+        found[tuple(ends)] += rate
+    return found
+
+
+@pytest.mark.parametrize("routing", ["shortest", "multipath", "detour", "borrow"])
+@pytest.mark.parametrize(
+    ("rack", "ways"),
+    [
+        (1, {"shortest": 1, "multipath": 1, "detour": 3, "borrow": 4}),
+        (5, {"shortest": 2, "multipath": 2, "detour": 6, "borrow": 7}),
+    ],
+)
+def test_ways_between_racks_share_no_link_and_each_has_its_part_by_its_bandwidth(routing, rack, ways):
+    """V_i = V B_i / sum B, as the multi-ring collectives part a block (5.1)."""
+    superpod = build_topology(f"ub-mesh:superpod:routing={routing}")
+    channels = 32 * 8 * 15
+    found, rates = _crossed(superpod, 5, 64 * rack + 17, channels), _rates(superpod)
+    assert len(found) == ways[routing]
+    hops = [hop for way in found for hop in itertools.pairwise(way)]
+    assert len(set(hops)) == len(hops)
+    slowest = {way: min(rates[hop] for hop in itertools.pairwise(way)) for way in found}
+    for way, count in found.items():
+        assert count * sum(slowest.values()) == channels * slowest[way]
+
+
+@pytest.mark.parametrize(("rack", "ways"), [(1, 5), (5, 8)])
+def test_few_channels_between_two_racks_take_as_many_ways(rack, ways):
+    superpod = build_topology("ub-mesh:superpod:routing=borrow")
+    for src in range(0, 64, 9):
+        taken = _crossed(superpod, src, 64 * rack + src, ways)
+        assert set(taken.values()) <= {1, 2}
+        assert taken[0, -1, rack] == 2
+
+
+@pytest.mark.parametrize("routing", ["shortest", "multipath", "detour", "borrow"])
 def test_between_racks_of_a_pod_hrs_are_borrowed_only_where_asked(routing):
     topology = build_topology(f"ub-mesh:superpod:dims=2x2x2x2x2,routing={routing}")
     src, dst, routes = _asked(topology, 16)
@@ -206,15 +357,6 @@ def test_a_leaf_of_the_clos_is_reached_from_another_rack_over_a_spine():
     assert routes.of(3).tolist() == clos.routes([0], [5], [0]).link.tolist()
 
 
-def test_detours_between_two_racks_of_a_row_are_as_likely_as_the_direct_way():
-    pod = build_topology("ub-mesh:pod:routing=detour")
-    n = 6000
-    routes = pod.routes(np.full(n, 0), np.full(n, 64), np.arange(n))
-    ways = [path for path in apr.paths((4, 4), (0, 0), (0, 1)) if path in apr.usable([path])]
-    assert np.isclose((routes.hops == 5).mean(), 1 / len(ways), atol=0.03)
-    assert set(routes.hops) == {5, 6}
-
-
 def test_a_switch_and_a_backup_npu_are_reached_from_everywhere_and_no_route_goes_over_a_backup():
     topology = build_topology("ub-mesh:superpod:dims=2x1x2x2x2")
     pairs = np.array([(a, b) for a in range(topology.n_nodes) for b in (0, 15, 16, 20, 130, topology.n_nodes - 1) if a != b])
@@ -251,6 +393,28 @@ def test_a_header_of_8_bytes_has_a_ptr_a_bitmap_and_six_instructions():
 def test_routers_read_what_was_packed_hop_by_hop(hops):
     assert _walk(pack(hops), len(hops)) == hops
     assert _walk(pack(hops), 12) == hops + [None] * (12 - len(hops))
+
+
+@pytest.mark.parametrize(
+    ("line", "most"),
+    [("rack:routing=detour", 3), ("superpod:dims=2x3x3x2x2,routing=borrow", 7), ("superpod:dims=2x3x3x2x2", 6)],
+)
+def test_a_header_leads_a_packet_along_every_way_of_six_source_routed_hops(line, most):
+    """Instructions are ports: which of the links out of a node. The last hop, of more than six, is the router's own."""
+    topology = build_topology(f"ub-mesh:{line}")
+    src, dst, routes = _asked(topology, 14)
+    out = np.argsort(topology.links.src, kind="stable")
+    first = np.searchsorted(topology.links.src[out], np.arange(topology.n_nodes))
+    port = np.empty(len(out), np.int64)
+    port[out] = np.arange(len(out)) - first[topology.links.src[out]]
+    assert routes.hops.max() == most
+    for pair in range(0, len(src), 97):
+        links = routes.of(pair).tolist()
+        header, at = pack([*port[links[:6]].tolist(), *[None] * (len(links) - 6)]), int(src[pair])
+        for link in links:
+            instruction, header = forward(header)
+            at = int(topology.links.dst[link if instruction is None else out[first[at] + instruction]])
+        assert at == dst[pair]
 
 
 @pytest.mark.parametrize(

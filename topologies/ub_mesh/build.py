@@ -12,16 +12,18 @@ from emu.topology.wiring import wire
 from topologies.ub_mesh.backup import placer
 from topologies.ub_mesh.drawing import draw
 from topologies.ub_mesh.parts import NPU_LANES, SPARE_LANES, SPARES, X4, Plan, cables, npu_lanes, rates, tiers
+from topologies.ub_mesh.routes.inside import inside_words
 from topologies.ub_mesh.routes.routing import relays, router
+from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES
 from topologies.ub_mesh.routes.symmetry import shifts
 
 
-def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
+def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
     """The topology of a plan.
 
     Args:
         plan: Whose ports close.
-        routing: One of `routing.ROUTINGS`.
+        routing: One of `strategy.STRATEGIES`.
 
     Raises:
         InputError: more than 2**24 links, or links without bandwidth.
@@ -41,7 +43,7 @@ def with_switches(plan: Plan, routing: str = "shortest") -> Topology:
         tiers(plan),
         placer(plan),
         draw(plan),
-        symmetry=partial(shifts, plan, racks=routing == "shortest"),
+        symmetry=partial(shifts, plan),
         relays=relays(plan),
     )
 
@@ -60,7 +62,7 @@ def _ports(plan: Plan) -> tuple[str, ...]:
 
 
 def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
-    inside = "inside a rack messages go X, then Y, cut through by one NPU; its LRS carry none of them"
+    inside = inside_words(routing)
     if plan.racks == 1:
         return (inside,)
     width = X4 * plan.planes * plan.dims[-1]
@@ -73,14 +75,16 @@ def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
     return (inside, *(mesh if plan.meshed else ()), *(hrs if plan.uplinks else ()))
 
 
+_DETOUR = "paths of at most one rack more than the shortest, of which no two share a link, on 2 virtual lanes free of deadlock"
 _STRATEGY = {
     "shortest": "the shortest paths",
-    "detour": "paths of at most one rack more than the shortest that 2 virtual lanes keep free of deadlock",
-    "borrow": "paths of at most one rack more than the shortest that 2 virtual lanes keep free of deadlock, or one over HRS",
+    "multipath": "the shortest paths, which channels alternate between",
+    "detour": _DETOUR,
+    "borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
 }
 
 
-def known(plan: Plan, routing: str = "shortest") -> Invariants:
+def known(plan: Plan, routing: str = BASELINE) -> Invariants:
     """What the sizes of a plan say of its topology.
 
     The halves worst joined are pods, else racks of a row or a column, where the two are even in number.
@@ -96,7 +100,7 @@ def known(plan: Plan, routing: str = "shortest") -> Invariants:
         degree,
         _diameter(plan),
         _bisection(plan),
-        shortest=routing == "shortest",
+        shortest=not STRATEGIES[routing].detours,
         npus=plan.npus,
         switches=plan.racks * (plan.planes * plan.plane + 1) + plan.hrs,
         injection_Bps=npu_lanes(plan) * plan.lane.lane_rate,

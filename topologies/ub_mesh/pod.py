@@ -4,33 +4,21 @@ UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) a
 of which has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-from emu.errors import must_be
-from emu.topology.catalogue import Dims, Invariants, Kind, topology
+from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import known, with_switches
 from topologies.ub_mesh.parts import SOURCE, Inside, Lane, Plan, check
-from topologies.ub_mesh.routes.routing import ROUTINGS
+from topologies.ub_mesh.routes.strategy import BASELINE, Routing, without_hrs
 
 _POD = (4, 4, 8, 8)
 _SUPERPOD = (8, *_POD)
 _UPLINKS = 2  # HRS on each LRS that leads out: 256 of a rack's 1024 lanes (3.3.1, 3.3.4) over 32 LRS of x4
 
 
-def _read_routing(text: str, name: str) -> str:
-    if text not in ROUTINGS:
-        raise must_be("topology", name, " or ".join(ROUTINGS), text)
-    return text
-
-
-Routing = Annotated[str, Kind(_read_routing, str)]
-
-
 def _pod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
-    if routing == "borrow":
-        raise must_be("ub-mesh:pod", "routing", "shortest or detour", routing, "HRS to borrow from are in ub-mesh:superpod")
-    return check(Plan("ub-mesh:pod", dims, inside, lane), 4), routing
+    return check(Plan("ub-mesh:pod", dims, inside, lane), 4), without_hrs("ub-mesh:pod", routing)
 
 
 def _pod_invariants(**settings: Any) -> Invariants:
@@ -44,7 +32,7 @@ def _pod_invariants(**settings: Any) -> Invariants:
     invariants=_pod_invariants,
     full=("", "planes=1", "planes=8,lanes=2"),
 )
-def pod(dims: Dims = _POD, *, inside: Inside, routing: Routing = "shortest", lane: Lane) -> Topology:
+def pod(dims: Dims = _POD, *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
     """A pod of alpha x Z racks, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
     return with_switches(*_pod(dims, inside, routing, lane))
 
@@ -65,12 +53,12 @@ def _superpod_invariants(**settings: Any) -> Invariants:
         "dims=2x2x2x2x4",
         "dims=2x2x2x2x2,routing=detour",
         "dims=3x2x1x2x3,planes=2,routing=borrow",
-        "dims=2x1x3x2x2,lane_rate=50Gb/s",
+        "dims=2x1x3x2x2,lane_rate=50Gb/s,routing=multipath",
     ),
     invariants=_superpod_invariants,
     full=("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
 )
-def superpod(dims: Dims = _SUPERPOD, *, inside: Inside, routing: Routing = "shortest", lane: Lane) -> Topology:
+def superpod(dims: Dims = _SUPERPOD, *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
     """Pods joined by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
     return with_switches(*_superpod(dims, inside, routing, lane))
 

@@ -1,15 +1,21 @@
-"""All-path routing: every short simple path of an nD full mesh, and the virtual lane of each hop so that none can deadlock.
+"""All-path routing: the short simple paths of an nD full mesh, and the virtual lane of each hop so that none can deadlock.
 
 UB-Mesh 4.1. TFC, its own rule for the lanes, is not published (4.1.3); here stands one that a channel-dependency graph
 proves: on a lane, the last dimension first, and inside a dimension down, never up again; a path that breaks this takes the
 next lane from there on, so that what waits on a lane for the same lane goes one way only.
+
+Of these paths a pair takes those that share no link: an equal part of its traffic on each, as the multi-path collectives
+have it (5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one
+would add no bandwidth. P asked pairs, D dimensions, H hops.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from emu.arrays import I64
 from emu.errors import must_be
@@ -55,45 +61,80 @@ def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -
                 yield from _extend(dims, (*path, ahead), dst, hops - 1)
 
 
-def lanes(path: Sequence[Node]) -> list[int]:
-    """The virtual lane of each hop of a path: the lowest that the rule allows."""
-    lane, found = 0, []
-    before = (len(path[0]), False)  # dimension and whether the hop went down in it
-    for here, ahead in pairwise(path):
-        axis = next(i for i, (x, y) in enumerate(zip(here, ahead, strict=True)) if x != y)
-        down = ahead[axis] < here[axis]
-        if axis > before[0] or (axis == before[0] and before[1] and not down):
-            lane += 1
-        before = (axis, down)
-        found.append(lane)
+def lanes(path: ArrayLike) -> I64:
+    """[..., H] the virtual lane of each hop of paths [..., H + 1, D]: the lowest that the rule allows."""
+    step = np.diff(np.asarray(path, np.int64), axis=-2)
+    axis = np.argmax(step != 0, axis=-1)
+    down = np.min(step, axis=-1, initial=0) < 0
+    before = np.concatenate((np.full((*axis.shape[:-1], 1), step.shape[-1]), axis[..., :-1]), axis=-1)
+    fell = np.concatenate((np.zeros((*down.shape[:-1], 1), np.bool_), down[..., :-1]), axis=-1)
+    breaks = (axis > before) | ((axis == before) & fell & ~down)
+    found: I64 = np.cumsum(breaks & (step != 0).any(axis=-1), axis=-1)
     return found
 
 
 def usable(found: Sequence[tuple[Node, ...]], virtual: int = LANES) -> list[tuple[Node, ...]]:
     """Those of some paths that need no more virtual lanes than there are."""
-    return [path for path in found if max(lanes(path), default=0) < virtual]
+    return [path for path in found if lanes(path).max(initial=0) < virtual]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ways:
-    """The usable paths between all pairs of nodes of a mesh, as columns; M nodes, W paths, H hops at most."""
+    """The ways between the nodes of a mesh as columns, alike for all pairs that lie alike; M nodes, W ways, H hops at most."""
 
-    start: I64  # [M * M + 1] where the paths of a pair begin
-    node: I64  # [W, H + 1] nodes in C order; the last one is repeated
-    lane: I64  # [W, H] virtual lane of each hop; 0 where the path has ended
+    dims: tuple[int, ...]
+    start: I64  # [M + 1] where the ways begin that lead so far, by how far in C order
+    offset: I64  # [W, H + 1, D] how far from the first node each one is; the last one is repeated
+
+    def between(self, src: I64, dst: I64) -> tuple[I64, I64]:
+        """[P] and [P] the first way from each source to its destination, and how many there are."""
+        digits = zip(*(np.unravel_index(end, self.dims) for end in (src, dst)), self.dims, strict=True)
+        apart = np.ravel_multi_index([(there - here) % size for here, there, size in digits], self.dims)
+        return self.start[apart], self.start[apart + 1] - self.start[apart]
+
+    def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
+        """[P, H + 1] the nodes of some ways from some nodes, the last one repeated, and [P, H] the virtual lane of each hop."""
+        here = np.stack(np.unravel_index(src, self.dims), axis=-1)[:, None]
+        digits = (here + self.offset[way]) % np.array(self.dims)
+        return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), self.dims), lanes(digits)
 
 
-def ways(dims: Sequence[int], detours: int) -> Ways:
-    """The usable paths of a mesh, looked up by (source, destination) as numbers in C order."""
+@cache
+def ways(dims: tuple[int, ...], detours: int) -> Ways:
+    """The ways of a mesh: of the paths that have a lane wherever they begin, those that share no link with one before.
+
+    The shortest come first, of these the ones that need the fewest lanes: the last dimension, then the one before it.
+
+    Args:
+        dims: Nodes of the full mesh along each dimension.
+        detours: 0 is shortest-path routing, 1 what UB-Mesh calls a detour.
+    """
     nodes: list[Node] = [tuple(map(int, node)) for node in np.ndindex(*dims)]
-    number = {node: i for i, node in enumerate(nodes)}
-    found = [usable(paths(dims, src, dst, detours)) for src in nodes for dst in nodes]
-    size = len(dims) + detours + 1
-    rows = [path for between in found for path in between]
-    node = np.array([_padded([number[n] for n in path], number[path[-1]], size) for path in rows])
-    lane = np.array([_padded(lanes(path), 0, size - 1) for path in rows])
-    return Ways(np.cumsum([0, *map(len, found)]), node, lane)
+    every, size = np.array(nodes), len(dims) + detours + 1
+    found = [_apart_from_one_another(_usable_anywhere(every, paths(dims, nodes[0], dst, detours))) for dst in nodes]
+    rows = [_padded(path, size) for between in found for path in between]
+    return Ways(dims, np.cumsum([0, *map(len, found)]), np.array(rows))
 
 
-def _padded(row: list[int], value: int, size: int) -> list[int]:
-    return row + [value] * (size - len(row))
+def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
+    """Those that a translation by any node leaves usable, by their hops and lanes."""
+    dims = nodes[-1] + 1
+    most = [int(lanes((nodes[:, None] + np.array(path)) % dims).max(initial=0)) for path in found]
+    fit = sorted((len(path), lane, i) for i, (path, lane) in enumerate(zip(found, most, strict=True)) if lane < LANES)
+    return [found[i] for _, _, i in fit]
+
+
+def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
+    """Each that has no link of those taken before it."""
+    taken: set[tuple[Node, Node]] = set()
+    kept = []
+    for path in found:
+        hops = set(pairwise(path))
+        if not hops & taken:
+            kept.append(path)
+            taken |= hops
+    return kept
+
+
+def _padded(path: tuple[Node, ...], size: int) -> tuple[Node, ...]:
+    return path + (path[-1],) * (size - len(path))

@@ -1,12 +1,11 @@
-"""Routes of UB-Mesh by arithmetic: X then Y inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
+"""Routes of UB-Mesh by arithmetic: over NPUs inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
 
 P asked pairs. Which plane and which of its LRS leads out, and which way the racks are crossed, goes by turns: over the NPUs of
 the one rack, over those of the other, over the channels; a hash of how the racks lie and of the group says which is first. So
-what all send to all is even on all cables, and a shift of both ends shifts the route. A pair with a switch or a backup NPU at
-an end takes any shortest path.
+what all send to all is even on all cables, and a shift of both ends shifts the route. Of the ways across, HRS count as many
+as a rack has cables to them for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
 """
 
-from dataclasses import replace
 from functools import partial
 from math import gcd
 from typing import NamedTuple
@@ -15,12 +14,12 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.topology.path.shortest import shortest
-from emu.topology.routing import between_npus, join, take_turns
+from emu.topology.routing import between_npus, take_turns
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.parts import Plan, cables, pair
 from topologies.ub_mesh.routes.apr import Ways, ways
-
-ROUTINGS = ("shortest", "detour", "borrow")  # the strategies between racks (6.3)
+from topologies.ub_mesh.routes.inside import on_lanes, walked
+from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES, Strategy
 
 
 def relays(plan: Plan) -> Bool:
@@ -28,18 +27,20 @@ def relays(plan: Plan) -> Bool:
     return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
 
 
-def router(plan: Plan, links: Links, routing: str = "shortest") -> Router:
+def router(plan: Plan, links: Links, routing: str = BASELINE) -> Router:
     """The router of a plan over its links.
 
     Args:
         plan: Its sizes.
         links: As `parts.cables` lays them.
-        routing: Between racks of a pod: the shortest paths; with one detour; or over HRS as well, as each is likely.
+        routing: One of `strategy.STRATEGIES`.
     """
     counts = [len(kind.ends[0]) for kind in cables(plan).values()]
     first = dict(zip(cables(plan), np.cumsum([0, *counts]), strict=False))
-    between = ways(plan.five[1:3], int(routing != "shortest")) if plan.meshed else None
-    known = _Known(plan, {name: int(cable) for name, cable in first.items()}, between, routing == "borrow")
+    strategy = STRATEGIES[routing]
+    inside, between = (ways(dims, strategy.detours) for dims in (plan.dims[-2:], plan.five[1:3]))
+    numbered = {name: int(cable) for name, cable in first.items()}
+    known = _Known(plan, numbered, strategy, inside, between if plan.meshed else None)
     return between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
 
 
@@ -48,8 +49,9 @@ class _Known(NamedTuple):
 
     plan: Plan
     first: dict[str, int]  # the first cable of each kind
+    strategy: Strategy
+    inside: Ways  # between NPUs of a rack
     ways: Ways | None  # between racks of a pod
-    borrow: bool  # of such racks over HRS too
 
 
 class _Ends(NamedTuple):
@@ -62,10 +64,8 @@ class _Ends(NamedTuple):
 
 def _route(known: _Known, src: I64, dst: I64, key: I64) -> Routes:
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
-    hops = _inside(known, a, b) + _outside(known, a, b, _turn(known.plan, a, b, key))
-    links = np.stack([link for link, _ in hops], axis=-1)
-    lanes = np.stack([np.broadcast_to(lane, link.shape) for link, lane in hops], axis=-1)
-    return replace(join([links]), virtual=column(lanes[links >= 0], np.int16))
+    hops = _inside(known, a, b, key) + _outside(known, a, b, _turn(known.plan, a, b, key))
+    return on_lanes(*(np.stack(columns, axis=-1) for columns in zip(*hops, strict=True)))
 
 
 def _ends(plan: Plan, npu: I64) -> _Ends:
@@ -100,22 +100,28 @@ def _link(taken: Bool, cable: I64, back: Bool | bool = False) -> I64:
     return np.where(taken, 2 * cable + back, -1)
 
 
-def _inside(known: _Known, a: _Ends, b: _Ends) -> list[tuple[I64, I64]]:
-    """The two hops of a pair of one rack, each its link and its virtual lane: X on the sender's board, then Y."""
-    (y, x), near = known.plan.dims[-2:], a.rack == b.rack
-    along_x = known.first["X"] + (a.rack * y + a.y) * (x * (x - 1) // 2) + pair(x, a.x, b.x)
-    along_y = known.first["Y"] + (a.rack * x + b.x) * (y * (y - 1) // 2) + pair(y, a.y, b.y)
-    lane = np.zeros_like(a.x)
-    return [
-        (_link(near & (a.x != b.x), along_x, a.x > b.x), lane),
-        (_link(near & (a.y != b.y), along_y, a.y > b.y), lane),
-    ]
+def _inside(known: _Known, a: _Ends, b: _Ends, key: I64) -> list[tuple[I64, I64]]:
+    """The hops of a pair of one rack, each its link and its virtual lane."""
+    x, near = known.plan.dims[-1], a.rack == b.rack
+    nodes, lanes = walked(known.inside, a.y * x + a.x, b.y * x + b.x, key * known.strategy.by_channel)
+    hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
+    return [(_relay(known, a.rack, here, there, near), lane) for here, there, lane in hops]
+
+
+def _relay(known: _Known, rack: I64, here: I64, there: I64, taken: Bool) -> I64:
+    """[P] the link from an NPU of a rack to another of its board or its place."""
+    y, x = known.plan.dims[-2:]
+    along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
+    along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)
+    cable = np.where(here // x == there // x, known.first["X"] + along_x, known.first["Y"] + along_y)
+    return _link(taken & (here != there), cable, here > there)
 
 
 def _outside(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[tuple[I64, I64]]:
     """The hops of a pair of two racks: to the board's LRS, to one that leads out, across, and the same way down."""
     plan, away = known.plan, a.rack != b.rack
-    out, turn = _exit(plan, a, turn), turn // (plan.planes * plan.dims[-1])
+    rounds, place = np.divmod(turn, plan.planes * plan.dims[-1])
+    out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # a few channels take several ways already
     up, down = ([_link(away, cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
     lane = np.zeros_like(out)
     return [*((u, lane) for u in up), *_across(known, a.rack, b.rack, out, turn, away), *((d, lane) for d in down[::-1])]
@@ -130,21 +136,18 @@ def _climb(known: _Known, end: _Ends, out: I64) -> tuple[I64, I64]:
 
 def _across(known: _Known, a: I64, b: I64, out: I64, turn: I64, away: Bool) -> list[tuple[I64, I64]]:
     """The hops from rack to rack, over racks of the pod or over an HRS."""
-    plan, found = known.plan, []
-    over = away.copy()
+    plan, found, over, pick = known.plan, [], np.ones_like(away), turn
     if known.ways is not None:
         size = plan.five[1] * plan.five[2]
-        between = np.where(a // size == b // size, a % size * size + b % size, 0)
-        first, count = known.ways.start[between], np.diff(known.ways.start)[between]
-        pick, turn = turn % (count + known.borrow), turn // (count + known.borrow)
-        over &= (a // size != b // size) | (pick == count)
-        way = np.where(away & ~over, first + np.minimum(pick, count - 1), 0)
-        for hop, lane in enumerate(known.ways.lane.T):
-            here, there = known.ways.node[way, hop], known.ways.node[way, hop + 1]
-            found.append((_step(known, a // size, here, there, out, away & ~over), lane[way]))
-    if plan.uplinks:
-        found += _over(known, a, b, out, turn, over)
-    return found
+        first, count = known.ways.between(a % size, b % size)
+        count = np.where(a // size == b // size, count, 0)
+        pick = ~turn % (count + plan.uplinks * (known.strategy.borrow | (count == 0)))  # HRS first, alpha before Z
+        over = pick >= count
+        nodes, lanes = known.ways.walk(a % size, first + np.where(over, 0, pick))
+        hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
+        found = [(_step(known, a // size, here, there, out, away & ~over), lane) for here, there, lane in hops]
+        pick = pick - count
+    return found + _over(known, a, b, out, pick, away & over) if plan.uplinks else found
 
 
 def _step(known: _Known, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
@@ -160,9 +163,9 @@ def _step(known: _Known, pod: I64, here: I64, there: I64, out: I64, taken: Bool)
     return _link(taken & (here != there), np.where(in_row, z, alpha), here > there)
 
 
-def _over(known: _Known, a: I64, b: I64, out: I64, turn: I64, taken: Bool) -> list[tuple[I64, I64]]:
+def _over(known: _Known, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[tuple[I64, I64]]:
     """The two hops by one of the HRS that LRS `out` of every rack is cabled to."""
     plan = known.plan
-    of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + turn % plan.uplinks for rack in (a, b)]
+    of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
     lane = np.zeros_like(out)
     return [(_link(taken, known.first["pods"] + cable, back), lane) for cable, back in zip(of_rack, (False, True), strict=True)]

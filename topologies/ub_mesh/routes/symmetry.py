@@ -7,15 +7,9 @@ from topologies.ub_mesh.parts import SPARES, Plan
 from topologies.ub_mesh.routes.routing import planes_a_board
 
 
-def shifts(plan: Plan, *, racks: bool) -> list[I64]:
-    """[nodes] each, of every dimension of 2 or more.
-
-    Args:
-        plan: Its sizes.
-        racks: Whether shifts of rows and columns bring routes to routes too, as they do where these are shortest.
-    """
-    axes = (axis for axis, size in enumerate(plan.five) if size > 1 and (racks or axis not in (1, 2)))
-    return [_shift(plan, axis) for axis in axes]
+def shifts(plan: Plan) -> list[I64]:
+    """[nodes] each, of every dimension of 2 or more."""
+    return [_shift(plan, axis) for axis, size in enumerate(plan.five) if size > 1]
 
 
 def _shift(plan: Plan, axis: int) -> I64:
