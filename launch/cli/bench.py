@@ -31,7 +31,7 @@ from launch.cli.options import (
     topology_option,
 )
 from launch.clusters import check_cluster, opened
-from launch.show.progress import tracked
+from launch.show.progress import told, tracked
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
 from launch.show.text.compare import compare_lines
@@ -150,7 +150,8 @@ def _mover(asked: list[Asked], cluster: str, ray_address: str | None, *, timing_
     if timing_only:
         yield None
         return
-    moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
+    with told("loading torch"):
+        moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
     for each in asked:
         moving.TensorMover().check(each)
     with opened(cluster, ray_address) as where:

@@ -4,6 +4,7 @@ import click
 
 from launch.cli.options import import_option, json_option, perturb_option
 from launch.cli.steps import Recorded, recorded_options, show_steps
+from launch.show.progress import bar
 
 
 @click.command("replay")
@@ -20,4 +21,6 @@ def replay_command(recorded: Recorded, perturb: int, as_json: bool) -> None:
     emu replay ddp.trace --topology ub-mesh:board --topology switch:n=8,bandwidth=450GB/s,latency=500ns
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     """
-    show_steps(recorded.timed(perturb), recorded.timeline, as_json=as_json)
+    with bar(f"timing {recorded.trace}"):
+        timed = recorded.timed(perturb)
+    show_steps(timed, recorded.timeline, as_json=as_json)

@@ -19,6 +19,7 @@ from emu.trace.read import save
 from launch.cli.options import import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
 from launch.data.devices import find_device
+from launch.show.progress import bar
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -70,7 +71,8 @@ def run_command(
         why = "ended before an optimizer step" if code else "neither computed nor communicated"
         click.echo(f"emu: the script {why}, so there is nothing to time", err=True)
         return code
-    timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
+    with bar("timing the step"):
+        timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(timed, timeline, as_json=as_json)
     return code
 

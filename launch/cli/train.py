@@ -81,7 +81,8 @@ def train_command(
         learned = run_steps(request, built, found, run_on(cluster, ray_address))
     if trace is not None:
         save(learned.trace, trace)
-    results = [time_steps(request, learned, each, found) for each in built]
+    with bar("timing the step"):
+        results = [time_steps(request, learned, each, found) for each in built]
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
         return

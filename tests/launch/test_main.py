@@ -1,5 +1,7 @@
 """The command as a whole: one line for each error, the right exit code, nothing loaded that is not needed."""
 
+import os
+import re
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -19,6 +21,24 @@ def test_help_loads_neither_torch_nor_ray_nor_numba() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "emu bench all_reduce" in done.stdout
+
+
+@pytest.mark.parametrize(("given", "spins"), [(None, False), ("ACTIVE", True)])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(given: str | None, spins: bool) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "VERBOSE"}
+    bench = ("bench", "all_reduce", "--topology", "switch:n=2,bandwidth=50GB/s,latency=500ns", "--size", "1KiB")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys\nfrom launch.main import main\nmain(sys.argv[1:])", *bench],
+        env=environ if given is None else environ | {"OMP_WAIT_POLICY": given},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    counts = re.findall(r"GOMP_SPINCOUNT *= *'(\d+)'", done.stderr)  # told by what gives torch its threads, when it is loaded
+    if not counts:
+        pytest.skip("torch has its threads from another library than GNU's")
+    assert [int(count) > 0 for count in counts] == [spins] * len(counts)
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:

@@ -1,6 +1,7 @@
-"""Progress: on a terminal, after two seconds; nothing into a pipe, and never anything on stdout."""
+"""Progress: on a terminal, after two seconds; a line into a pipe; and never anything on stdout."""
 
 import io
+import logging
 import sys
 import time
 
@@ -14,11 +15,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_nothing_is_written_where_stderr_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("patience_s", "lines"), [(0.0, ["proving"]), (60.0, [])])
+def test_a_pipe_gets_one_line_once_patience_has_run_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, patience_s: float, lines: list[str]
+) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
-    assert list(progress.tracked(range(3), "proving", 3)) == [0, 1, 2]
+    monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
+    with caplog.at_level(logging.INFO, "emu"):
+        for _ in progress.tracked(range(3), "proving", 3):
+            time.sleep(0.1)
+    assert [record.getMessage() for record in caplog.records] == lines
     assert pipe.getvalue() == ""
 
 
