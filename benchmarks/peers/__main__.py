@@ -5,16 +5,14 @@ Needs smpicc and smpirun on the path: Debian and Ubuntu have them in libsimgrid-
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
 
+from benchmarks.command import EMU, Ran, ran
 from emu.units import format_time
 
 RANKS, BYTES = (64, 128, 256, 512, 1024), 2**20
@@ -36,36 +34,6 @@ PLATFORM = """<?xml version="1.0"?>
 """
 
 
-class Ran(NamedTuple):
-    """One command."""
-
-    said: str
-    wall_s: float
-    peak_gb: float
-
-    def __str__(self) -> str:
-        return f"{self.wall_s:.2f} s, {self.peak_gb:.2f} GB"
-
-
-def ran(*command: str | Path) -> Ran:
-    """What a command prints, how long it takes and the peak of its memory.
-
-    Raises:
-        CalledProcessError: it fails.
-    """
-    since = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(command, stdout=out)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        wall_s = time.perf_counter() - since
-        out.seek(0)
-        said = out.read()
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, [str(word) for word in command], said)
-    return Ran(said, wall_s, used.ru_maxrss * 1024 / 1e9)
-
-
 def smpi(n: int, folder: Path) -> tuple[float, Ran]:
     """Virtual seconds of SMPI, and its run.
 
@@ -84,10 +52,9 @@ def smpi(n: int, folder: Path) -> tuple[float, Ran]:
 
 def emu(n: int, *more: str) -> tuple[float, Ran]:
     """Virtual seconds of Emu, and its run."""
-    program = Path(sys.executable).with_name("emu")
     topology = f"switch:n={n},bandwidth={BANDWIDTH_BPS / 1e9}GB/s,latency={LATENCY_S * 1e9:.0f}ns"
     asked = "--algorithm", "ring", "--topology", topology, "--size", f"{BYTES}B", "--json"
-    run = ran(program, "bench", "all_reduce", *asked, *more)
+    run = ran(EMU, "bench", "all_reduce", *asked, *more)
     return json.loads(run.said)[0]["time_s"], run
 
 
