@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
 from emu.topology.clos import Tier, bisection, clos, count
 from emu.topology.path.shortest import shortest
 from emu.topology.topology import Box, Drawing, Topology
@@ -36,13 +36,7 @@ _SERVER_CHIPS, _SERVER_GPUS, _SERVER_OUT = 4, 8, 72  # NVSwitches, GPUs and NVLi
 _CHIP_PORTS = 64  # of a third-generation NVSwitch (NVIDIA's data sheet)
 
 
-def _read_chips(text: str, name: str) -> str:
-    if text not in {"merged", "apart"}:
-        raise must_be("topology", name, "merged or apart", text)
-    return text
-
-
-Chips = Annotated[str, Kind(_read_chips, str)]
+Chips = Annotated[str, one_of("merged", "apart")]
 
 
 def _nodes(chips: str, count: int) -> int:

@@ -11,8 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
 from emu.topology.path.shortest import or_shortest
 from emu.topology.routing import join, mix
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
@@ -23,16 +22,8 @@ _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (a
 _NVLINK = 450e9  # bytes per second, one direction: 18 NVLinks of 25 GB/s (DGX H100)
 _NIC = 50e9  # 400 Gb/s
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
-_NETWORKS = ("spine", "rails", "switch")
 
-
-def _read_network(text: str, name: str) -> str:
-    if text not in _NETWORKS:
-        raise must_be("topology", name, " or ".join(_NETWORKS), text)
-    return text
-
-
-Network = Annotated[str, Kind(_read_network, str)]
+Network = Annotated[str, one_of("spine", "rails", "switch")]
 
 
 class _Cluster(NamedTuple):

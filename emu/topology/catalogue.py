@@ -44,6 +44,17 @@ def _read_latency(text: str, name: str) -> int:
     return parse_time(text, name)
 
 
+def one_of(*words: str) -> Kind:
+    """The kind of a setting that is one of some words."""
+
+    def read(text: str, name: str) -> str:
+        if text not in words:
+            raise must_be("topology", name, " or ".join(words), text)
+        return text
+
+    return Kind(read, str)
+
+
 def _show_dims(dims: tuple[int, ...]) -> str:
     return "x".join(map(str, dims))
 

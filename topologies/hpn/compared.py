@@ -3,36 +3,39 @@
 from emu.topology.catalogue import Count, Dims
 from topologies.hpn.filed import variant
 from topologies.hpn.plan import AGGS, Plan, Rates, plan_of
+from topologies.hpn.settings import Chosen, Hashed
 
 _CLOS = (4, 128, 8)  # segments, hosts, rails: 64 ports down of an Agg, Table 2's 4K
 _RAIL_ONLY = (120, 128, 8)  # 122,880 GPUs (Table 4)
 _DCN = (32, 4, 16, 8)  # pods, segments, hosts and their GPUs (appendix C)
 _DCN_AGGS, _DCN_PARALLEL, _DCN_UP = 8, 8, 64
-_EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2", "dims=2x4x8,aggs=4")
+_EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2,hash=independent", "dims=2x4x8,aggs=4")
 
 
 @variant("hpn:clos", "6.1 and Fig. 12a", _EXAMPLES)
-def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, rates: Rates) -> Plan:
+def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, ways: Hashed, rates: Rates) -> Plan:
     """A pod of typical Clos: every Agg has all ToRs, so that a hash picks the port which a message arrives at.
 
     Args:
         dims: Segments x hosts of a segment x GPUs of a host, each of which has a rail.
         aggs: Of the pod, and so uplinks of a ToR, each of two ports.
+        ways: How equal ones are taken.
         rates: Of its links.
     """
-    return plan_of("hpn:clos", _CLOS, "all", dims=dims, aggs=aggs, rates=rates)
+    return plan_of("hpn:clos", _CLOS, "all", dims=dims, aggs=aggs, rates=rates, **vars(ways))
 
 
 @variant("hpn:rail-only", "10 and Table 4", _EXAMPLES)
-def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, rates: Rates) -> Plan:
+def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, ways: Chosen, rates: Rates) -> Plan:
     """A pod whose Aggs serve one rail and one port each, in 16 planes: 122,880 GPUs, other rails over NVLink only.
 
     Args:
         dims: Segments x hosts of a segment x GPUs of a host, each of which has a rail.
         aggs: Of a rail's plane, and so uplinks of a ToR, each of two ports.
+        ways: How equal ones are taken.
         rates: Of its links.
     """
-    return plan_of("hpn:rail-only", _RAIL_ONLY, "rail", dims=dims, aggs=aggs, rates=rates)
+    return plan_of("hpn:rail-only", _RAIL_ONLY, "rail", dims=dims, aggs=aggs, rates=rates, **vars(ways))
 
 
 @variant(
@@ -41,8 +44,9 @@ def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, rates: Rates) -> P
     (
         "dims=2x2x2x2,aggs=2,parallel=1,up=2",
         "dims=1x2x3x4,aggs=2,parallel=2",
-        "dims=3x2x2x4,aggs=2,parallel=2,up=3",
+        "dims=3x2x2x4,aggs=2,parallel=2,up=3,hash=independent",
         "dims=1x4x2x8,aggs=2,parallel=4",
+        "dims=2x2x2x2,aggs=2,parallel=2,up=4,paths=disjoint",
     ),
 )
 def dcn_plus(
@@ -51,6 +55,7 @@ def dcn_plus(
     parallel: Count = _DCN_PARALLEL,
     up: Count = _DCN_UP,
     *,
+    ways: Hashed,
     rates: Rates,
 ) -> Plan:
     """The three-tier Clos before HPN: all NICs of 16 hosts under one pair of ToRs, four pairs a pod, 32 pods.
@@ -60,6 +65,7 @@ def dcn_plus(
         aggs: Of a pod.
         parallel: Cables between a ToR and each Agg, of two ports each.
         up: Uplinks of an Agg.
+        ways: How equal ones are taken.
         rates: Of its links.
     """
     wide = f"{parallel} cables between a ToR and each Agg: appendix C prints one, with which 9's full bisection does not close"
@@ -75,4 +81,5 @@ def dcn_plus(
         by_rail=False,
         fixed=False,
         notes=(wide,),
+        **vars(ways),
     )

@@ -48,6 +48,8 @@ class Plan:
     parallel: int = 1  # cables between a ToR and an Agg
     by_rail: bool = True  # each rail has ToRs of its own (5.2), else a segment has one pair
     cross_rail: str = "nvlink"  # how a message gets to another rail: over NVLink first, or through an Agg
+    hash: str = "polarised"  # whether the hash of all switches is one, or each tier's its own
+    paths: str = "disjoint"  # whether connections of a pair take the ways that are left to a hash in turn, or as it falls
     fixed: bool = True  # a Core port forwards to each pod by one port (7), else by the hash again
     notes: tuple[str, ...] = ()  # what else is assumed of it
 

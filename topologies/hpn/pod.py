@@ -1,40 +1,13 @@
 """HPN's backend network: a segment, a pod of segments, pods under Cores (3, 5, 6, 7)."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
-from emu.errors import must_be
-from emu.topology.catalogue import Count, Dims, Kind
+from emu.topology.catalogue import Count, Dims
 from topologies.hpn.filed import variant
 from topologies.hpn.plan import AGGS, UP, Plan, Rates, plan_of
+from topologies.hpn.settings import Joined, Spares
 
 _SEGMENT = (128, 8)  # active hosts; GPUs of a host, each with a rail (5.1, 5.2)
 _POD = (15, *_SEGMENT)  # segments (6.2)
 _CLUSTER = (2, *_POD)  # pods; how many the paper does not say
-
-
-def _read_spares(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise must_be("topology", name, "a whole number of 0 or more", text)
-    return int(text)
-
-
-def _read_way(text: str, name: str) -> str:
-    if text not in {"nvlink", "agg"}:
-        raise must_be("topology", name, "nvlink or agg", text)
-    return text
-
-
-Spares = Annotated[int, Kind(_read_spares, str)]
-Way = Annotated[str, Kind(_read_way, str)]
-
-
-@dataclass(frozen=True)
-class Joined:
-    """What the hosts of segments that Aggs join have to choose from."""
-
-    backup: Spares = 0  # hosts of a segment that stand by
-    cross_rail: Way = "nvlink"  # how a message gets to another rail: over the GPU of its host that is on it, or over an Agg
 
 
 @variant(
@@ -61,7 +34,7 @@ def segment(dims: Dims = _SEGMENT, backup: Spares = 0, *, rates: Rates) -> Plan:
         "dims=2x2x2,aggs=2",
         "dims=3x4x2,aggs=3,cross_rail=agg",
         "dims=2x3x4,aggs=4,backup=1",
-        "dims=2x2x1,aggs=2",
+        "dims=2x2x1,aggs=2,paths=hashed",
         "dims=2x4x8,aggs=4",
     ),
     ("", "backup=8"),
@@ -72,7 +45,7 @@ def pod(dims: Dims = _POD, aggs: Count = AGGS, *, hosts: Joined, rates: Rates) -
     Args:
         dims: Segments x active hosts of a segment x GPUs of a host, each of which has a rail.
         aggs: Of a plane, and so uplinks of a ToR, each of two ports.
-        hosts: Which of them stand by, and how their messages get to another rail.
+        hosts: Which of them stand by, and which ways their messages take.
         rates: Of its links.
     """
     return plan_of("hpn:pod", _POD, "plane", dims=dims, aggs=aggs, rates=rates, **vars(hosts))
@@ -84,7 +57,7 @@ def pod(dims: Dims = _POD, aggs: Count = AGGS, *, hosts: Joined, rates: Rates) -
     (
         "dims=2x2x2x2,aggs=2,up=2",
         "dims=3x2x2x2,aggs=4,up=3,cross_rail=agg",
-        "dims=2x1x3x4,aggs=3",
+        "dims=2x1x3x4,aggs=3,hash=independent",
         "dims=2x2x2x8,aggs=2",
     ),
     ("", "dims=7x15x128x8"),
@@ -96,7 +69,7 @@ def cluster(dims: Dims = _CLUSTER, aggs: Count = AGGS, up: Count = UP, *, hosts:
         dims: Pods x segments of a pod x active hosts of a segment x GPUs of a host, each of which has a rail.
         aggs: Of a plane of a pod, and so uplinks of a ToR, each of two ports.
         up: Uplinks of an Agg.
-        hosts: Which of them stand by, and how their messages get to another rail.
+        hosts: Which of them stand by, and which ways their messages take.
         rates: Of its links.
     """
     return plan_of("hpn", _CLUSTER, "plane", dims=dims, aggs=aggs, up=up, rates=rates, **vars(hosts))

@@ -88,11 +88,27 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         f"a GPU has {nvlink} of NVLink one way and two NIC ports of {port}, an uplink carries {uplink}",
         f"a hop takes {format_time(seconds(plan.rates.latency))} (no latency is published)",
         "a message takes one port of its NIC; of a pair's channels every second takes the other, so 2 of them fill a NIC",
-        "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
+        *(_ways(plan) if plan.tier2 else []),
         *([relayed] if plan.relays else [risen] if plan.cross_rail == "agg" else []),
         *([spare if plan.backup else none] if plan.by_rail else []),
         *([_core(plan)] if plan.tier3 else []),
     )
+
+
+def _ways(plan: Plan) -> tuple[str, str]:
+    once = plan.joins != "all" and not plan.tier3
+    alike = (
+        "all switches take the same hash of a message's five-tuple, modulo their equal ways (hash polarisation, 2.2)",
+        "hash=independent gives each tier its own",
+    )
+    apart = "each tier has a hash of its own; hash=polarised gives all switches the same (2.2)"
+    only = "; in a pod it decides the uplink of the ToR alone, and so all of the path (6.1)" if once else ""
+    hashed = f"{alike[0]}{only}; {alike[1]}" if plan.hash == "polarised" else f"{apart}{only}"
+    chosen = {
+        "disjoint": "a pair's connections take ports and uplinks in turn, as hosts that know the hash choose them (RePaC, 6.1)",
+        "hashed": "a pair's connections take the uplinks that the hash gives them (ECMP); paths=disjoint: hosts choose (6.1)",
+    }
+    return hashed, chosen[plan.paths]
 
 
 def _core(plan: Plan) -> str:

@@ -1,1 +1,1 @@
-"""HPN's ways (6.1): `routing` is a message's, given its key; `paths` how a host picks among connections, a model of its own."""
+"""HPN's ways (6.1): `routing` is a message's, given its key; `paths` how a host picks among connections."""

@@ -1,7 +1,8 @@
-"""How a host picks among its paths: a model of its own, as nothing in a topology chooses a path while a collective runs.
+"""How a host picks among its paths: what the turns of `routing` stand for, and counters, a model of their own.
 
 HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021), so it can find source ports
-whose connections part at the ToR, of U uplinks; then each message goes to the connection with the fewest bytes under way.
+whose connections part at the ToR, of U uplinks; `routing` gives the channels of a pair such connections in turn. Then each
+message goes to the connection with the fewest bytes under way; in a schedule a message names its channel itself.
 """
 
 from collections.abc import Sequence
