@@ -8,8 +8,8 @@ from emu.errors import must_be
 from emu.model.model import Model
 from emu.model.plan import Plan, divisors, nearest
 
-EXECUTED = ("tp", "dp")  # the axes of which real ranks can train; of the others each is 1
-_EXECUTED = {*EXECUTED, "global_batch", "seq", "microbatch"}  # of all that a plan says
+EXECUTED = ("tp", "dp", "pp")  # the axes by which real ranks can train; each of the others is 1
+_NOT_YET = ("cp", "ep", "etp", "cp_comm", "capacity")  # of all that a plan says
 
 
 def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
@@ -37,9 +37,11 @@ def check_executed(plan: Plan) -> None:
     """
     for field in fields(plan):
         value = getattr(plan, field.name)
-        if field.name not in _EXECUTED and value != field.default:
-            only = f"only {' and '.join(EXECUTED)} can be executed"
-            raise must_be("plan", field.name, str(field.default) or "left out", value, only)
+        if field.name in _NOT_YET and value != field.default:
+            only = f"of the axes only {', '.join(EXECUTED)} can be executed"
+            raise must_be("plan", field.name, str(field.default), value, only)
+    if plan.recompute == "selective":
+        raise must_be("plan", "recompute", "none or full", plan.recompute, "selective cannot be run yet")
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:

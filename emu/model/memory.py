@@ -16,7 +16,8 @@ RANK_BYTES = 4_000_000
 
 def rank_bytes(model: Model, plan: Plan) -> int:
     """Largest live storage of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
-    states, weights = _STATES + (1 if plan.dp > 1 else 0), FLOAT32 * model.parameters(plan.tp)
+    states = _STATES + (1 if plan.dp > 1 and plan.sharding != "fsdp" else 0)
+    weights = FLOAT32 * model.parameters(plan.tp) // (plan.pp * plan.sharded)  # an end of a pipeline holds somewhat more
     tokens, cut = Tokens(plan.seq, sequences=plan.pass_batch), Cut(plan.tp)
     kept = model.saved(tokens, cut).bytes() + FLOAT32 * tokens.n * (_LOGITS * model.vocab + (model.hidden if cut.tp > 1 else 0))
     table = FLOAT32 * model.vocab * model.hidden if cut.tp > 1 else 0  # DTensor's gradient of an embedding is whole at first

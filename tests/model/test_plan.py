@@ -156,8 +156,11 @@ def test_a_world_of_another_size_is_refused():
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(pp=2), "plan: pp must be 1, got 2; only tp and dp can be executed"),
-        (Plan(dp=2, sharding="fsdp"), "plan: sharding must be ddp, got 'fsdp'; only tp and dp can be executed"),
+        (Plan(cp=2), "plan: cp must be 1, got 2; of the axes only tp, dp, pp can be executed"),
+        (
+            Plan(recompute="selective"),
+            "plan: recompute must be none or full, got 'selective'; selective cannot be run yet",
+        ),
     ],
 )
 def test_what_real_ranks_cannot_train_by_is_refused(plan, message):

@@ -6,11 +6,11 @@ import pytest
 
 from emu.model.model import EMBEDDING, HEAD, MODELS
 from emu.model.operator import BIAS, LOOKUP, Cut, Tokens
-from emu.model.parallel import STYLES
+from emu.model.parallel.tensor import STYLES
 from tests.models.counted import SEQ, TOKENS, Counted, count
 
 NAMES = [name for name, _ in MODELS]
-WITHOUT_A_CUT = {"shared", "heads", "copied"}  # styles that cut no parameter
+WITHOUT_A_CUT = {"shared", "heads", "copied", "between"}  # styles that cut no parameter
 
 
 @pytest.fixture(scope="module", params=NAMES)

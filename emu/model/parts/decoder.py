@@ -62,4 +62,5 @@ def output_operators(tokens: int, hidden: int, vocab: int, *, tied: bool = False
 def shards(layer: Mapping[str, Mapping[str, str]], **ends: str) -> dict[str, str]:
     """Styles by path: of the blocks of a layer by name, and of the embedding and the output."""
     inner = {f"layers.*.{block}{path}": style for block, styles in layer.items() for path, style in styles.items()}
-    return {"embedding": "vocabulary", **inner, "output": "gathered", **ends}
+    norms = dict.fromkeys(("layers.*.attention_norm", "layers.*.ffn_norm", "norm"), "between")
+    return {"embedding": "vocabulary", **norms, **inner, "output": "gathered", **ends}

@@ -10,7 +10,6 @@ from torch import Tensor
 from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
-from emu.model.plan import Plan
 from emu.study.training.program import Outcome, Program
 from emu.trace.trace import Trace
 
@@ -46,8 +45,9 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learn
     wall_reference_s = time.perf_counter() - began
     outcomes, trace = run_on(program.plan.world, choice, program)
     wall_run_s = time.perf_counter() - began - wall_reference_s
-    loss = tuple(sum(o.loss[step] for o in outcomes) / len(outcomes) for step in range(program.steps))
-    errors = [gradient_error(reference, outcomes, program.plan, step) for step in sorted(reference.gradients)]
+    told = [o.loss for o in outcomes if o.loss]  # the others have not the last stage
+    loss = tuple(sum(of_rank[step] for of_rank in told) / len(told) for step in range(program.steps))
+    errors = [gradient_error(reference, outcomes, step) for step in sorted(reference.gradients)]
     check_first_step(loss[0], reference.loss[0], errors[0])
     return Learned(trace, loss, reference.loss, float(np.max(errors)), wall_run_s, wall_reference_s)
 
@@ -64,34 +64,39 @@ def check_first_step(loss: float, reference: float, error: float) -> None:
         raise RunError(f"train: the first gradients differ by {error:.3g} from those of one process; 1e-4 is allowed")
 
 
-def gradient_error(reference: Outcome, outcomes: Sequence[Outcome], plan: Plan, step: int) -> float:
-    """Largest max |g - g_ref| / max |g_ref| over the parameters; each rank's shard against that shard of the whole.
+def gradient_error(reference: Outcome, outcomes: Sequence[Outcome], step: int) -> float:
+    """Largest max |g - g_ref| / max |g_ref| over the parameters; each rank's part against that part of the whole.
 
     A gradient that is 0 but for rounding is held against the largest of any parameter: what rounding leaves differs from run
     to run as much as it is large. Such are those of queries and keys where a sequence is one token.
 
     Raises:
-        RunError: a rank has the gradients of other parameters, or a shard of another shape.
+        RunError: a rank has the gradients of other parameters than it holds, no rank has one's, or a part has another shape.
     """
     wholes = reference.gradients[step]
     for rank, outcome in enumerate(outcomes):
-        n = len(outcome.gradients[step])
-        if outcome.gradients[step].keys() != wholes.keys():
-            raise RunError(f"train: rank {rank} has gradients of {n} parameters, not those {len(wholes)} of one process")
+        got, wanted = outcome.gradients[step].keys(), wholes.keys() & outcome.held.keys()
+        if got != wanted:
+            raise RunError(f"train: rank {rank} has gradients of {len(got)} parameters, not of the {len(wanted)} that it holds")
+    missing = sorted(wholes.keys() - {name for outcome in outcomes for name in outcome.gradients[step]})
+    if missing:
+        raise RunError(f"train: no rank has the gradient of {missing[0]}, nor of {len(missing) - 1} others")
     largest = {name: float(whole.abs().max()) for name, whole in wholes.items()}
     most = float(np.max(list(largest.values())))  # np.max, as max() may skip a NaN
     scale = {name: most if of_one <= most * _ROUNDING else of_one for name, of_one in largest.items()}
-    worst = {name: _difference(name, whole, outcomes, plan, step) for name, whole in wholes.items()}
+    worst = {name: _difference(name, whole, outcomes, step) for name, whole in wholes.items()}
     return float(np.max([worst[name] / (scale[name] or 1.0) for name in wholes]))
 
 
-def _difference(name: str, whole: Tensor, outcomes: Sequence[Outcome], plan: Plan, step: int) -> float:
-    """The largest |g - g_ref| of one parameter, over the ranks."""
-    differences = []
+def _difference(name: str, whole: Tensor, outcomes: Sequence[Outcome], step: int) -> float:
+    """The largest |g - g_ref| of one parameter, over the ranks that hold a part of it."""
+    differences = [0.0]
     for rank, outcome in enumerate(outcomes):
-        dim, shard = outcome.shard_dim.get(name), outcome.gradients[step][name]
-        expected = whole if dim is None else whole.chunk(plan.tp, dim)[plan.coordinates(rank)["tp"]]
-        if shard.shape != expected.shape:
-            raise RunError(f"train: rank {rank} has {list(shard.shape)} of the gradient of {name}, not {list(expected.shape)}")
-        differences.append(float((shard - expected).abs().max()))
+        if name not in outcome.held:
+            continue
+        part, expected = outcome.gradients[step][name], outcome.held[name].cut(whole)
+        if part.shape != expected.shape:
+            raise RunError(f"train: rank {rank} has {list(part.shape)} of the gradient of {name}, not {list(expected.shape)}")
+        if part.numel():  # a rank may have nothing of what is cut into more parts than it has rows
+            differences.append(float((part - expected).abs().max()))
     return float(np.max(differences))

@@ -24,7 +24,24 @@ def program(text, steps=3, **batch):
     return Program("llama-tiny", parse_plan(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
 
 
-@pytest.mark.parametrize("text", ["dp=2,tp=2", "tp=4", "dp=4"])
+PLANS = [
+    "dp=2,tp=2",
+    "tp=4",
+    "dp=4",
+    "tp=2,sp",
+    "dp=2,clip=0.1",
+    "pp=2",
+    "pp=2,order=gpipe,microbatch=4",
+    "dp=2,recompute=full",
+    "dp=2,sharding=zero1",
+    "dp=2,sharding=fsdp",
+    "dp=4,sharding=fsdp,shard=2,clip=0.1",
+    "tp=2,sp,dp=2,sharding=fsdp,clip=0.1,recompute=full,microbatch=2",
+    "tp=2,sp,dp=2,pp=2,clip=0.1",
+]
+
+
+@pytest.mark.parametrize("text", PLANS)
 def test_losses_and_gradients_are_those_of_one_process(text):
     learned = learn(program(text), Choice())
     np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)
@@ -90,16 +107,16 @@ def test_the_estimate_of_a_ranks_memory_is_what_lives(text, floats):
 def test_a_damaged_gradient_is_seen_wherever_it_is():
     run = program("dp=2,tp=2", steps=1)
     reference, (outcomes, _) = run.reference(), on_threads(4, Choice(), run)
-    sound = gradient_error(reference, outcomes, run.plan, 0)
+    sound = gradient_error(reference, outcomes, 0)
     for name in ("layers.1.ffn.w2.weight", "norm.weight", "embedding.weight"):
         gradient = outcomes[3].gradients[0][name]
         kept = gradient.clone()
         gradient.view(-1)[-1] += float(reference.gradients[0][name].abs().max()) / 100
-        assert gradient_error(reference, outcomes, run.plan, 0) == pytest.approx(0.01, rel=0.05)
+        assert gradient_error(reference, outcomes, 0) == pytest.approx(0.01, rel=0.05)
         gradient.fill_(float("nan"))
-        assert np.isnan(gradient_error(reference, outcomes, run.plan, 0))
+        assert np.isnan(gradient_error(reference, outcomes, 0))
         gradient.copy_(kept)
-    assert gradient_error(reference, outcomes, run.plan, 0) == sound
+    assert gradient_error(reference, outcomes, 0) == sound
 
 
 def test_a_gradient_of_the_last_step_is_compared_too():
@@ -119,9 +136,9 @@ def test_a_gradient_that_is_zero_but_for_rounding_is_held_against_the_largest():
     of_query = reference.gradients[0]["layers.3.attention.wq.weight"]
     most = max(float(whole.abs().max()) for whole in reference.gradients[0].values())
     assert 0 < float(of_query.abs().max()) < 1e-7 * most
-    assert gradient_error(reference, outcomes, run.plan, 0) < 1e-5
+    assert gradient_error(reference, outcomes, 0) < 1e-5
     outcomes[1].gradients[0]["layers.3.attention.wq.weight"][0, 0] += most / 100
-    assert gradient_error(reference, outcomes, run.plan, 0) == pytest.approx(0.01, rel=0.01)
+    assert gradient_error(reference, outcomes, 0) == pytest.approx(0.01, rel=0.01)
 
 
 def test_where_every_gradient_is_zero_a_difference_counts_as_it_is():
@@ -130,9 +147,9 @@ def test_where_every_gradient_is_zero_a_difference_counts_as_it_is():
     for outcome in (reference, *outcomes):
         for gradient in outcome.gradients[0].values():
             gradient.zero_()
-    assert gradient_error(reference, outcomes, run.plan, 0) == 0
+    assert gradient_error(reference, outcomes, 0) == 0
     outcomes[0].gradients[0]["norm.weight"][3] = 0.25
-    assert gradient_error(reference, outcomes, run.plan, 0) == 0.25
+    assert gradient_error(reference, outcomes, 0) == 0.25
 
 
 def test_a_missing_or_misshapen_gradient_is_refused():
@@ -141,10 +158,20 @@ def test_a_missing_or_misshapen_gradient_is_refused():
     whole = {**outcomes[1].gradients[0], "norm.weight": torch.zeros(3)}
     bad = replace(outcomes[1], gradients={0: whole})
     with pytest.raises(RunError, match=r"^train: rank 1 has \[3\] of the gradient of norm\.weight, not \[64\]$"):
-        gradient_error(reference, [outcomes[0], bad], run.plan, 0)
+        gradient_error(reference, [outcomes[0], bad], 0)
     del whole["norm.weight"]
-    with pytest.raises(RunError, match=r"^train: rank 1 has gradients of 20 parameters, not those 21 of one process$"):
-        gradient_error(reference, [outcomes[0], bad], run.plan, 0)
+    with pytest.raises(RunError, match=r"^train: rank 1 has gradients of 20 parameters, not of the 21 that it holds$"):
+        gradient_error(reference, [outcomes[0], bad], 0)
+
+
+def test_a_gradient_that_no_rank_has_is_missed():
+    run = program("pp=2", steps=1)
+    reference, (outcomes, _) = run.reference(), on_threads(2, Choice(), run)
+    assert {name for o in outcomes for name in o.held} == reference.gradients[0].keys()
+    with pytest.raises(
+        RunError, match=r"^train: no rank has the gradient of layers\.1\.attention\.wk\.weight, nor of 10 others$"
+    ):
+        gradient_error(reference, outcomes[:1], 0)
 
 
 def test_a_first_step_that_is_not_the_references_is_refused():

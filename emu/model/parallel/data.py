@@ -1,0 +1,59 @@
+"""Data parallelism: gradients averaged over the ranks that see other tokens, states whole on each or sharded over them."""
+
+import warnings
+from collections.abc import Iterable
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW, Optimizer
+
+from emu.model.parallel.mesh import REPLICATE, SHARD, flat
+from emu.model.plan import Plan
+
+# What a model returns is a view, which nobody here changes.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+
+
+def replicate(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """The module under DDP, over all ranks that see other tokens; itself where there is only one.
+
+    Either way its parameters become local tensors, and so their gradients.
+    """
+    others = flat(mesh, "dp", "cp")
+    if others is None or others.size() == 1:
+        _pre_dp_module_transform(module)
+        return module
+    # Buffers are constants of the model: broadcasting them at every forward would be time for nothing.
+    return DistributedDataParallel(module, device_mesh=others, forward_sync_buffers=False)
+
+
+def shard_states(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Weights, gradients and optimizer states sharded by FSDP2, layer by layer; in place.
+
+    Over dp and cp as one, or over the half of dp that shards, with copies over the other (HSDP).
+    """
+    over = flat(mesh, "dp", SHARD, "cp")
+    if over is not None and REPLICATE in (mesh.mesh_dim_names or ()):
+        over = mesh[(REPLICATE, *(over.mesh_dim_names or ()))]
+    for layer in module.get_submodule("layers").children():
+        fully_shard(layer, mesh=over)
+    fully_shard(module, mesh=over)
+
+
+def optimizer_of(parameters: Iterable[nn.Parameter], plan: Plan, mesh: DeviceMesh | None, learning_rate: float) -> Optimizer:
+    """AdamW, fused; one group of parameters for each mesh that they are sharded on."""
+    others = flat(mesh, "dp", "cp") if mesh is not None else None
+    if plan.sharding == "zero1" and others is not None:
+        group = others.get_group()
+        return ZeroRedundancyOptimizer(
+            list(parameters), optimizer_class=AdamW, process_group=group, lr=learning_rate, fused=True
+        )
+    groups: dict[object, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    return AdamW([{"params": each} for each in groups.values()], lr=learning_rate, fused=True)

@@ -1,0 +1,36 @@
+"""The passes of one step on a rank that has the whole depth of the model: gradients add up, and are reduced once."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from emu.model.parallel.pipeline import Loss
+
+
+def accumulate(module: nn.Module, passes: int, loss: Loss, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+    """Forward and backward of each pass; their losses, each its share of the rank's mean.
+
+    Args:
+        module: The whole model.
+        passes: Into how many the sequences are divided; only the last backward reduces gradients.
+        loss: Of logits and targets.
+        tokens: [sequences of the rank, T]
+        targets: of the same shape.
+    """
+    losses = []
+    for index, (x, y) in enumerate(zip(tokens.chunk(passes), targets.chunk(passes), strict=True)):
+        with _reducing(module, last=index == passes - 1):
+            logits = module(x)  # which lives until the next pass, as in any training loop
+            share = loss(logits, y) / passes
+            torch.autograd.backward(share)
+        losses.append(share.detach())
+    return losses
+
+
+def _reducing(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(last)
+    return module.no_sync() if isinstance(module, DistributedDataParallel) and not last else nullcontext()

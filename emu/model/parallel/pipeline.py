@@ -1,0 +1,93 @@
+"""Pipeline parallelism: PyTorch's own orders run the microbatches of a step through the stages."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleSingle,
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+    _PipelineSchedule,
+)
+
+from emu.model.model import Model
+from emu.model.plan import Plan
+
+_CLASSES: Mapping[str, type[_PipelineSchedule]] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero-bubble": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+    "dualpipev": ScheduleDualPipeV,
+}
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Pipeline:
+    """The stages of one rank, and the order in which it runs microbatches through them."""
+
+    def __init__(self, stages: Mapping[int, nn.Module], model: Model, plan: Plan, mesh: DeviceMesh, loss: Loss) -> None:
+        self._has, self._last = frozenset(stages), plan.stages - 1
+        shapes = _Shapes(model, plan)
+        group = mesh["pp"].get_group()
+        made = [
+            PipelineStage(
+                module,
+                number,
+                plan.stages,
+                torch.device("cpu"),
+                input_args=shapes.into(number),
+                output_args=shapes.into(number + 1),
+                group=group,
+            )
+            for number, module in stages.items()
+        ]
+        kind: Any = _CLASSES[plan.pipeline]
+        single = issubclass(kind, PipelineScheduleSingle)
+        # PyTorch divides the gradients of what it finds after the first forward, from which DDP hides tensor-parallel weights.
+        shares = {"loss_fn": partial(_share, loss, plan.passes), "scale_grads": False}
+        self._order = kind(made[0] if single else made, n_microbatches=plan.passes, **shares)
+
+    def step(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        """Forward and backward of all microbatches; their losses where the last stage is, each its share of the mean.
+
+        Args:
+            tokens: [sequences of the rank, T]
+            targets: of the same shape.
+        """
+        losses: list[Tensor] = []
+        given = (tokens,) if 0 in self._has else ()
+        told: dict[str, Any] = {"target": targets, "losses": losses} if self._last in self._has else {}
+        self._order.step(*given, **told)
+        return [loss.detach() for loss in losses]
+
+
+def _share(loss: Loss, passes: int, output: Tensor, target: Tensor) -> Tensor:
+    return loss(output, target) / passes
+
+
+class _Shapes:
+    """What passes between stages, as tensors without data."""
+
+    def __init__(self, model: Model, plan: Plan) -> None:
+        self._model, self._plan = model, plan
+
+    def into(self, stage: int) -> Tensor:
+        """What goes into a stage; what comes out of the last goes into one that is not there."""
+        model, plan = self._model, self._plan
+        if stage == 0:
+            return torch.empty(plan.pass_batch, plan.rank_seq, dtype=torch.long, device="meta")
+        if stage == plan.stages:
+            return torch.empty(plan.pass_batch, plan.rank_seq, model.vocab, device="meta")
+        tokens = plan.rank_seq // (plan.tp if plan.sp else 1)
+        return torch.empty(plan.pass_batch, tokens, model.hidden, device="meta", requires_grad=True)

@@ -1,0 +1,50 @@
+"""The part of a model that one stage of a pipeline has, as a module of its own."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from emu.model.fits import stage_layers
+from emu.model.model import Model
+from emu.model.plan import Plan
+
+_FIRST, _LAST = ("embedding",), ("norm", "output")  # what is not in `layers`, and at which end it is
+
+
+class Stage(nn.Module):
+    """Some layers of a model, with its embedding if they are the first and its head if they are the last.
+
+    Every module and parameter has the name that it has in the whole model.
+    """
+
+    def __init__(self, whole: nn.Module, layers: range, n_layers: int) -> None:
+        super().__init__()
+        for name in _FIRST if layers.start == 0 else ():
+            self.add_module(name, whole.get_submodule(name))
+        every = list(whole.get_submodule("layers").children())
+        self.layers = nn.ModuleDict({str(number): every[number] for number in layers})
+        for name in _LAST if layers.stop == n_layers else ():
+            self.add_module(name, whole.get_submodule(name))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [B, T] or what the stage before gave [B, T, hidden] -> the same for the next, or logits [B, T, vocab]."""
+        for part in self.children():
+            for module in part.values() if isinstance(part, nn.ModuleDict) else (part,):
+                x = module(x)
+        return x
+
+
+def stages_here(whole: nn.Module, model: Model, plan: Plan, rank: int) -> dict[int, Stage]:
+    """By number, in the order of the model, the stages of a rank."""
+    sizes = stage_layers(plan, model)
+    first = [sum(sizes[:number]) for number in range(len(sizes))]
+    return {
+        number: Stage(whole, range(first[number], first[number] + sizes[number]), model.layers)
+        for number in plan.stages_of(rank)
+    }
+
+
+def shards_there(module: nn.Module, shards: Mapping[str, str]) -> dict[str, str]:
+    """Those of a model's shards whose modules a stage has."""
+    there = {name for name, _ in module.named_children()}
+    return {path: style for path, style in shards.items() if path.partition(".")[0] in there}

@@ -1,0 +1,108 @@
+"""Building and sharding a module; that sharded ranks learn the same is held in tests/study/training/test_learn.py."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from emu.cluster.threads import Threads
+from emu.errors import InputError
+from emu.model.model import MODELS
+from emu.model.parallel.mesh import build_mesh, flat
+from emu.model.parallel.where import local
+from emu.model.parallel.wrap import build_module, parallelize
+from emu.model.plan import Plan
+from emu.model.ranks import AXES
+from emu.model.spell import spell
+
+TINY = MODELS.find("llama-tiny")
+
+
+def on_ranks(plan, body):
+    return Threads(plan.world).run(body)
+
+
+PLANS = [
+    Plan(tp=2),
+    Plan(dp=2),
+    Plan(tp=2, dp=2),
+    Plan(tp=4),
+    Plan(tp=2, sp=True),
+    Plan(dp=3, sharding="fsdp", global_batch=3),
+    Plan(dp=4, sharding="fsdp", shard=2),
+    Plan(tp=2, dp=2, sharding="fsdp"),
+    Plan(pp=2, tp=2, dp=2),
+    Plan(pp=2, dp=2, sharding="zero1", recompute="full"),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=spell)
+def test_the_parts_of_all_ranks_together_are_the_whole_initial_weights(plan):
+    def body(rank):
+        whole = build_module(TINY, plan, seed=5)
+        parallel = parallelize(whole, TINY, build_mesh(plan), plan, rank)
+        return parallel.held, {name: local(p.detach()).clone() for name, p in parallel.parameters.items()}
+
+    expected = dict(build_module(TINY, plan.alone(), seed=5).named_parameters())
+    seen = {name: torch.zeros_like(p, dtype=torch.int) for name, p in expected.items()}
+    for held, parts in on_ranks(plan, body):
+        for name, part in parts.items():
+            assert torch.equal(part, held[name].cut(expected[name]))
+            held[name].cut(seen[name]).add_(1)
+    for name, times in seen.items():
+        assert 0 < times.min() == times.max(), name
+
+
+def test_a_plan_cuts_what_a_rank_holds():
+    """By tp, by the stages of a pipeline, by the ranks that shard states; not by ranks that only see other tokens."""
+
+    def held(plan):
+        def body(rank):
+            parallel = parallelize(build_module(TINY, plan, 0), TINY, build_mesh(plan), plan, rank)
+            return sum(local(p).numel() for p in parallel.parameters.values())
+
+        return on_ranks(plan, body)
+
+    whole = TINY.parameters()
+    assert held(Plan(dp=2)) == [whole] * 2
+    assert held(Plan(tp=2)) == [TINY.parameters(2)] * 2
+    assert sum(held(Plan(pp=2))) == whole
+    assert sum(held(Plan(dp=4, sharding="fsdp"))) == whole
+    assert sum(held(Plan(dp=4, sharding="fsdp", shard=2))) == 2 * whole
+
+
+def test_building_leaves_the_generator_alone():
+    before = torch.get_rng_state()
+    build_module(TINY, Plan(), seed=9)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_mesh_is_the_plans_groups():
+    plan = Plan(tp=2, cp=2, dp=2, pp=2)
+
+    def body(rank):
+        mesh = build_mesh(plan)
+        return [tuple(mesh[axis].mesh.tolist()) for axis in AXES] + [tuple(flat(mesh, "dp", "cp").mesh.tolist())]
+
+    for rank, found in enumerate(on_ranks(plan, body)):
+        for axis, members in zip((*AXES, "cp+dp"), found, strict=True):
+            assert members in plan.groups(axis)
+            assert rank in members
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ({"layers.*.atention": "shared"}, "model: a path of its shards must be the name of a module, got 'layers.*.atention'"),
+        ({"output": "colwis"}, "registry: no style of a shard is called 'colwis'; did you mean colwise or rowwise?"),
+    ],
+)
+def test_shards_that_name_nothing_are_refused(shards, message):
+    plan, damaged = Plan(tp=2), replace(TINY, shards=shards)
+
+    def body(rank):
+        parallelize(build_module(TINY, plan, 0), damaged, build_mesh(plan), plan, rank)
+
+    with pytest.raises(InputError, match=re.escape(message)):
+        on_ranks(plan, body)
