@@ -136,7 +136,7 @@ def test_a_model_that_does_not_divide_is_refused_with_what_fits():
 
 
 def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits():
-    eighteen = replace(TINY, layers=18)
+    eighteen = replace(TINY, kinds=("dense",) * 18)
     with refused(
         "plan: pp * vp must be a divisor of the 18 layers of llama-tiny, got 4; take pp=3 or 6, or say what each stage has: "
         "layers=4,5x2,4"
