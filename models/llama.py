@@ -11,7 +11,7 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
-from emu.model.parts.decoder import Decoder, Layer, initialised, output_operators, residual, shards
+from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import GATED_SHARDS, Gated, gated_operators
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.rotary import Stretch
@@ -95,14 +95,8 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
         return (lookup("embedding", n, c.vocab, c.hidden),)
     if name == HEAD:
         return rms_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
-    return (
-        rms_norm("attention_norm", n, c.hidden),
-        *attention_operators(c.attention, tokens),
-        residual("attention_residual", n, c.hidden),
-        rms_norm("ffn_norm", n, c.hidden),
-        *gated_operators("ffn", n, c.hidden, c.ffn),
-        residual("ffn_residual", n, c.hidden),
-    )
+    ffn = gated_operators("ffn", n, c.hidden, c.ffn)
+    return layer_operators(rms_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
 
 
 @model(CONFIGS)

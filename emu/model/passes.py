@@ -45,7 +45,7 @@ KIND: Mapping[str, str] = {
     **dict.fromkeys(("rotation", "part of a rotation"), ROTATION),
     **dict.fromkeys(("silu gate", "gelu gate"), GATE),
     **dict.fromkeys(("gelu", "squared relu"), ACTIVATION),
-    "residual": RESIDUAL,
+    **dict.fromkeys(("residual", "positions"), RESIDUAL),
     "sum of gradients": SUM,
     "scale": SCALE,
     "cross entropy": LOSS,
@@ -62,6 +62,7 @@ EAGER: Mapping[str, Kernels] = {
     "gelu gate": Kernels(Moved(5), Moved(9), Moved(3)),
     "gelu": Kernels(Moved(2), Moved(3), Moved(1)),
     "squared relu": Kernels(Moved(4), Moved(10), Moved(1)),
+    "positions": Kernels(Moved(2, 0, 1), Moved(1, 0, 1)),  # a row for each token of a sequence, added to all sequences
     "residual": Kernels(Moved(3), Moved(3)),  # backward: the gradients of both ways are added
     "sum of gradients": Kernels(Moved(), Moved(3)),  # of one more reader of the same input
     "scale": Kernels(Moved(2), Moved(2)),
@@ -77,6 +78,7 @@ FUSED: Mapping[str, Kernels] = {
     "gelu gate": Kernels(Moved(3), Moved(5), Moved(2)),
     "gelu": Kernels(Moved(2), Moved(3), Moved(1)),
     "squared relu": Kernels(Moved(2), Moved(3), Moved(1)),
+    "positions": Kernels(Moved(2, 0, 1), Moved(1, 0, 1)),
     "residual": Kernels(Moved(3), Moved(3)),
     "sum of gradients": Kernels(Moved(), Moved()),  # one product reads for all
     "scale": Kernels(Moved(2), Moved(2)),

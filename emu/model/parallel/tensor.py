@@ -21,6 +21,7 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from emu.errors import must_be
+from emu.model.parts.styles import PART_STYLES
 from emu.registry import unknown
 
 # By name, of what lies between the products: whole on every rank, or each rank's tokens.
@@ -32,6 +33,7 @@ STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "vocabulary": lambda between: RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
     "gathered": lambda between: ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
     "between": lambda between: SequenceParallel() if between.is_shard() else None,
+    **PART_STYLES,
 }
 
 

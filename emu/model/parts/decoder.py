@@ -1,11 +1,13 @@
 """A decoder-only transformer: an embedding, layers of two blocks behind a norm each, a norm, an output product."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor, nn
 
-from emu.model.operator import ModelOperator, product
+from emu.model.operator import SUM, Amount, ModelOperator, Passes, product
 from emu.model.passes import element_wise
+
+ENDS = {"embedding": "vocabulary", "output": "gathered"}
 
 
 class Layer(nn.Module):
@@ -51,16 +53,34 @@ def residual(name: str, tokens: int, hidden: int) -> ModelOperator:
     return element_wise(name, "residual", tokens * hidden, sequence=True)
 
 
+def layer_operators(
+    norm: Callable[[str, int, int], ModelOperator],
+    tokens: int,
+    hidden: int,
+    attention: Iterable[ModelOperator],
+    ffn: Iterable[ModelOperator],
+) -> tuple[ModelOperator, ...]:
+    """Of a `Layer`, by the operators of its blocks, and by what gives that of a norm: name, tokens, hidden."""
+    first, second = norm("attention_norm", tokens, hidden), norm("ffn_norm", tokens, hidden)
+    attended, fed = (residual(f"{name}_residual", tokens, hidden) for name in ("attention", "ffn"))
+    return first, *attention, attended, second, *ffn, fed
+
+
 def output_operators(tokens: int, hidden: int, vocab: int, *, tied: bool = False) -> tuple[ModelOperator, ...]:
-    """The output product and the loss; one fused kernel takes the loss of a part of the vocabulary."""
+    """The output product and the loss; one fused kernel takes the loss of a part of the vocabulary.
+
+    Tied weights have two gradients, which are added where one rank has both the embedding and the head.
+    """
+    moved = Passes(backward_weight=Amount(parameters=3 * vocab * hidden))
     return (
         product("output", tokens, hidden, vocab, "out", tied=tied),
+        *((ModelOperator("output.sum", SUM, eager=moved, cut="out"),) if tied else ()),
         element_wise("loss", "cross entropy", tokens * vocab, tokens),
     )
 
 
-def shards(layer: Mapping[str, Mapping[str, str]], **ends: str) -> dict[str, str]:
+def shards(layer: Mapping[str, Mapping[str, str]], ends: Mapping[str, str] = ENDS) -> dict[str, str]:
     """Styles by path: of the blocks of a layer by name, and of the embedding and the output."""
     inner = {f"layers.*.{block}{path}": style for block, styles in layer.items() for path, style in styles.items()}
     norms = dict.fromkeys(("layers.*.attention_norm", "layers.*.ffn_norm", "norm"), "between")
-    return {"embedding": "vocabulary", **norms, **inner, "output": "gathered", **ends}
+    return {**ends, **norms, **inner}

@@ -1,0 +1,50 @@
+"""Learned positions, added to the words; and an output product that has the weights of the words.
+
+Sources: Radford et al., Language Models are Unsupervised Multitask Learners (2019); Press and Wolf, Using the Output Embedding
+to Improve Language Models (2017).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.passes import element_wise
+
+
+class Learned(nn.Module):
+    """A row for each word, and one for each position."""
+
+    def __init__(self, vocab: int, positions: int, hidden: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocab, hidden)
+        self.positions = nn.Embedding(positions, hidden)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, T] -> [B, T, hidden]."""
+        return self.words(tokens) + self.positions(torch.arange(tokens.size(1), device=tokens.device))  # type: ignore[no-any-return]
+
+
+class Tied(nn.Module):
+    """An output product with the weights of an embedding."""
+
+    def __init__(self, words: nn.Embedding) -> None:
+        super().__init__()
+        self.words = words
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., vocab]."""
+        return functional.linear(x, self.words.weight)
+
+
+TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tied"}
+
+
+def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -> tuple[ModelOperator, ...]:
+    """Of the module that is called `embedding`."""
+    rows = tokens.length * hidden
+    return (
+        lookup("embedding.words", tokens.n, vocab, hidden),
+        lookup("embedding.positions", tokens.length, positions, hidden, cut=""),
+        element_wise("embedding.sum", "positions", tokens.n * hidden, constants=rows, sequence=True),
+    )

@@ -1,0 +1,113 @@
+"""GPT-3, and the shapes of it that Megatron-LM was measured with: LayerNorm, learned positions, GELU, biases, tied embeddings.
+
+Sources: Brown et al., Language Models are Few-Shot Learners (2020), arXiv 2005.14165, table 2.1; Narayanan et al., Efficient
+Large-Scale Language Model Training on GPU Clusters (SC21), table 1; Korthikanti et al., Reducing Activation Recomputation in
+Large Transformer Models (2022), table 3. GPT-3's locally banded attention is left out, as Megatron-LM leaves it out.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from emu.model.model import EMBEDDING, HEAD, Model, model
+from emu.model.operator import ModelOperator, Tokens
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
+from emu.model.parts.learned import TIED_SHARDS, Learned, Tied, learned_operators
+from emu.model.parts.norms import layer_norm
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of one GPT; the feed-forward block is four times as wide as the rest."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int = 51_200
+    max_seq: int = 2048
+    source: str = ""
+
+    @property
+    def attention(self) -> Heads:
+        """Sizes of the attention of each layer."""
+        return Heads(self.hidden, self.heads, self.heads, self.hidden // self.heads, biased=True)
+
+    @property
+    def ffn(self) -> int:
+        """Columns of the feed-forward block."""
+        return 4 * self.hidden
+
+
+def _sc21(layers: int, hidden: int, heads: int) -> Config:
+    return Config(layers, hidden, heads, source="Narayanan et al., SC21, table 1")
+
+
+def _korthikanti(layers: int, hidden: int, heads: int) -> Config:
+    return Config(layers, hidden, heads, source="Korthikanti et al. (2022), table 3")
+
+
+CONFIGS = {
+    "gpt-tiny": Config(layers=8, hidden=64, heads=8, vocab=256, max_seq=1024),
+    "gpt3-175b": Config(96, 12288, 96, 50_257, source="Brown et al. (2020), table 2.1"),
+    "megatron-gpt-1.7b": _sc21(24, 2304, 24),
+    "megatron-gpt-3.6b": _sc21(30, 3072, 32),
+    "megatron-gpt-7.5b": _sc21(36, 4096, 32),
+    "megatron-gpt-18b": _sc21(40, 6144, 48),
+    "megatron-gpt-39b": _sc21(48, 8192, 64),
+    "megatron-gpt-76b": _sc21(60, 10240, 80),
+    "megatron-gpt-145b": _sc21(80, 12288, 96),
+    "megatron-gpt-310b": _sc21(96, 16384, 128),
+    "megatron-gpt-530b": _sc21(105, 20480, 128),
+    "megatron-gpt-1t": _sc21(128, 25600, 160),
+    "korthikanti-22b": _korthikanti(48, 6144, 64),
+    "korthikanti-175b": _korthikanti(96, 12288, 96),
+    "korthikanti-530b": _korthikanti(105, 20480, 128),
+    "korthikanti-1t": _korthikanti(128, 25600, 160),
+}
+SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS}, ends=TIED_SHARDS)
+
+
+def build(c: Config, tokens: int) -> Decoder:
+    """The module, with its first weights."""
+
+    def layer() -> Layer:
+        ffn = Plain(c.hidden, c.ffn, "gelu", biased=True)
+        return Layer(Attention(c.attention, tokens), ffn, nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden))
+
+    embedding = Learned(c.vocab, c.max_seq, c.hidden)
+    module = Decoder(embedding, (layer() for _ in range(c.layers)), nn.LayerNorm(c.hidden), Tied(embedding.words))
+    initialised(module)
+    return module
+
+
+def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """The operators of a part; held equal to the module by the counting mode."""
+    n = tokens.n
+    if name == EMBEDDING:
+        return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
+    if name == HEAD:
+        return layer_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab, tied=True)
+    ffn = plain_operators("ffn", n, c.hidden, c.ffn, "gelu", biased=True)
+    return layer_operators(layer_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+
+
+@model(CONFIGS)
+def gpt(name: str, c: Config) -> Model:
+    """The model of one configuration."""
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=("dense",) * c.layers,
+        part=lambda part_name, tokens: part(c, part_name, tokens),
+        build=lambda tokens: build(c, tokens),
+        tp_divides={"heads": c.heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        shards=SHARDS,
+        tied=True,
+        source=c.source,
+    )

@@ -1,0 +1,94 @@
+"""Nemotron-4: LayerNorm of 1 + weight, rotary embedding of half of each head, grouped-query attention, squared ReLU.
+
+No bias, input and output embeddings not tied, no dropout.
+Sources: Parmar et al., Nemotron-4 15B Technical Report (2024), arXiv 2402.16819, table 1; NVIDIA, Nemotron-4 340B Technical
+Report (2024), arXiv 2406.11704, table 1.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from emu.model.model import EMBEDDING, HEAD, Model, model
+from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
+from emu.model.parts.norms import LayerNorm1p, layer_norm_1p
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of one Nemotron-4; the feed-forward block is four times as wide as the rest."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int = 8
+    vocab: int = 256_000
+    max_seq: int = 4096
+    turned: float = 0.5  # share of each head that rotary embedding turns
+    source: str = ""
+
+    @property
+    def attention(self) -> Heads:
+        """Sizes of the attention of each layer."""
+        head_dim = self.hidden // self.heads
+        return Heads(self.hidden, self.heads, self.kv_heads, head_dim, round(head_dim * self.turned))
+
+    @property
+    def ffn(self) -> int:
+        """Columns of the feed-forward block."""
+        return 4 * self.hidden
+
+
+CONFIGS = {
+    "nemotron-tiny": Config(layers=8, hidden=64, heads=8, kv_heads=4, vocab=256, max_seq=1024),
+    "nemotron4-15b": Config(32, 6144, 48, source="Parmar et al., Nemotron-4 15B (2024), table 1"),
+    "nemotron4-340b": Config(96, 18432, 96, source="NVIDIA, Nemotron-4 340B (2024), table 1"),
+}
+SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS})
+
+
+def build(c: Config, tokens: int) -> Decoder:
+    """The module, with its first weights."""
+
+    def layer() -> Layer:
+        ffn = Plain(c.hidden, c.ffn, "squared relu", biased=False)
+        return Layer(Attention(c.attention, tokens), ffn, LayerNorm1p(c.hidden), LayerNorm1p(c.hidden))
+
+    output = nn.Linear(c.hidden, c.vocab, bias=False)
+    layers = (layer() for _ in range(c.layers))
+    module = Decoder(nn.Embedding(c.vocab, c.hidden), layers, LayerNorm1p(c.hidden), output)
+    initialised(module)
+    return module
+
+
+def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """The operators of a part; held equal to the module by the counting mode."""
+    n = tokens.n
+    if name == EMBEDDING:
+        return (lookup("embedding", n, c.vocab, c.hidden),)
+    if name == HEAD:
+        return layer_norm_1p("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
+    ffn = plain_operators("ffn", n, c.hidden, c.ffn, "squared relu", biased=False)
+    return layer_operators(layer_norm_1p, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+
+
+@model(CONFIGS)
+def nemotron(name: str, c: Config) -> Model:
+    """The model of one configuration."""
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=("dense",) * c.layers,
+        part=lambda part_name, tokens: part(c, part_name, tokens),
+        build=lambda tokens: build(c, tokens),
+        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        shards=SHARDS,
+        source=c.source,
+    )

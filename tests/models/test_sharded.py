@@ -1,0 +1,21 @@
+"""Every architecture learns the same on two tensor-parallel ranks as on one."""
+
+import pytest
+
+from emu.collective.algorithm import Choice
+from emu.model.model import MODELS
+from emu.model.plan import Plan
+from emu.study.training.learn import learn
+from emu.study.training.program import Program
+from emu.study.training.text import read_text
+
+TINY = [name for name, _ in MODELS if name.endswith("-tiny")]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_two_shards_learn_what_the_whole_learns(name):
+    plan = Plan(tp=2, global_batch=4, seq=32)
+    learned = learn(Program(name, plan, read_text(), 2, seed=0, learning_rate=1e-3), Choice())
+    assert learned.loss == pytest.approx(learned.reference_loss, rel=1e-5)
+    assert learned.loss[1] < learned.loss[0]
+    assert learned.gradient_error < 1e-4
