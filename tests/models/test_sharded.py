@@ -13,8 +13,9 @@ TINY = [name for name, _ in MODELS if name.endswith("-tiny")]
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_two_shards_learn_what_the_whole_learns(name):
-    plan = Plan(tp=2, global_batch=4, seq=32)
+@pytest.mark.parametrize("sp", [False, True], ids=["", "sp"])
+def test_two_shards_learn_what_the_whole_learns(name, sp):
+    plan = Plan(tp=2, sp=sp, global_batch=4, seq=32)
     learned = learn(Program(name, plan, read_text(), 2, seed=0, learning_rate=1e-3), Choice())
     assert learned.loss == pytest.approx(learned.reference_loss, rel=1e-5)
     assert learned.loss[1] < learned.loss[0]
