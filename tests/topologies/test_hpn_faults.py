@@ -59,6 +59,19 @@ def test_with_any_link_of_a_nic_down_every_pair_and_key_has_a_way_as_short_as_be
 
 
 @every
+def test_with_any_other_cable_down_every_pair_and_key_has_a_way_and_above_the_tors_one_as_short(line):
+    topology = build_topology(line)
+    src, dst, key = _all_pairs(topology)
+    before = topology.routes(src, dst, key)
+    for tier in sorted({*topology.links.dimension.tolist()} - {1}):
+        for cable in _cables(topology, tier):
+            left = without(topology, links=cable)
+            after = left.routes(src, dst, key)
+            _check_whole(left, after, src, dst)
+            assert tier == 0 or np.array_equal(after.hops, before.hops)
+
+
+@every
 def test_with_any_tor_down_every_pair_and_key_has_a_way_as_short_as_before(line):
     topology = build_topology(line)
     src, dst, key = _all_pairs(topology)
