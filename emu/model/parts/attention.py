@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
+from emu.model.parts.positions import Positioned
 from emu.model.parts.rotary import Stretch, rotate_part, rotation, rotation_operators
 from emu.model.passes import element_wise
 
@@ -36,7 +37,19 @@ class Heads:
         return self.heads * self.head_dim, self.kv_heads * self.head_dim
 
 
-class Attention(nn.Module):
+class Core(nn.Module):
+    """What lies between the products of an attention: scores, their softmax, and the values that it weighs.
+
+    A module of its own without parameters, which attention calls `core`: so it can be worked out again in the backward pass
+    without the products, and another that many ranks work out together can stand in its place.
+    """
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Causal, of queries [B, H, T, D], keys and values [B, G, T, D]; -> [B, H, T, D]."""
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+class Attention(Positioned):
     """Under tensor parallelism it sees only the heads of its shard."""
 
     cos: Tensor
@@ -57,6 +70,8 @@ class Attention(nn.Module):
             cos, sin = rotation(tokens, c.turned, c.theta, c.stretch)
             self.register_buffer("cos", cos, persistent=False)
             self.register_buffer("sin", sin, persistent=False)
+            self.tables = ("cos", "sin")
+        self.core = Core()
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]."""
@@ -67,8 +82,7 @@ class Attention(nn.Module):
             cos, sin = (angles[: x.size(1), None] for angles in (self.cos, self.sin))  # one for all heads of a token
             q, k = rotate_part(q, cos, sin), rotate_part(k, cos, sin)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.wo(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.wo(self.core(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 ATTENTION_SHARDS = {"": "shared", ".wq": "colwise", ".wk": "colwise", ".wv": "colwise", ".wo": "rowwise"}
