@@ -9,20 +9,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.parts.positions import Positioned
 from emu.model.passes import element_wise
 
 
-class Learned(nn.Module):
+class Learned(Positioned):
     """A row for each word, and one for each position."""
+
+    numbers: Tensor
+    tables = ("numbers",)
 
     def __init__(self, vocab: int, positions: int, hidden: int) -> None:
         super().__init__()
         self.words = nn.Embedding(vocab, hidden)
         self.positions = nn.Embedding(positions, hidden)
+        self.register_buffer("numbers", torch.arange(positions), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, T] -> [B, T, hidden]."""
-        return self.words(tokens) + self.positions(torch.arange(tokens.size(1), device=tokens.device))  # type: ignore[no-any-return]
+        return self.words(tokens) + self.positions(self.numbers[: tokens.size(1)])  # type: ignore[no-any-return]
 
 
 class Tied(nn.Module):
