@@ -30,7 +30,9 @@ _HALF = 36  # GPUs under one switch of the lower tier where there are two, and i
 _DAC_PER_NVLINK = 4  # copper cables of 25 GB/s and one way (Table 8): 50 GB/s there, 50 back
 _DAC_PER_ACC = 8  # of those that an active cable of 200 GB/s continues: what makes Table 8's 6480 of 5184 and 162 ACC
 _ACC_NVLINKS = 4  # in one active cable of 200 GB/s
-_MODULES = 8  # optical modules a GPU (Table 8: 4608 for 576)
+_MODULE_NVLINKS = 4  # in one optical module of 200 GB/s (Table 8)
+_MODULES = 8  # optical modules a GPU (Table 8: 4608 for 576), half of them at leaves, half at spines
+_FULL = 9  # with so many a leaf sends up what its GPUs send
 _MOST_SERVERS = 32  # 256 GPUs (Flex-SiPAC 6.A)
 _SERVER_CHIPS, _SERVER_GPUS, _SERVER_OUT = 4, 8, 72  # NVSwitches, GPUs and NVLinks out of a server (Flex-SiPAC 6.A)
 _CHIP_PORTS = 64  # of a third-generation NVSwitch (NVIDIA's data sheet)
@@ -160,11 +162,13 @@ def _draw_pair(ways: int) -> Drawing:
     return Drawing(np.concatenate((gpus, mirrored[0], switches, mirrored[1])), racks)
 
 
-def _eight_tiers(racks: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
-    """Two halves of a rack under switches of their own; of each of their planes one spine a rack, non-blocking."""
-    planes = _nodes(chips, _NVLINKS)
-    spines = _nodes(chips, racks)
-    nvlinks = _HALF * _NVLINKS / planes / spines
+def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
+    """Two halves of a rack under switches of their own; of each of their planes one spine a rack."""
+    if modules > _FULL:
+        what = f"at most {_FULL}, which carry all that a leaf's GPUs send"
+        raise must_be("nvl:576", "modules", what, modules)
+    planes, spines = _nodes(chips, _NVLINKS), _nodes(chips, racks)
+    nvlinks = _HALF * _NVLINKS * modules / _FULL / planes / spines
     return [
         _first(_HALF, planes, bandwidth, latency),
         Tier(2 * racks, spines, bandwidth * nvlinks / _NVLINKS, latency, name="leaf to spine", kind=_bundle(nvlinks)),
@@ -175,28 +179,50 @@ def _eight_known(**settings: Any) -> Invariants:
     return _known(_eight_tiers(**settings))
 
 
+def _eight_bill(racks: int, modules: int) -> dict[str, int]:
+    """The wiring with every switch a node, whose cables to GPUs are an NVLink each; modules at both ends of what leads up."""
+    wiring = count(_eight_tiers(racks, modules, "apart", 1.0, 0))
+    leaves, up = wiring.nodes[1], _HALF * modules / _FULL
+    return {
+        "NVLink switch": wiring.switches,
+        "DAC cable": wiring.cables[0] * _DAC_PER_NVLINK,
+        "optical module": 2 * ceil(leaves * up / _MODULE_NVLINKS),
+    }
+
+
 @topology(
     "nvl:576",
     source=_RACKS,
-    examples=("racks=1", "racks=2", "racks=2,chips=apart"),
-    full=("", "chips=apart"),
+    examples=("racks=1", "racks=2", "racks=2,chips=apart", "racks=1,modules=9"),
+    full=("", "chips=apart", "modules=9"),
     invariants=_eight_known,
 )
 def nvl_576(
-    racks: Count = 8, chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY
+    racks: Count = 8,
+    modules: Count = _MODULES,
+    chips: Chips = "merged",
+    bandwidth: Bandwidth = _RACK_RATE,
+    latency: Latency = _LATENCY,
 ) -> Topology:
-    """Eight racks of 72 GPUs under two tiers of NVLink switches, half of a lower one's ports up: non-blocking.
+    """Eight racks of 72 GPUs under two tiers of NVLink switches: a rack brings 36 leaves of 36 GPUs and 18 spines.
 
-    A leaf has an NVLink of each of 36 GPUs below and 36 above it; a rack brings 36 leaves and 18 spines.
+    Args:
+        racks: Of 72 GPUs.
+        modules: Optical modules of a GPU. The 8 of Table 8 carry 8/9 of what the GPUs send; with 9 the tiers do not block.
+        chips: Whether switches over the same GPUs are one node.
+        bandwidth: Of a GPU.
+        latency: Of a hop.
     """
-    tiers = _eight_tiers(racks, chips, bandwidth, latency)
-    gpus = 2 * _HALF * racks
-    bill = {"NVLink switch": 3 * _NVLINKS * racks, "DAC cable": _dac(gpus), "optical module": _MODULES * gpus}
+    tiers = _eight_tiers(racks, modules, chips, bandwidth, latency)
+    bill = _eight_bill(racks, modules)
     leaves, spines = 2 * _NVLINKS * racks, _NVLINKS * racks
+    up = bandwidth * modules / _FULL
     sentences = (
         f"{leaves} leaves of {_HALF} GPUs and {spines} spines, a leaf's NVLinks spread evenly over the spines of its plane:"
         " it is what makes Table 8's 432 switches of 72 NVLinks",
-        f"{_MODULES} optical modules a GPU, as Table 8 counts; {_MODULES + 1} of 200 GB/s would carry all that leaves send up",
+        f"{modules} optical modules of {_MODULE_NVLINKS} NVLinks a GPU, half of them at leaves and half at spines, carry"
+        f" {format_bandwidth(up)} of its {format_bandwidth(bandwidth)} up: Table 8 has 8, and 6.5 calls the tiers"
+        " non-blocking, which takes modules=9",
     )
     return replace(clos("nvl:576", tiers, bill, _assumptions(chips, bandwidth, latency, *sentences)), adds=True)
 

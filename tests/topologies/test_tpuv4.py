@@ -4,41 +4,64 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import bisection
+from emu.topology.orbits import components
+from tests.topologies import counted
 
-FULL = "tpuv4:cubes=4x4x4"
+FULL = "tpuv4:cubes=4x4x4,optical=700ns"  # so that light is told from copper
 SIX = f"{FULL},planes=6"  # RailX's ports of a chip in each direction
-ROWS = {  # what is printed, by the id of the target
-    "hbd-t8-tpu-counts": (6144, 5120, 48),
-    "hbd-topo-tpu": 4096,
-    "rx-tpu": 4096,
-    "rx-tpu-cubes": 64,
-    "fs-scale-tpu": 4096,
-    "fs-tpu-ocs": 48,
-    "rx-t6-TorOCS-sw": 288,
-    "rx-t6-TorOCS-pcc": 30.7,
-    "rx-t6-TorOCS-aot": 36.9,
-    "rx-t6-TorOCS-gbw": 4.2,
-    "rx-t6-Tor-pcc": 30.7,
-    "rx-t6-Tor-aot": 36.9,
-    "rx-t6-Tor-gbw": 4.2,
+
+
+def _parts(tpu):
+    return counted.tpuv4(tpu)
+
+
+def _reached(tpu):
+    """Chips that links lead to from the first, itself among them."""
+    return int((components(tpu.n_npus, tpu.links.src, tpu.links.dst) == 0).sum())
+
+
+def _cubes(tpu):
+    """Parts that are left without light."""
+    copper = tpu.links.latency_fs != 700_000_000
+    return len(np.unique(components(tpu.n_npus, tpu.links.src[copper], tpu.links.dst[copper])))
+
+
+def _share(tpu):
+    """Of what half of the chips send through their 36 ports."""
+    return bisection(tpu)[0] / (tpu.n_npus / 2 * 36 * 50e9)
+
+
+ROWS = {  # what is printed, by the id of the target: of which line, printed, computed
+    "hbd-t8-tpu-counts": (
+        FULL,
+        (6144, 5120, 48),
+        lambda t: tuple(_parts(t)[p] for p in ("optical module", "DAC cable", "OCS")),
+    ),
+    "hbd-topo-tpu": (FULL, 4096, _reached),
+    "rx-tpu": (FULL, 4096, _reached),
+    "rx-tpu-cubes": (FULL, 64, _cubes),
+    "fs-scale-tpu": (FULL, 4096, _reached),
+    "fs-tpu-ocs": (FULL, 48, lambda t: _parts(t)["OCS"]),
+    "rx-t6-TorOCS-sw": (SIX, 288, lambda t: _parts(t)["OCS"]),
+    # Without switches the same cables and modules join the faces.
+    **{f"rx-t6-{name}-pcc": (SIX, 30.7, lambda t: round(_parts(t)["DAC cable"] / 1000, 1)) for name in ("TorOCS", "Tor")},
+    **{f"rx-t6-{name}-aot": (SIX, 36.9, lambda t: round(_parts(t)["optical module"] / 1000, 1)) for name in ("TorOCS", "Tor")},
+    **{f"rx-t6-{name}-gbw": (SIX, 4.2, lambda t: round(100 * _share(t), 1)) for name in ("TorOCS", "Tor")},
 }
 
 
-def test_64_cubes_are_bought_as_table_8_lists_them():
-    tpu = build_topology(FULL)
-    assert tuple(tpu.bill[part] for part in ("optical module", "DAC cable", "OCS")) == ROWS["hbd-t8-tpu-counts"]
-    assert tpu.bill["OCS"] == ROWS["fs-tpu-ocs"]
-    assert tpu.n_npus == ROWS["hbd-topo-tpu"] == ROWS["rx-tpu"] == ROWS["fs-scale-tpu"] == 64 * ROWS["rx-tpu-cubes"]
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_a_paper_is_what_is_built(row):
+    line, printed, computed = ROWS[row]
+    assert computed(build_topology(line)) == printed
 
 
-def test_with_six_ports_a_direction_the_counts_are_railx_s():
-    tpu = build_topology(SIX)
-    assert tpu.bill["OCS"] == ROWS["rx-t6-TorOCS-sw"]
-    for name in ("TorOCS", "Tor"):  # without switches the same cables and modules join the faces
-        assert round(tpu.bill["DAC cable"] / 1000, 1) == ROWS[f"rx-t6-{name}-pcc"]
-        assert round(tpu.bill["optical module"] / 1000, 1) == ROWS[f"rx-t6-{name}-aot"]
-        share = bisection(tpu)[0] / (tpu.n_npus / 2 * 36 * 50e9)
-        assert round(100 * share, 1) == ROWS[f"rx-t6-{name}-gbw"]
+@pytest.mark.parametrize("line", [FULL, SIX, "tpuv4:cubes=2x2x1,optical=700ns", "tpuv4:cubes=16x2x2,optical=700ns"])
+def test_the_bill_is_what_the_links_take(line):
+    """An OCS has a pair of ports for each cube, whether there are as many as it takes or fewer."""
+    tpu = build_topology(line)
+    parts = _parts(tpu)
+    assert parts == {part: tpu.bill[part] for part in parts if part != "OCS"} | {"OCS": tpu.bill["OCS"] * _cubes(tpu) / 64}
 
 
 def test_a_cube_has_96_ports_on_its_faces_and_144_links_inside():
