@@ -81,7 +81,7 @@ def infinitehbd(topology):
 
 
 def hpn(topology):
-    """Of a pod: switches behind the NVSwitches by what leads to them, copper to NICs, a module at both ends of what is above."""
+    """Of a pod: switches behind the NVSwitches by what leads to them, copper to NICs, a module at both ends of links above."""
     nic, up = (of_tier(topology, word) for word in ("NIC to ToR", "ToR to Agg"))
     links, n = topology.links, topology.n_npus
     tors = np.unique(links.dst[nic & (links.src < n)])

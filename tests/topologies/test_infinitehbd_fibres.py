@@ -1,5 +1,6 @@
 """InfiniteHBD's bundles and fibres against networkx, and the wiring for Binary Exchange."""
 
+import re
 from itertools import product
 from math import ceil
 
@@ -9,6 +10,7 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
+from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked, bundle, bundles, fibres, states
@@ -75,6 +77,29 @@ def _pieces(alive, k, closed):
     marks = "".join("x" if a else " " for a in np.roll(alive, -np.argmax(alive) if closed else 0))
     long_runs = sum(len(run) >= k for run in (marks if closed else marks.strip()).split("x"))
     return max(1, long_runs) if closed else 1 + long_runs
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("k", [2, 4])  # an odd K also has pairs of fibres that no ring passes
+def test_the_longest_ring_that_can_be_lit_is_of_the_nodes_between_two_runs_of_k_faults(k, closed):
+    rng = np.random.default_rng(10 + k)
+    for _ in range(12):
+        n = int(rng.integers(2 * k + 1, 24))
+        alive = rng.random(n) < 0.6
+        alive[rng.integers(n)] = True
+        marks = "".join(".x"[int(a)] for a in np.roll(alive, -np.argmax(alive) if closed else 0))
+        pieces = [piece.count("x") for piece in re.split(rf"\.{{{k},}}", marks)]
+        if closed and len(pieces) > 1:
+            pieces[0] += pieces.pop()  # nothing parts the last from the first, which begins with a node that works
+        longest = max(pieces)
+        faulty = "+".join(map(str, np.flatnonzero(~alive))) or "none"
+        line = f"infinitehbd{'' if closed else ':line'}:dims=1x{n}x1x4,k={k},faulty={faulty}"
+        ring = build_topology(f"{line},tp={4 * longest},job={4 * longest}")
+        lit = ring.links.dimension == 2
+        assert len(np.unique(ring.links.src[lit] // 4)) == (longest if longest > 1 else 0)
+        if longest < n:
+            with pytest.raises(InputError):
+                build_topology(f"{line},tp={4 * longest + 4},job={4 * longest + 4}")
 
 
 @pytest.mark.parametrize(("r", "k"), [(4, 2), (4, 3), (4, 4), (8, 8), (3, 3)])
