@@ -13,6 +13,9 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Part
 from emu.errors import InputError
+from emu.study.timing.collective import time_collective
+from emu.topology.catalogue import build_topology
+from emu.units import TICKS_PER_S
 
 
 def rows_of(r: int, *digits: int) -> Part:
@@ -56,6 +59,20 @@ def test_a_link_carries_at_most_two_chunks_a_step_and_two_somewhere(r, m):
     built = flex_sipco.all_reduce(rows_of(r, *range(m)))
     assert built.n_rounds == 3
     assert max(max(links(built, step).values()) for step in range(3)) == 2
+
+
+@pytest.mark.parametrize(("r", "m"), [(3, 2), (4, 2), (4, 3), (8, 5)])
+def test_on_a_job_of_flex_sipac_the_busiest_link_of_each_of_three_steps_carries_two_chunks(r, m):
+    """The upper bound of the time, (l + 1)(a + (r - 1) 2n/(r l) b) with l = 2, is met: r - 1 links share a port of 1 / b.
+
+    Links of a job have 2 wavelengths of 4 GB/s.
+    """
+    size, wavelengths = 1_728_000, 2 * (r - 1 + m - 1)
+    built = build_topology(f"flex-sipac:r={r},L=2,w={wavelengths},jobs={r * m},latency=2us")
+    npus = np.arange(r * m, dtype=np.int32)
+    plan, b = flex_sipco.all_reduce(rows_of(r, *range(m))), 1 / (8e9 * (r - 1))
+    found = time_collective(operation("all_reduce", r * m), plan, size // 4, 4, built, npus)
+    assert found.end_fs.max() / TICKS_PER_S == pytest.approx(3 * (2e-6 + (r - 1) * 2 * size / (2 * r) * b), rel=1e-9)
 
 
 @pytest.mark.parametrize(("r", "L"), [(2, 2), (3, 2), (4, 2), (5, 2), (2, 3), (3, 3), (2, 4)])

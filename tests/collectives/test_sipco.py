@@ -7,11 +7,14 @@ import pytest
 
 from collectives import sipco
 from emu.collective.algorithm import algorithm
+from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.units import ticks
+from emu.study.timing.collective import time_collective
+from emu.topology.catalogue import build_topology
+from emu.units import TICKS_PER_S, ticks
 
 # rank: what it sends in each step; `l>k:g.c` is chunk c of group g to the level-l neighbour with digit k
 ALL_OF_2_2 = {
@@ -79,6 +82,28 @@ def test_a_step_costs_a_start_and_all_chunks_of_a_group_but_one(r, L):
     fabric = ideal(built, "channel", bandwidth_Bps=1 / b, latency_fs=ticks(a))
     piece = lower(built, np.full(r * L, n // (r * L)), fabric, np.arange(r**L, dtype=np.int32))
     assert run(piece.graph).end_s == pytest.approx((L + 1) * (a + (r - 1) * n / (r * L) * b), rel=1e-9)
+
+
+def on_sipac(r, L, latency="2us", size=1_728_000):
+    """Seconds on a built SiPAC whose links to neighbours are 2 wavelengths of 4 GB/s each."""
+    built = build_topology(f"sipac:r={r},L={L},w={2 * L * (r - 1)},latency={latency}")
+    ranks = np.arange(r**L, dtype=np.int32)
+    found = time_collective(operation("all_reduce", r**L), sipco.all_reduce((r,) * L), size // 4, 4, built, ranks)
+    return found.end_fs.max() / TICKS_PER_S
+
+
+ON_SIPAC = pytest.mark.parametrize(("r", "L"), [(2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4)])
+
+
+@ON_SIPAC
+def test_on_sipac_it_takes_a_latency_for_each_of_its_steps_which_are_one_more_than_the_levels(r, L):
+    assert (on_sipac(r, L, "5us") - on_sipac(r, L, "2us")) / 3e-6 == pytest.approx(L + 1, rel=1e-9)
+
+
+@ON_SIPAC
+def test_on_sipac_each_link_carries_one_chunk_a_step(r, L):
+    more = on_sipac(r, L, size=2 * 1_728_000) - on_sipac(r, L)
+    assert more == pytest.approx((L + 1) * 1_728_000 / (r * L) / 8e9, rel=1e-9)
 
 
 @pytest.mark.parametrize(("r", "L", "ratio"), [(2, 2, 1.0), (3, 2, 1.125), (4, 2, 1.2), (2, 3, 8 / 7)])

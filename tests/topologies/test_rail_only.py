@@ -5,16 +5,26 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import bisection
+from tests.topologies import counted
 
-ROWS = {"rx-t6-RO-sw": 2304, "rx-t6-RO-aot": 294.9, "rx-t6-RO-gbw": 50}  # what is printed, by the id of the target
+FULL = "rail-only:dims=64x64,planes=18"
+ROWS = {  # what is printed, and how it is counted: switches have 64 ports of 400 Gb/s, a chip 36
+    "rx-t6-RO-sw": (2304, lambda grid: counted.switches(grid, 64)),
+    "rx-t6-RO-aot": (294.9, lambda grid: round(counted.ports(grid) / 1000, 1)),
+    "rx-t6-RO-gbw": (50, lambda grid: 100 * bisection(grid)[0] / (grid.n_npus / 2 * 36 * counted.PORT)),
+}
 
 
-def test_switches_transceivers_and_global_bandwidth_are_those_of_table_6():
-    grid = build_topology("rail-only:dims=64x64,planes=18")
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_paper_is_what_is_built(row):
+    printed, computed = ROWS[row]
+    assert computed(build_topology(FULL)) == printed
+
+
+def test_the_bill_is_what_the_links_take():
+    grid = build_topology(FULL)
     assert grid.n_npus == 4096
-    assert grid.bill["switch"] == ROWS["rx-t6-RO-sw"]
-    assert round(grid.bill["optical transceiver"] / 1000, 1) == ROWS["rx-t6-RO-aot"]
-    assert 100 * bisection(grid)[0] / (grid.n_npus / 2 * 36 * 50e9) == ROWS["rx-t6-RO-gbw"]
+    assert (grid.bill["switch"], grid.bill["optical transceiver"]) == (counted.switches(grid, 64), counted.ports(grid))
 
 
 def test_chips_of_a_row_and_of_a_column_meet_at_one_switch():

@@ -1,5 +1,6 @@
 import itertools
 from collections import Counter
+from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -8,30 +9,12 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
 from emu.topology.facts import bisection, cut
-from topologies.railx.wiring import Group, System, after, circuits, strides
+from emu.topology.orbits import components
+from tests.topologies import counted
+from topologies.railx.wiring import Group, System, circuits, strides
 
 SMALL = [f"railx:{v}:{e}" for v in ("torus", "hyperx", "dragonfly", "split") for e in TOPOLOGIES.find(f"railx:{v}").examples]
-# Figures of the paper's, by their ids in the list of targets.
-ROWS = {
-    "rx-n-128-5": 102400,
-    "rx-n-320-2": 102400,
-    "rx-n-128-4": 65536,
-    "rx-n-128-7": 200704,
-    "rx-ns": 8064,
-    "rx-r63": 63,
-    "rx-hx-nodes": 9,
-    "rx-hx-par": 5,
-    "rx-1.8tb": 1.8e12,
-    "rx-t2-torus-n": 65536,
-    "rx-t2-hx-n": 1296,
-    "rx-t2-df-n": 200704,
-    "rx-t6-Rx4-sw": 4608,
-    "rx-t6-Rx4-aot": 589824,
-    "rx-t6-Rx7-sw": 8064,
-    "rx-t6-Rx7-aot": 1032192,
-    "rx-rx4-hyperx": 37,
-    "rx-f14-n": 1296,
-}
+SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
 
 
 def _system(line):
@@ -53,40 +36,86 @@ def _between_nodes(topology, m):
     return Counter(zip(src.tolist(), dst.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("row", "line"),
-    [
-        ("rx-n-128-7", "railx:torus:m=7,n=9,nodes=64x64"),
-        ("rx-n-128-5", "railx:torus:m=5,n=9,nodes=64x64"),
-        ("rx-n-320-2", "railx:torus:m=2,n=9,nodes=160x160,radix=320"),
-        ("rx-n-128-4", "railx:torus:m=4,n=9,nodes=64x64"),
-        ("rx-t2-torus-n", "railx:torus:m=4,n=9,nodes=64x64"),
-        ("rx-t2-hx-n", "railx:hyperx:m=4,n=2"),
-        ("rx-f14-n", "railx:hyperx:m=4,n=2"),
-        ("rx-t2-df-n", "railx:dragonfly:m=7,n=9,groups=64"),
-    ],
-)
-def test_chips_are_as_many_as_the_paper_says(row, line):
-    assert build_topology(line).n_npus == ROWS[row]
+def _chips(topology):
+    """That links join into one."""
+    links = topology.links
+    return int((components(topology.n_npus, links.src, links.dst) == 0).sum())
 
 
-def test_what_is_bought_is_what_equation_1_and_table_6_say():
-    seven, four = (build_topology(f"railx:torus:m={m},n=9,nodes=64x64").bill for m in (7, 4))
-    assert seven["OCS"] == ROWS["rx-ns"] == ROWS["rx-t6-Rx7-sw"] == 128 * ROWS["rx-r63"]
-    assert four["OCS"] == ROWS["rx-t6-Rx4-sw"]
-    assert (four["optical transceiver"], seven["optical transceiver"]) == (ROWS["rx-t6-Rx4-aot"], ROWS["rx-t6-Rx7-aot"])
+def _rails(topology, axis):
+    """[L] whether a link is light along X (0) or Y (1), whatever logical dimensions it has."""
+    return topology.links.dimension == 1 + axis
+
+
+def _transceivers(topology):
+    """Of 400 Gb/s, one at either end of a rail."""
+    return counted.ports(topology, topology.links.dimension > 0)
+
+
+def _switches(topology):
+    """OCS of 128 ports that the rails fill."""
+    return _transceivers(topology) / 128
+
+
+def _rails_of_a_node(topology, m):
+    """Along X, of which each has two ends at every node."""
+    out = np.bincount(topology.links.src[_rails(topology, 0)] // m**2)
+    assert len(set(out.tolist())) == 1
+    return out[0] / 2
+
+
+def _in_a_row(topology, m):
+    """Nodes that rails along X join to the first, and itself."""
+    links, row = topology.links, _rails(topology, 0)
+    return len(set((links.dst[row][links.src[row] // m**2 == 0] // m**2).tolist())) + 1
+
+
+def _in_a_line(topology, m):
+    """Nodes that rails along X join to the first, directly or not."""
+    links, row = topology.links, _rails(topology, 0)
+    part = components(topology.n_npus // m**2, links.src[row] // m**2, links.dst[row] // m**2)
+    return int((part == part[0]).sum())
+
+
+ROWS = {  # what is printed, of which line, and how it is counted
+    "rx-n-128-7": (200704, SEVEN, _chips),
+    "rx-n-128-5": (102400, "railx:torus:m=5,n=9,nodes=64x64", _chips),
+    "rx-n-320-2": (102400, "railx:torus:m=2,n=9,nodes=160x160,radix=320", _chips),
+    "rx-n-128-4": (65536, FOUR, _chips),
+    "rx-t2-torus-n": (65536, FOUR, _chips),
+    "rx-t2-hx-n": (1296, "railx:hyperx:m=4,n=2", _chips),
+    "rx-f14-n": (1296, "railx:hyperx:m=4,n=2", _chips),
+    "rx-t2-df-n": (200704, "railx:dragonfly:m=7,n=9,groups=64", _chips),
+    "rx-ns": (8064, SEVEN, _switches),
+    "rx-r63": (63, SEVEN, partial(_rails_of_a_node, m=7)),
+    "rx-t6-Rx4-sw": (4608, FOUR, _switches),
+    "rx-t6-Rx4-aot": (589824, FOUR, _transceivers),
+    "rx-t6-Rx7-sw": (8064, SEVEN, _switches),
+    "rx-t6-Rx7-aot": (1032192, SEVEN, _transceivers),
+    "rx-hx-nodes": (9, "railx:split:m=2,n=2,rails=K3@2+K3@2/C2@4", partial(_in_a_line, m=2)),
+    "rx-hx-par": (5, "railx:hyperx:m=4,n=2,a=2", partial(_in_a_row, m=4)),
+    "rx-rx4-hyperx": (37, "railx:hyperx:m=4,n=9", partial(_in_a_row, m=4)),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_paper_is_what_is_built(row):
+    printed, line, computed = ROWS[row]
+    assert computed(build_topology(line)) == printed
+
+
+@pytest.mark.parametrize("line", [SEVEN, FOUR, "railx:hyperx:m=4,n=2", "railx:dragonfly:m=2,n=2,groups=11"])
+def test_the_bill_is_what_the_links_take(line):
+    """An OCS serves a rail of a row or column, whether its ports are all in use or not."""
+    topology = build_topology(line)
+    assert topology.bill["optical transceiver"] == _transceivers(topology)
+    system = _system(line)
+    assert topology.bill["OCS"] == sum(len(ports) * len(ports[0]) for ports in (circuits(system, axis) for axis in (0, 1)))
 
 
 def test_a_chip_alone_in_its_node_has_36_ports_of_400_gigabit():
     topology = build_topology("railx:hyperx:m=1,n=9")
-    assert np.bincount(topology.links.src, topology.links.bandwidth_Bps).tolist() == [ROWS["rx-1.8tb"]] * 100
-
-
-def test_rails_allow_so_many_nodes_in_a_row():
-    split = build_topology("railx:split:m=2,n=2,rails=K3@2+K3@2/C2@4")
-    assert split.dims[1] * split.dims[2] == ROWS["rx-hx-nodes"]
-    assert build_topology("railx:hyperx:m=4,n=2,a=2").dims[0] == ROWS["rx-hx-par"]
-    assert build_topology("railx:hyperx:m=4,n=9").dims[0] == ROWS["rx-rx4-hyperx"] < 64
+    assert np.bincount(topology.links.src, topology.links.bandwidth_Bps).tolist() == [1.8e12] * 100
 
 
 def test_figure_19_is_chips_and_four_logical_dimensions():
@@ -97,10 +126,15 @@ def test_figure_19_is_chips_and_four_logical_dimensions():
 
 @pytest.mark.parametrize("size", [2, 3, 5, 7, 8, 9, 16])
 def test_each_ordered_pair_is_joined_by_plus_and_minus_on_one_rail(size):
-    system = System(1, size - 1, (Group("complete", size, size - 1),), (Group("ring", 2, size - 1),))
-    there = after(system, 0)[0]
-    pairs = Counter((a, int(b)) for a in range(size) for b in there[a])
-    assert pairs == dict.fromkeys(itertools.permutations(range(size), 2), 1)
+    """A rail's cable begins at a + port, and its first link leads from there."""
+    topology = build_topology(f"railx:hyperx:m=1,n={size - 1}")
+    assert topology.dims[:2] == (size, size)
+    plus = np.flatnonzero(_rails(topology, 0))[::2]
+    src, dst = topology.links.src[plus], topology.links.dst[plus]
+    assert np.array_equal(src // size, dst // size)
+    pairs = Counter(zip(src.tolist(), dst.tolist(), strict=True))
+    row = itertools.permutations(range(size), 2)
+    assert pairs == {(at + a, at + b): 1 for a, b in row for at in range(0, size**2, size)}
 
 
 @pytest.mark.parametrize("line", SMALL)

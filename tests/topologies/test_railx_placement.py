@@ -24,13 +24,24 @@ def _most(rows, columns, faults):
     )
 
 
+def _placed(rows, columns, faults):
+    """Nodes of four chips that a job on a built torus gets where one chip of each faulty node is down."""
+    topology = build_topology(f"railx:torus:m=2,n=1,nodes={columns}x{rows}")
+    faulty = [4 * (row * columns + column) for row, column in faults]
+    kept = topology.placer(0, np.unique(np.array(faulty, np.int64)))
+    assert not np.isin(kept // 4, np.array(faulty, np.int64) // 4).any()
+    whole, chips = np.unique(kept // 4, return_counts=True)
+    assert (chips == 4).all()
+    return len(whole)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_algorithm_2_is_as_good_as_trying_everything(seed):
     rng = np.random.default_rng(seed)
     for _ in range(5):
-        rows, columns = rng.integers(1, 8, size=2)
+        rows, columns = rng.integers(2, 8, size=2)
         faults = [tuple(map(int, rng.integers((rows, columns)))) for _ in range(rng.integers(0, 8))]
-        assert _size(rows, columns, faults) == _most(rows, columns, faults)
+        assert _placed(rows, columns, faults) == _size(rows, columns, faults) == _most(rows, columns, faults)
 
 
 def test_two_faults_of_a_row_cost_the_row_and_one_alone_a_column():
@@ -41,8 +52,8 @@ def test_two_faults_of_a_row_cost_the_row_and_one_alone_a_column():
 
 @pytest.mark.parametrize("a", [1, 2, 5])
 def test_the_worst_case_of_2a_faults_leaves_a_square_without_a_rows_and_columns(a):
-    assert _size(64, 64, [(i, i) for i in range(2 * a)]) == (64 - a) ** 2
-    assert _size(64, 64, [(3, i) for i in range(2 * a)]) == 63 * 64
+    assert _placed(64, 64, [(i, i) for i in range(2 * a)]) == (64 - a) ** 2
+    assert _placed(64, 64, [(3, i) for i in range(2 * a)]) == 63 * 64
 
 
 def test_availability_at_one_node_in_a_thousand_is_above_nine_in_ten_for_r_128():
