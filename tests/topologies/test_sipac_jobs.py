@@ -1,4 +1,5 @@
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -217,6 +218,33 @@ def test_cus_in_no_job_keep_theirs_among_themselves_and_none_to_the_others():
     assert not after[:8, 8:].any()
     assert moves(static, now) == np.maximum(after - before, 0).sum() == 8 * (3 * 1 + 1)
     assert moves(static, static) == 0
+
+
+def _built(line):
+    """{(CU, CU): wavelengths} of the links of a built system."""
+    links = build_topology(f"flex-sipac:r=4,L=2,{line}").links
+    counts = np.rint(links.bandwidth_Bps / 4e9).astype(int).tolist()
+    return Counter(dict(zip(zip(links.src.tolist(), links.dst.tolist(), strict=True), counts, strict=True)))
+
+
+@pytest.mark.parametrize(("line", "kept"), [("w=15,jobs=8+4+4", 208), ("w=15,jobs=8+4", 208), ("w=15,jobs=16", 156)])
+def test_a_topology_tells_what_turns_when_its_jobs_come_after_others(line, kept):
+    after, there = f"{line},before=8+8", _built("w=15,jobs=8+8")
+    now = _built(after)
+    said = build_topology(f"flex-sipac:r=4,L=2,{after}").assumptions[-1]
+    turned = (now - there).total()
+    assert f"after 8+8 CUs, {turned} of {now.total()} wavelengths turn to another link, and {kept} stay" in said
+    assert 0 < kept <= now.total() - turned
+
+
+def test_the_first_jobs_have_nothing_before_them_and_cus_that_become_idle_keep_what_they_had():
+    assert _built("w=12,jobs=8+4,before=none") == _built("w=12,jobs=8+4")
+    left = _built("w=12,jobs=8,before=8+8")
+    assert {pair: n for pair, n in left.items() if min(pair) >= 8} == {
+        pair: n for pair, n in _built("w=12,jobs=8+8").items() if min(pair) >= 8
+    }
+    with pytest.raises(InputError, match=r"CUs of all jobs must be at most 16 \(r\^L\), got 20"):
+        build_topology("flex-sipac:r=4,L=2,jobs=8,before=12+8")
 
 
 @given(st.integers(2, 8), st.integers(1, 12), st.integers(0, 2**31))

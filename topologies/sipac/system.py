@@ -5,7 +5,7 @@ have a link of as many wavelengths as lead from one to the other.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import factorial
 from typing import Annotated
@@ -18,13 +18,25 @@ from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, 
 from emu.topology.faults import without
 from emu.topology.topology import Box, Drawing, Topology
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.sipac.jobs import Configuration, initial, reconfigured, sequential
+from topologies.sipac.combs import comb_lines
+from topologies.sipac.jobs import Configuration, initial, moves, reconfigured, sequential
 from topologies.sipac.levels import Levels, neighbours, uniform
 
 _PAPER = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), "
 _W = 60  # wavelengths of a CU (6.B.1)
 _RATE = 4e9  # bytes per second of one, one direction: 32 Gb/s (6.B.1)
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+
+
+@dataclass(frozen=True)
+class Light:
+    """What a wavelength is like."""
+
+    rate: Bandwidth = _RATE
+    latency: Latency = _LATENCY  # of a hop
+
+
+_AS_PRINTED = Light()
 
 
 def _read_sizes(text: str, name: str) -> tuple[int, ...]:
@@ -39,21 +51,30 @@ def _read_kept(text: str, name: str) -> int:
     return int(text)
 
 
-Sizes = Annotated[tuple[int, ...], Kind(_read_sizes, lambda sizes: "+".join(map(str, sizes)))]
+def _read_earlier(text: str, name: str) -> tuple[int, ...]:
+    return () if text == "none" else _read_sizes(text, name)
+
+
+def _show_sizes(sizes: tuple[int, ...]) -> str:
+    return "+".join(map(str, sizes)) or "none"
+
+
+Sizes = Annotated[tuple[int, ...], Kind(_read_sizes, _show_sizes)]
+Earlier = Annotated[tuple[int, ...], Kind(_read_earlier, _show_sizes)]
 Kept = Annotated[int, Kind(_read_kept, str)]
 By = Annotated[str, Kind(lambda text, _: text, str)]
 
 
-def _sipac_invariants(r: int, L: int, w: int, rate: float, **_: object) -> Invariants:
+def _sipac_invariants(r: int, L: int, w: int, light: Light) -> Invariants:
     levels = Levels("sipac", r, L, w)
     return Invariants(
         levels.npus * levels.degree,
         levels.degree,
         L,
-        _bisection(levels, rate),
+        _bisection(levels, light.rate),
         npus=levels.npus,
         switches=0,
-        injection_Bps=(w - _dark(levels)) * rate,
+        injection_Bps=(w - _dark(levels)) * light.rate,
         paths=factorial(L),
     )
 
@@ -80,25 +101,27 @@ def _bisection(levels: Levels, rate: float) -> float | None:
     full=("r=8,L=2", "r=8,L=3", "r=16,L=2", "r=16,L=3"),
     invariants=_sipac_invariants,
 )
-def sipac(r: Count, L: Count, w: Count = _W, rate: Bandwidth = _RATE, latency: Latency = _LATENCY) -> Topology:
+def sipac(r: Count, L: Count, w: Count = _W, *, light: Light) -> Topology:
     """CUs whose L digits below r name them, each with light to all that differ in one: N = r^L, diameter L.
 
     Args:
         r: Ports of a WSS.
         L: Levels, which are ports of a CU.
         w: Wavelengths of a CU, spread evenly over its L (r - 1) neighbours.
-        rate: Of a wavelength.
-        latency: Of a hop.
+        light: Rate of a wavelength, latency of a hop.
     """
-    return topology_of(initial(Levels("sipac", r, L, w)), rate, latency)
+    return topology_of(initial(Levels("sipac", r, L, w)), light)
 
 
-def _flex_invariants(r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, **_: object) -> Invariants:
+def _flex_invariants(
+    r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, before: tuple[int, ...], **_: object
+) -> Invariants:
     """Where a wavelength serves each link of a job, as it does where all its CUs have as many neighbours in it."""
     levels = Levels("flex-sipac", r, L, w)
-    near, ends = neighbours(levels), np.cumsum(jobs)
-    job = np.searchsorted(ends, np.arange(levels.npus), "right")  # CUs in none after all others
-    lit = (job[near.src] == job[near.dst]) | (keep > 0)
+    near = neighbours(levels)
+    job, earlier = (np.searchsorted(np.cumsum(sizes), np.arange(levels.npus), "right") for sizes in (jobs, before))
+    left = (job == len(jobs))[near.src] & (earlier[near.src] != earlier[near.dst])  # CUs in no job, which keep what they had
+    lit = (job[near.src] == job[near.dst]) & ~left | (keep > 0)
     degree = np.bincount(near.src[lit], minlength=levels.npus)
     whole = keep > 0 or len(set(job.tolist())) == 1
     fewest, most = int(degree.min()), int(degree.max())
@@ -114,6 +137,7 @@ def _flex_invariants(r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, *
         "r=2,L=2,jobs=2+2,w=4,keep=1,by=program",
         "r=2,L=3,jobs=6,w=7,keep=1,rate=10Gb/s",
         "r=4,L=3,jobs=64",
+        "r=4,L=2,jobs=8+4,w=12,before=8+8,keep=1",
     ),
     full=("r=8,L=2,jobs=64", "r=8,L=3,jobs=512", "r=16,L=3,jobs=4096"),
     invariants=_flex_invariants,
@@ -125,8 +149,9 @@ def flex_sipac(
     w: Count = _W,
     keep: Kept = 0,
     by: By = "heuristic",
-    rate: Bandwidth = _RATE,
-    latency: Latency = _LATENCY,
+    before: Earlier = (),
+    *,
+    light: Light,
 ) -> Topology:
     """SiPAC with the wavelengths between jobs moved to the links within them: what joins no two CUs of a job is dark.
 
@@ -137,35 +162,40 @@ def flex_sipac(
         w: Wavelengths of a CU.
         keep: Wavelengths that all links keep, so that jobs can reach one another.
         by: Whether the heuristic or the integer program assigns the others.
-        rate: Of a wavelength.
-        latency: Of a hop.
+        before: Sizes of the jobs that run when these come; `none`: the wavelengths are spread evenly.
+        light: Rate of a wavelength, latency of a hop.
     """
     levels = Levels("flex-sipac", r, L, w)
     levels.check()
-    if sum(jobs) > levels.npus:
-        raise must_be("flex-sipac", "CUs of all jobs", f"at most {levels.npus} (r^L)", sum(jobs), "take fewer or a larger L")
-    return topology_of(reconfigured(initial(levels, keep), sequential(jobs), by=by), rate, latency)
+    for sizes in (before, jobs):
+        if sum(sizes) > levels.npus:
+            what = f"at most {levels.npus} (r^L)"
+            raise must_be("flex-sipac", "CUs of all jobs", what, sum(sizes), "take fewer or a larger L")
+    then = initial(levels, keep)
+    if before:
+        then = reconfigured(then, sequential(before), by=by)
+    return topology_of(reconfigured(then, sequential(jobs), by=by), light, then if before else None)
 
 
-def topology_of(configuration: Configuration, rate: float = _RATE, latency: int = _LATENCY) -> Topology:
+def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before: Configuration | None = None) -> Topology:
     """The topology of what is set up: a link for each pair of neighbours that has wavelengths.
 
     A message goes level 0 first, then level 1 and so on; where no light leads along, by fewest links.
 
     Args:
         configuration: Wavelengths of each link.
-        rate: Of a wavelength, bytes per second.
-        latency: Of a hop, ticks.
+        light: Rate of a wavelength, latency of a hop.
+        before: What was set up until then, if it is to be told what changes.
     """
     levels, wavelengths = configuration.levels, configuration.wavelengths
-    whole, lit = levels.lattice(rate, latency), wavelengths > 0
+    whole, lit = levels.lattice(light.rate, light.latency), wavelengths > 0
     found = whole if lit.all() else without(whole, links=np.flatnonzero(~lit))
     return replace(
         found,
         name=levels.name,
-        links=replace(found.links, bandwidth_Bps=column(wavelengths[lit] * rate, np.float64)),
+        links=replace(found.links, bandwidth_Bps=column(wavelengths[lit] * light.rate, np.float64)),
         bill=_bill(configuration),
-        assumptions=_assumptions(configuration, rate, latency),
+        assumptions=(*_assumptions(configuration, light), *(_turned(before, configuration) if before else ())),
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
     )
@@ -179,12 +209,13 @@ def _bill(configuration: Configuration) -> dict[str, int]:
     return {**parts, "link of wavelengths": len(pairs)}
 
 
-def _assumptions(configuration: Configuration, rate: float, latency: int) -> tuple[str, ...]:
+def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
     levels = configuration.levels
-    total = format_bandwidth(levels.w * rate)
+    total = format_bandwidth(levels.w * light.rate)
     words = [
-        f"a CU has {levels.w} wavelengths of {format_bandwidth(rate)} one way, {total} in all",
-        f"a hop takes {format_time(seconds(latency))}, whatever the fibre's length: a WSS is passive (no latency is published)",
+        f"a CU has {levels.w} wavelengths of {format_bandwidth(light.rate)} one way, {total} in all",
+        f"a hop takes {format_time(seconds(light.latency))}, whatever the fibre's length: "
+        "a WSS is passive (no latency is published)",
         "a message goes level 0 first, then level 1 and so on, and CUs relay it; where no light leads so, by fewest links",
         *(_even(levels) if (configuration.job < 0).any() else ()),
         *(_steered(configuration) if (configuration.job >= 0).any() else ()),
@@ -209,6 +240,19 @@ def _steered(configuration: Configuration) -> tuple[str, ...]:
         f"{which}, whose traffic is scaled to w wavelengths in and out of every CU (equation 1 leaves the unit open)",
         f"links that are in no job have {configuration.keep or 'no'} wavelengths (keep)",
         *([f"{idle} CUs in no job leave their wavelengths as they were among themselves"] if idle else []),
+    )
+
+
+def _turned(before: Configuration, now: Configuration) -> tuple[str, ...]:
+    """What the change of jobs moves: wavelengths to other links, and lines of the combs that stay on theirs (3.C)."""
+    w, near = now.levels.w, now.near
+    were = comb_lines(near, before.wavelengths, w)
+    are = comb_lines(near, now.wavelengths, w, were)
+    stay = np.isin(are.link * w + are.line, were.link * w + were.line)
+    sizes = "+".join(map(str, np.bincount(before.job[before.job >= 0])))
+    return (
+        f"as these jobs come after {sizes} CUs, {moves(before, now)} of {len(are.link)} wavelengths turn to another link, "
+        f"and {int(stay.sum())} stay the comb lines of theirs",
     )
 
 
