@@ -1,6 +1,6 @@
 """What a training step took, and where its time went, on the rank that ended last.
 
-X events of all ranks, L links. An instant of a step is computation, else exposed communication, else idle.
+X events of all ranks. An instant of a step is computation, else exposed communication, else idle.
 """
 
 from collections.abc import Mapping
@@ -9,30 +9,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.timeline import Timeline
 from emu.trace.replay import Replayed
+from emu.trace.steps import equal_steps
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepReport:
-    """Times in ticks; seconds are derived. The parts are of the last step and of `rank`.
+    """Times in ticks; seconds are derived. The parts are of `step` and of `rank`.
 
     A step begins when the last rank has ended the one before. What another rank did of it until then is in no part, so that
     what a rank computes in the step differs between fabrics; what it computes of the step does not.
     """
 
     step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
-    rank: int  # that ended last, the lowest if several did
+    groups: tuple[tuple[int, ...], ...]  # numbers of steps of equal work, as `equal_steps`: the first is what the run is about
+    step: int  # of the first group, the one of median time (of two, the shorter)
+    began_fs: int
+    ended_fs: int
+    rank: int  # that ended it last, the lowest if several did
     compute_fs: int  # something is computed, on any stream
     early_compute_fs: int  # of the step, before it began
     computes_fs: I64  # [N] what the computations of the step take on each rank, one after another
     exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
     total_comm_fs: int  # of all its requests, each from its first message on, hidden or not
-    link_busy_s: F64  # [L] of the whole run, at full rate
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
@@ -41,8 +45,13 @@ class StepReport:
 
     @property
     def step_time_s(self) -> float:
-        """Seconds of the last step."""
-        return seconds(self.step_times_fs[-1])
+        """Seconds of the step."""
+        return seconds(self.step_time_fs)
+
+    @property
+    def step_time_fs(self) -> int:
+        """Ticks of the step."""
+        return self.ended_fs - self.began_fs
 
     @property
     def compute_s(self) -> float:
@@ -82,7 +91,7 @@ class StepReport:
     @property
     def idle_fs(self) -> int:
         """Ticks of neither: the rank waits for others."""
-        return self.step_times_fs[-1] - self.compute_fs - self.exposed_comm_fs
+        return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
 
     @property
     def idle_s(self) -> float:
@@ -102,7 +111,7 @@ class Spans(NamedTuple):
 
 
 def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
-    """Say where the time of the last step went.
+    """Say where the time of the step that the run is about went.
 
     Args:
         trace: What ran.
@@ -114,20 +123,25 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     """
     ends = _step_ends(trace, replayed, timeline)
     whole = np.maximum.accumulate(ends.max(axis=0))
-    rank, low, high = int(np.argmax(ends[:, -1])), int(whole[-2]) if len(whole) > 1 else 0, int(whole[-1])
+    times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
+    step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
+    rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
     busy = computing(trace, replayed, timeline, rank).within(low, high)
     asked, axes = _in_turn(trace, replayed, timeline, rank)
     spoken = asked.within(low, high)
-    early = computing(trace, replayed, timeline, rank, step=ends.shape[1]).within(0, low)
+    early = computing(trace, replayed, timeline, rank, step).within(0, low)
     return StepReport(
-        tuple(np.diff(whole, prepend=0).tolist()),
+        tuple(times),
+        groups,
+        step,
+        low,
+        high,
         rank,
         int((busy.end - busy.start).sum()),
         int((early.end - early.start).sum()),
-        _computes(trace, replayed, timeline),
+        _computes(trace, replayed, timeline, step),
         _exposed(busy, spoken, axes),
         int((spoken.end - spoken.start).sum()),
-        timeline.busy_s(replayed.graph.capacity_Bps)[replayed.link],
     )
 
 
@@ -144,14 +158,13 @@ def _step_ends(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
     return ends[:, 1:]
 
 
-def _computes(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
-    """[N] what each rank computes of the last step."""
-    last = max(int(e.step.max(initial=0)) for e in trace.events)
+def _computes(trace: Trace, replayed: Replayed, timeline: Timeline, step: int) -> I64:
+    """[N] what each rank computes of a step."""
     taken = np.zeros(trace.n_ranks, np.int64)
     for rank in range(trace.n_ranks):
         task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
         events = trace.events_of(rank)
-        task = task[(events.kind == Kind.COMPUTE) & (events.step == last) & (task >= 0)]
+        task = task[(events.kind == Kind.COMPUTE) & (events.step == step) & (task >= 0)]
         taken[rank] = (timeline.end_fs[task] - timeline.start_fs[task]).sum()
     return taken
 

@@ -131,7 +131,7 @@ def _collective(
 @import_option
 @json_option
 def _timeline(recorded: Recorded, png: Path | None, as_json: bool) -> None:
-    """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the last step.
+    """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the step reported.
 
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
@@ -141,9 +141,9 @@ def _timeline(recorded: Recorded, png: Path | None, as_json: bool) -> None:
     (timed,) = recorded.timed()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     if png is not None:
-        end = int(timed.timeline.end_fs.max())
-        title = f"the last step of {recorded.trace.name} on {timed.topology.name}"
-        _drawing("chart.timeline").draw_timeline(found, png, title, end - timed.report.step_times_fs[-1], end)
+        step = timed.report
+        title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
+        _drawing("chart.timeline").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
     if recorded.timeline is not None:
         write_perfetto(found, recorded.timeline)
     if as_json:

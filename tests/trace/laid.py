@@ -78,4 +78,4 @@ def told(trace, topology=None, dtype="float32"):
 
 
 def in_ms(step):
-    return tuple(t / 10**12 for t in (step.step_times_fs[-1], step.compute_fs, step.exposed_comm_fs, step.idle_fs))
+    return tuple(t / 10**12 for t in (step.step_time_fs, step.compute_fs, step.exposed_comm_fs, step.idle_fs))

@@ -234,11 +234,6 @@ def test_tasks_say_whose_and_which_event_they_are(words):
     assert graph.origin[:4].tolist() == [0, 1, 0, 1]
 
 
-def test_links_are_as_busy_as_what_they_carried(words):
-    step = told(trace_of(words.events(words.collective(4 * MS_OF_FLOATS))))
-    assert step.link_busy_s == pytest.approx([4e-3] * 4, rel=1e-9)
-
-
 def test_what_is_taken_for_granted_is_said(words):
     assert replayed(trace_of(words.events(words.compute(1)))).assumptions == DEVICE.assumptions
 

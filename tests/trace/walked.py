@@ -7,8 +7,8 @@ import numpy as np
 from emu.trace.trace import Kind
 
 
-def walked(trace, laid, timeline, topology):
-    """Of the last step: the rank that ended last, ticks, those of each use of an instant, those of all requests.
+def walked(trace, laid, timeline, topology, step):
+    """Of a step: the rank that ended last, ticks, those of each use of an instant, those of all requests.
 
     An instant is computation, else of the axis of the request that began first, else idle. Rank r is on node r.
     """
@@ -19,8 +19,8 @@ def walked(trace, laid, timeline, topology):
     ]
     steps = range(1, 1 + max(int(e.step.max(initial=0)) for e in events))
     last = {s: [int(ends[r][events[r].step == s].max(initial=0)) for r in ranks] for s in steps}
-    low, high = max(t for s in steps[:-1] for t in [0, *last[s]]) if len(steps) > 1 else 0, max(last[steps[-1]])
-    rank = last[steps[-1]].index(high)
+    low, high = max([0, *(t for s in range(1, step) for t in last[s])]), max(last[step])
+    rank = last[step].index(high)
     computed, asked = [], []
     for row in np.flatnonzero(laid.ends[first[rank] : first[rank + 1]] >= 0).tolist():
         number, kind, end = first[rank] + row, events[rank].kind[row], int(ends[rank][row])
@@ -31,7 +31,7 @@ def walked(trace, laid, timeline, topology):
             asked.append((_began(laid, timeline, topology, int(laid.instance[number]), rank, end), end, axis))
     found = {"compute": 0, "idle": 0, **{axis: 0 for *_, axis in asked}}
     moments = sorted({low, high, *(t for s in (*computed, *asked) for t in s[:2] if low < t < high)})
-    computed, asked = ([s for s in spans if s[1] > low] for spans in (computed, asked))
+    computed, asked = ([s for s in spans if s[1] > low and s[0] < high] for spans in (computed, asked))
     for begin, end in pairwise(moments):
         here = sorted((s[0], i, s[2]) for i, s in enumerate(asked) if s[0] <= begin and end <= s[1])
         busy = any(a <= begin and end <= b for a, b in computed)

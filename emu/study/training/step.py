@@ -28,14 +28,16 @@ _ALGORITHMS, _REQUESTS = "algorithms", "requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The last step of a run on one topology; times are virtual but for those that begin with `wall_`."""
+    """The step that a run is about, on one topology; times are virtual but for those that begin with `wall_`."""
 
     topology: str
     device: str
     dtype: str  # what float32 is timed as
     ranks: int
     step_times_s: tuple[float, ...]  # of every step but set-up
-    step_time_s: float  # the last
+    step_groups: tuple[tuple[int, ...], ...]  # numbers of steps that do equal work; first those that the run is about
+    step_time_s: float  # the median of the first group; of two, the shorter
+    step: int  # which one took that time; the parts are of it
     rank: int  # whose parts follow: the one that ended last
     compute_s: float
     early_compute_s: float  # of the step before it began: while another rank was in the one before
@@ -48,7 +50,7 @@ class Step:
     peak_memory_bytes: int
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     assumptions: tuple[str, ...]
-    spread: Spread | None  # of a chaotic last step over perturbed starts; None: it is not, or was not asked for
+    spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
     whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
 
@@ -77,7 +79,9 @@ class TimedTrace:
             dtype=self.dtype,
             ranks=self.trace.n_ranks,
             step_times_s=r.step_times_s,
+            step_groups=r.groups,
             step_time_s=r.step_time_s,
+            step=r.step,
             rank=r.rank,
             compute_s=r.compute_s,
             early_compute_s=r.early_compute_s,

@@ -1,19 +1,24 @@
 """A step's figures as text."""
 
+from collections.abc import Sequence
+
 from emu.study.training.step import Step
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines
 from launch.show.text.spread import spread_told
 
+_SHOWN = 8  # times of steps in a line
+
 
 def step_lines(step: Step) -> list[str]:
-    """Where the time of the last step, or of the whole script, went; a line each."""
-    what = "step            {}, the last" if not step.whole else "whole script    {}, as it has no training step"
+    """Where the time of the step, or of the whole script, went; a line each."""
+    what = f"step            {{}}{_of_equal(step)}" if not step.whole else "whole script    {}, as it has no training step"
     return [
         f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
         f"  compute       {format_time(step.compute_s)}{_of_all(step)}",
         f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
         f"  idle          {format_time(step.idle_s)}",
+        *_others(step),
     ]
 
 
@@ -25,6 +30,29 @@ def foot_lines(step: Step) -> list[str]:
         "",
         *assumed_lines(step.assumptions),
     ]
+
+
+def _of_equal(step: Step) -> str:
+    """What the time is of several steps that do equal work."""
+    times = [step.step_times_s[number - 1] for number in step.step_groups[0]]
+    if len(times) == 1:
+        return ""
+    least, most = format_time(min(times)), format_time(max(times))
+    if least == most:
+        return f", as each of {len(times)} equal steps"
+    return f", the median of {len(times)} equal steps ({least} to {most})"
+
+
+def _others(step: Step) -> list[str]:
+    """A line for the steps of each other work."""
+    groups = ([step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:])
+    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _some(times) for times in groups]
+
+
+def _some(times_s: Sequence[float]) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(times_s) - _SHOWN} more" if len(times_s) > _SHOWN else ""
+    return ", ".join(map(format_time, times_s[:_SHOWN])) + more
 
 
 def _of_all(step: Step) -> str:
@@ -46,6 +74,6 @@ def step_report(step: Step) -> str:
     """One topology's figures."""
     head = [f"{step.ranks} {step.device} on {step.topology}", ""]
     if not step.whole:
-        head.append(f"steps           {', '.join(format_time(t) for t in step.step_times_s)}")
-    chaotic = spread_told("the last step", step.spread)
+        head.append(f"steps           {_some(step.step_times_s)}")
+    chaotic = spread_told("the step", step.spread)
     return "\n".join([*head, *step_lines(step), *chaotic, *foot_lines(step)])

@@ -66,11 +66,11 @@ def with_a_fast_rank(trace: Trace, times: float) -> Trace:
 def test_a_step_is_what_a_walk_over_its_instants_finds(trace: Trace, times: float) -> None:
     trace = with_a_fast_rank(trace, times)
     done = timed(trace, ("all_reduce=direct",))
-    rank, step, found, total = walked(trace, done.replayed, done.timeline, done.topology)
+    rank, step, found, total = walked(trace, done.replayed, done.timeline, done.topology, done.report.step)
     told = done.step()
     assert (done.report.rank, told.step_time_s, told.total_comm_s) == (rank, seconds(step), seconds(total))
     assert (told.compute_s, told.idle_s) == (seconds(found["compute"]), seconds(found["idle"]))
-    ticks = [int(DEVICE.ticks(e, "float32")[e.step == e.step.max()].sum()) for e in trace.events]
+    ticks = [int(DEVICE.ticks(e, "float32")[e.step == done.report.step].sum()) for e in trace.events]
     assert (told.rank, told.compute_least_s, told.compute_most_s) == (rank, seconds(min(ticks)), seconds(max(ticks)))
     assert told.early_compute_s == seconds(ticks[trace.role_of_rank[rank]] - found["compute"])
     assert told.exposed_comm_by_axis_s == {"world": seconds(found["world"])}
@@ -153,3 +153,27 @@ def test_a_step_that_does_not_feed_back_has_no_spread(trace: Trace) -> None:
     assert time_trace(trace, Choice(), *on, perturb=3).step().spread is None
     with pytest.raises(InputError, match="perturb: runs must be 2 or more, or none, got 1"):
         time_trace(trace, Choice(), *on, perturb=1)
+
+
+def with_a_checkpoint_and_a_reference(rank: int) -> None:
+    """Five steps of DDP, of which the second rebuilds its buckets and the last saves; then six of one process."""
+    torch.manual_seed(0)
+    alone = nn.Linear(16, 16)
+    module = DistributedDataParallel(nn.Linear(16, 16))
+    for trained, steps in ((module, 5), (alone, 6)):
+        optimizer = torch.optim.SGD(trained.parameters(), 0.1)
+        for step in range(steps):
+            optimizer.zero_grad()
+            trained(torch.ones(4, 16)).sum().backward()
+            if trained is module and step == 4:
+                torch.distributed.all_reduce(module.module.weight.detach().clone())
+            optimizer.step()
+
+
+def test_a_checkpoint_and_a_reference_beside_are_not_the_step_of_a_run() -> None:
+    recording = Recording(4)
+    Threads(4, recording=recording).run(with_a_checkpoint_and_a_reference)
+    step = timed(recording.trace()).step()
+    assert step.step_groups == ((3, 4), (1,), (2,), (5,), (6, 7, 8, 9, 10, 11))
+    assert step.step_time_s == min(step.step_times_s[2:4]) == step.step_times_s[step.step - 1]
+    assert step.total_comm_s > 0

@@ -6,7 +6,8 @@ from emu.study.training.step import Step
 from launch.show.text.step import foot_lines, step_lines, step_report
 
 STEP = Step(
-    topology="ring:n=8", device="npu", dtype="bfloat16", ranks=8, step_times_s=(7e-3, 2e-3), step_time_s=2e-3,
+    topology="ring:n=8", device="npu", dtype="bfloat16", ranks=8, step_times_s=(7e-3, 2e-3),
+    step_groups=((2,), (1,)), step_time_s=2e-3, step=2,
     rank=5, compute_s=1e-3, early_compute_s=4e-6, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
     exposed_comm_s=0.75e-3, idle_s=0.25e-3, exposed_comm_by_axis_s={"dp": 0.5e-3, "tp": 0, "": 0.25e-3}, total_comm_s=3e-3,
     peak_memory_bytes=3 * 2**20, algorithms={"all_reduce": "ring", "broadcast": "binomial"},
@@ -16,10 +17,11 @@ STEP = Step(
 
 def test_a_step_and_its_parts_have_a_line_each() -> None:
     assert step_lines(STEP) == [
-        "step            2 ms, the last; its parts are of rank 5, which ended last",
+        "step            2 ms; its parts are of rank 5, which ended last",
         "  compute       1 ms, and 4 us before the last rank had ended the step before; 500 us to 1.5 ms on the ranks",
         "  exposed comm  750 us (dp 500 us, other 250 us); of 3 ms in all",
         "  idle          250 us",
+        "1 other step    7 ms",
     ]
 
 
@@ -33,8 +35,8 @@ def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
 def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
     lines = step_report(STEP).splitlines()
     assert lines[:3] == ["8 npu on ring:n=8", "", "steps           7 ms, 2 ms"]
-    assert lines[3:7] == step_lines(STEP)
-    assert lines[7:] == [
+    assert lines[3:8] == step_lines(STEP)
+    assert lines[8:] == [
         "peak memory     3 MiB a rank",
         "algorithms      all_reduce ring, broadcast binomial",
         "",
@@ -45,10 +47,25 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
 
 
 def test_a_script_without_a_training_step_is_told_so() -> None:
-    lines = step_report(replace(STEP, whole=True, step_times_s=(2e-3,))).splitlines()
+    lines = step_report(replace(STEP, whole=True, step_times_s=(2e-3,), step_groups=((1,),), step=1)).splitlines()
     assert lines[:3] == [
         "8 npu on ring:n=8",
         "",
         "whole script    2 ms, as it has no training step; its parts are of rank 5, which ended last",
     ]
-    assert lines[3:] == step_report(STEP).splitlines()[4:]
+    assert lines[3:] == [line for line in step_report(STEP).splitlines()[4:] if "other step" not in line]
+
+
+def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
+    times = (9e-3, 2e-3, 3e-3, 2.5e-3, 4e-3, 5e-3)
+    lines = step_lines(replace(STEP, step_times_s=times, step_groups=((2, 3, 4), (1,), (5, 6)), step_time_s=2.5e-3))
+    assert lines[0].startswith("step            2.5 ms, the median of 3 equal steps (2 ms to 3 ms); its parts are of rank 5")
+    assert lines[-2:] == ["1 other step    9 ms", "2 other steps   4 ms, 5 ms"]
+    alike = step_lines(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),)))
+    assert alike[0].startswith("step            2 ms, as each of 2 equal steps; its parts")
+    assert alike[-1] == "  idle          250 us"
+
+
+def test_of_many_steps_the_first_are_told() -> None:
+    lines = step_report(replace(STEP, step_times_s=(1e-3,) * 11, step_groups=(tuple(range(1, 12)),))).splitlines()
+    assert lines[2] == "steps           " + "1 ms, " * 7 + "1 ms and 3 more"

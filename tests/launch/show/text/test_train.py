@@ -25,10 +25,10 @@ def test_a_run_has_a_line_a_step_and_the_figures_of_the_last() -> None:
         "gradients       within 3.2e-06 of one process's",
     ]
     rest = lines[7:]
-    assert rest[:4] == step_lines(STEP)
-    assert rest[4:7] == [
+    assert rest[:5] == step_lines(STEP)
+    assert rest[5:8] == [
         "tokens/s        1,234,568",
         "MFU             0.0123",
         "wall            1.2 s run, 2.4 s one process, 3.5 s timing",
     ]
-    assert rest[7:] == foot_lines(STEP)
+    assert rest[8:] == foot_lines(STEP)
