@@ -128,6 +128,8 @@ def test_where_nothing_is_declared_every_message_has_its_own_route(line, name):
         "ub-mesh:superpod:dims=2x2x2x2x2",
         "ub-mesh:superpod:dims=2x3x2x2x2,routing=borrow",
         "ub-mesh:pod:dims=2x2x2x3,routing=detour",
+        "ub-mesh:dcn:dims=2x2x1x2x2x2",
+        "ub-mesh:dcn:dims=2x1x2x1x4x3,planes=2,via=ub",
         "ub-mesh:superpod-clos:dims=2x1x2x4x3,planes=2",
         "ub-mesh:clos:dims=3x2x2",
     ],

@@ -184,7 +184,41 @@ def test_the_superpod_has_the_counts_of_the_paper():
     assert superpod.n_npus // ROWS["ub-npu-rack"] == superpod.bill["backup NPU"] == ROWS["ub-sp"]
     assert (superpod.bill["LRS"], superpod.bill["HRS"]) == (ROWS["ub-lrs-all"][0], ROWS["ub-hrs-ub"])
     assert superpod.bill["link x4"] == 57344
-    assert ROWS["ub-64k"] == 64 * _built("ub-mesh:pod").n_npus
+
+
+@pytest.mark.parametrize(("via", "lanes_out"), [("nic", 4), ("ub", 2)])
+def test_the_dcn_joins_64_pods_and_all_ports_close(via, lanes_out):
+    dcn, superpod = _built(f"ub-mesh:dcn:via={via}"), _built("ub-mesh:superpod")
+    n, racks, leaves, spines = 65536, 1024, 64, 128
+    assert dcn.n_npus == ROWS["ub-64k"] == np.prod(dcn.dims[:2]) * _built("ub-mesh:pod").n_npus
+    assert dcn.bill["backup NPU"] * _built("ub-mesh:rack").n_npus == ROWS["ub-64k"]
+    assert (dcn.bill["HRS"], dcn.bill["DCN switch"]) == (8 * superpod.bill["HRS"], leaves + spines)
+    lanes, ports = _lanes(dcn), np.bincount(dcn.links.src)
+    assert set(lanes[:n]) == {ROWS["ub-lanes"]}
+    assert set(lanes[n : n + 72 * racks].reshape(-1, 18)[:, 16:].ravel()) == {ROWS["ub-lrs-x72"] - 4 + lanes_out}
+    assert set(lanes[n + 72 * racks :][: dcn.bill["HRS"]]) == {512}
+    switch = dcn.n_nodes - racks - leaves - spines
+    assert [set(ports[switch:][part]) for part in (slice(leaves), slice(leaves, leaves + spines))] == [{256}, {leaves}]
+    assert via == "ub" or set(_cpu_lanes(dcn, switch - racks)) == {32}
+
+
+def _cpu_lanes(dcn, first):
+    """[racks] lanes from each CPU to LRS."""
+    tier = _tier(dcn, "LRS to CPU")
+    return np.bincount(dcn.links.src[tier], weights=dcn.links.bandwidth_Bps[tier] / LANE)[first:]
+
+
+def test_nothing_but_the_dcn_joins_superpods():
+    dcn = _built("ub-mesh:dcn:dims=3x2x2x1x2x2")
+    graph = nx.Graph(zip(dcn.links.src.tolist(), dcn.links.dst.tolist(), strict=True))
+    leaves, spines, racks = 3 * 8, 4, 12
+    switch = dcn.n_nodes - racks - leaves - spines
+    parts = list(nx.connected_components(nx.restricted_view(graph, range(switch + leaves, dcn.n_nodes - racks), [])))
+    assert sorted(min(part) for part in parts) == [0, 16, 32]
+    assert all(len([n for n in part if switch <= n < switch + leaves]) == 8 for part in parts)
+    assert all(
+        set(graph[spine]) == set(range(switch, switch + leaves)) for spine in range(switch + leaves, dcn.n_nodes - racks)
+    )
 
 
 def test_racks_of_a_row_and_a_column_have_x128_between_them_and_x256_to_hrs():
@@ -319,6 +353,17 @@ BAD = [
     ("pod:dims=8x8", "ub-mesh:pod: dims must be 4 sizes joined by x, of alpha, Z, Y, X, got '8x8'"),
     ("superpod:dims=2", "ub-mesh:superpod: dims must be 5 sizes joined by x, of pods, alpha, Z, Y, X, got '2'"),
     ("superpod-clos:dims=2", "ub-mesh:superpod-clos: dims must be 5 sizes joined by x, of pods, alpha, Z, Y, X, got '2'"),
+    ("dcn:dims=2", "ub-mesh:dcn: dims must be 6 sizes joined by x, of SuperPods, pods, alpha, Z, Y, X, got '2'"),
+    ("dcn:via=tcp", "ub-mesh:dcn: via must be nic or ub, got 'tcp'"),
+    ("dcn:planes=8,lanes=2", "ub-mesh:dcn: a CPU's lanes must be at most 32, got 64; take fewer planes"),
+    (
+        "dcn:backup=5",
+        "ub-mesh:dcn: lanes from an LRS to the backup NPU and out of the rack must be at most 8, got 9; take a smaller backup",
+    ),
+    (
+        "dcn:dims=33x8x4x4x8x8",
+        "ub-mesh:dcn: ports of a spine of the DCN must be at most 256, got 264; take fewer SuperPods or planes",
+    ),
     ("clos:dims=2x8", "ub-mesh:clos: dims must be 3 sizes joined by x, of racks, Y, X, got '2x8'"),
     ("rack-clos:dims=8", "ub-mesh:rack-clos: dims must be 2 sizes joined by x, of Y, X, got '8'"),
     (

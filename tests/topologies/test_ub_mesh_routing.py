@@ -143,6 +143,8 @@ def _asked(topology, keys):
         ("rack-full:dims=3x3,planes=1,routing=multipath", 36 + 36 * 2),
         ("rack-full:dims=3x3,planes=1,routing=detour", 36 * 2 + 36 * 4),
         ("pod:dims=2x2x2x3,planes=1,routing=detour", None),
+        ("dcn:dims=2x1x2x2x1x2,planes=1,routing=detour", None),
+        ("dcn:dims=2x2x1x3x2x1,planes=1,via=ub,routing=borrow", None),
     ],
 )
 def test_routes_are_all_ways_that_share_no_link_and_cannot_deadlock(line, distinct):
@@ -321,6 +323,47 @@ def test_two_npus_of_different_pods_use_all_64_hrs_evenly():
     switches, times = np.unique(superpod.links.dst[routes.link.reshape(-1, 6)[:, 2]], return_counts=True)
     assert len(switches) == 64
     assert set(times) == {200}
+
+
+@pytest.mark.parametrize(
+    ("line", "tiers"),
+    [
+        ("dims=2x2x2x1x4x4,planes=2", ["DCN, leaf", "LRS to HRS", "alpha", "Y", "X", "NPU to LRS", "LRS to CPU", "NIC"]),
+        ("dims=3x1x2x2x2x4,planes=2,via=ub", ["DCN, leaf", "alpha", "Z", "Y", "X", "NPU to LRS", "LRS to DCN"]),
+    ],
+)
+def test_what_all_send_to_all_is_even_on_all_cables_of_a_kind_below_and_in_the_dcn(line, tiers):
+    dcn = build_topology(f"ub-mesh:dcn:{line}")
+    src, dst = np.array(list(itertools.permutations(range(dcn.n_npus), 2))).T
+    carried = np.bincount(dcn.routes(src, dst, np.zeros(len(src))).link, minlength=len(dcn.links))
+    for tier in tiers:
+        some = carried[dcn.links.dimension == _tier(dcn, tier)]
+        assert some.min() == some.max() > 0
+
+
+@pytest.mark.parametrize(("via", "hops", "slowest"), [("nic", 10, 25e9), ("ub", 8, 28e9)])
+def test_what_64k_npus_send_to_their_like_in_the_next_superpod_is_even_on_the_dcn(via, hops, slowest):
+    dcn = build_topology(f"ub-mesh:dcn:via={via}")
+    src = np.arange(dcn.n_npus)
+    routes = dcn.routes(src, (src + 8192) % dcn.n_npus, np.zeros(len(src)))
+    assert set(routes.hops) == {hops}
+    assert dcn.links.bandwidth_Bps[routes.link].min() == slowest
+    carried = np.bincount(routes.link, minlength=len(dcn.links))
+    for tier in ("DCN, leaf", "NIC" if via == "nic" else "LRS to DCN"):
+        assert set(carried[dcn.links.dimension == _tier(dcn, tier)]) == {8}
+
+
+def _tier(topology, word):
+    return next(i for i, name in enumerate(topology.tiers) if name.startswith(word))
+
+
+def test_two_npus_of_different_superpods_use_all_nics_and_spines_evenly():
+    dcn = build_topology("ub-mesh:dcn")
+    n = 8 * 128 * 5
+    routes = dcn.routes(np.full(n, 5), np.full(n, 60000), np.arange(n))
+    nodes = dcn.links.dst[routes.link.reshape(-1, 10)]
+    for at, kinds in ((1, 8), (3, 8), (4, 128)):  # the LRS for CPUs, the leaf, the spine
+        assert set(np.unique(nodes[:, at], return_counts=True)[1]) == {n // kinds}
 
 
 def test_two_npus_of_different_racks_of_the_clos_use_all_1024_spines_evenly():

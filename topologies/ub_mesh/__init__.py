@@ -2,10 +2,10 @@
 
 Liao et al., UB-Mesh: a Hierarchically Localized nD-FullMesh Datacenter Network Architecture (arXiv:2503.20377). X is a board
 of NPUs, Y the boards of a rack, Z a row of racks, alpha a column of them; xL is a link of L lanes; LRS and HRS are the low-
-and the high-radix switches. `rack` and `pod` are the system, `parts` what it is built of, `compared` what it is held against;
-`routes` is how it routes and hears of failures, `backup` how a rack mends itself.
+and the high-radix switches. `rack`, `pod` and `dcn` are the system, `parts` and `wires` what it is built of, `compared` what it
+is held against; `routes` is how it routes and hears of failures, `backup` how a rack mends itself.
 """
 
-from topologies.ub_mesh import compared, pod, rack
+from topologies.ub_mesh import compared, dcn, pod, rack
 
-__all__ = ["compared", "pod", "rack"]
+__all__ = ["compared", "dcn", "pod", "rack"]

@@ -11,11 +11,12 @@ from emu.topology.topology import Topology
 from emu.topology.wiring import wire
 from topologies.ub_mesh.backup import placer
 from topologies.ub_mesh.drawing import draw
-from topologies.ub_mesh.parts import NPU_LANES, SPARE_LANES, SPARES, X4, Plan, cables, npu_lanes, rates, tiers
+from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, Beyond, Plan, npu_lanes, rates
 from topologies.ub_mesh.routes.inside import inside_words
 from topologies.ub_mesh.routes.routing import relays, router
 from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES
 from topologies.ub_mesh.routes.symmetry import shifts
+from topologies.ub_mesh.wires import cables, tiers
 
 
 def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
@@ -30,7 +31,8 @@ def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
     """
     links, laid = wire(plan.name, cables(plan).values())
     lrs = plan.racks * plan.planes * plan.plane
-    parts = {"NPU": plan.npus, "backup NPU": plan.racks, "LRS": lrs} | ({"HRS": plan.hrs} if plan.hrs else {})
+    parts = {"NPU": plan.npus, "backup NPU": plan.racks, "LRS": lrs, "HRS": plan.hrs}
+    parts |= {"CPU": plan.cpus, "DCN switch": plan.leaves + plan.spines}
     return Topology(
         plan.name,
         plan.npus,
@@ -38,7 +40,7 @@ def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
         links,
         router(plan, links, routing),
         plan.dims,
-        parts | {kind: count for kind, count in laid.items() if count},
+        {kind: count for kind, count in (parts | laid).items() if count},
         (*rates(plan.lane), *_ports(plan), *_ways(plan, routing)),
         tiers(plan),
         placer(plan),
@@ -57,7 +59,7 @@ def _ports(plan: Plan) -> tuple[str, ...]:
         f"a back-plane has {y} LRS, one a board, {x} to other racks and {SPARES} to CPUs and the backup NPU, an x{X4} between "
         "any two of different groups (all to all would take more lanes than an LRS has)",
         f"the backup NPU has x{backup} to each of these {SPARES}, which keep x{SPARE_LANES - backup} each for CPUs "
-        "(not nodes here)",
+        f"({'one, which leads to the DCN' if plan.cpus else 'not nodes here'})",
     )
 
 
@@ -72,7 +74,26 @@ def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
         "NPUs of both racks and the channels, from where a hash of how the racks lie says (how they are chosen is not said)",
     )
     hrs = (f"each HRS has an x{X4} from every rack, {plan.uplinks} HRS on each LRS (how racks are cabled to HRS is not said)",)
-    return (inside, *(mesh if plan.meshed else ()), *(hrs if plan.uplinks else ()))
+    return (
+        inside,
+        *(mesh if plan.meshed else ()),
+        *(hrs if plan.uplinks else ()),
+        *(_dcn(plan, plan.beyond) if plan.beyond else ()),
+    )
+
+
+def _dcn(plan: Plan, beyond: Beyond) -> tuple[str, ...]:
+    ports = plan.planes * SPARES
+    via = {
+        "nic": f"a rack has one CPU of x{ports * X4}, an x{X4} from each LRS for CPUs, and on it {ports} NICs of "
+        f"{beyond.nic_rate * 8 / 1e9:g} Gb/s to the DCN (solution (b); neither is printed), which a message cuts through",
+        "ub": f"each LRS for CPUs has an x{X2} to a UB switch of the DCN, {ports} a rack (solution (a); lanes are not printed)",
+    }[beyond.via]
+    return (
+        via,
+        f"the DCN is a Clos of two tiers, nothing oversubscribed, of switches of {DCN_PORTS} ports: {plan.leaves} leaves, each "
+        f"of one LRS or NIC of all racks of a SuperPod, and {plan.spines} spines (its switches and tiers are not printed)",
+    )
 
 
 _DETOUR = "paths of at most one rack more than the shortest, of which no two share a link, on 2 virtual lanes free of deadlock"
@@ -92,25 +113,28 @@ def known(plan: Plan, routing: str = BASELINE) -> Invariants:
     pods, a, z, y, x = plan.five
     degree = x - 1 + y - 1 + plan.planes
     lrs = plan.planes * ((y + x) * SPARES + y * x)
+    beyond = plan.racks * plan.planes * SPARES * (1 + bool(plan.cpus)) * bool(plan.beyond) + plan.leaves * plan.spines
     inside = plan.rack * plan.planes + lrs + plan.planes * SPARES + y * comb(x, 2) + x * comb(y, 2)
     exits = plan.planes * x
     between = pods * exits * (a * comb(z, 2) + z * comb(a, 2)) * plan.meshed + plan.racks * exits * plan.uplinks
     return Invariants(
-        2 * (plan.racks * inside + between),
+        2 * (plan.racks * inside + between + beyond),
         degree,
         _diameter(plan),
         _bisection(plan),
         shortest=not STRATEGIES[routing].detours,
         npus=plan.npus,
-        switches=plan.racks * (plan.planes * plan.plane + 1) + plan.hrs,
+        switches=plan.nodes - plan.npus,
         injection_Bps=npu_lanes(plan) * plan.lane.lane_rate,
         paths=_paths(plan),
     )
 
 
 def _diameter(plan: Plan) -> int:
-    """Two links up, the racks, two down; or the two of a rack."""
+    """Two links up, the racks, two down; or the two of a rack; or two up, a CPU's, two to a spine, and so down."""
     pods, a, z, y, x = plan.five
+    if plan.superpods > 1:
+        return 8 + 2 * bool(plan.cpus)
     across = 2 if pods > 1 or not plan.meshed else (a > 1) + (z > 1)
     return 4 + across if plan.racks > 1 else (y > 1) + (x > 1)
 
@@ -119,6 +143,9 @@ def _paths(plan: Plan) -> int | None:
     """Of the NPUs farthest apart; only where all such pairs are alike."""
     pods, a, z, y, x = plan.five
     exits = plan.planes * x
+    if plan.superpods > 1:
+        ports = plan.planes * SPARES  # by NICs, any of them leads on from any LRS
+        return plan.spines * ports ** (4 if plan.cpus else 2)
     if pods > 1 or (plan.racks > 1 and not plan.meshed):
         return exits * plan.uplinks
     if plan.racks > 1 and not plan.uplinks:
@@ -127,9 +154,15 @@ def _paths(plan: Plan) -> int | None:
 
 
 def _bisection(plan: Plan) -> float | None:
-    """A halving of pods cuts half the cables to HRS, one of rows or columns (s/2)² of s (s-1)/2 links of racks."""
+    """A halving of SuperPods cuts all that leads out of half of them.
+
+    One of pods cuts half the cables to HRS, one of rows or columns (s/2)² of s (s-1)/2 links of racks.
+    """
     pods, a, z, _, x = plan.five
     exits = plan.planes * x
+    if plan.beyond and plan.superpods > 1:
+        rate = plan.beyond.nic_rate if plan.cpus else X2 * plan.lane.lane_rate
+        return plan.superpods // 2 * plan.spines * plan.planes * SPARES * rate if plan.superpods % 2 == 0 else None
     if plan.uplinks and pods % 2 == 0:
         return min(plan.racks // 2 * exits * plan.uplinks, plan.npus // 2 * plan.planes) * plan.lane.x4
     sizes = [s for s in (a, z) if s % 2 == 0]

@@ -16,9 +16,16 @@ def drawing(plan: Plan) -> Drawing:
     """Where each node of the plan is drawn."""
     corners = _corners(plan)
     wide = float(np.ptp(corners[:, 0])) + _rack_size(plan)[0]
-    hrs = np.stack((np.linspace(0, wide, plan.hrs + 2)[1:-1], np.full(plan.hrs, wide / 8)), axis=-1)
-    parts = [corners[:, None] + _npus(plan), corners[:, None] + _switches(plan), hrs, corners[:, None] + _backup(plan)]
+    cpus = corners[: plan.cpus, None] + _backup(plan) + np.array((1.0, 0))
+    above = [_row(count, wide, height * wide / 8) for count, height in ((plan.hrs, 1), (plan.leaves, 2), (plan.spines, 3))]
+    racks = [corners[:, None] + of_rack(plan) for of_rack in (_npus, _switches, _backup)]
+    parts = [*racks[:2], above[0], cpus, *above[1:], racks[2]]
     return Drawing(np.concatenate([part.reshape(-1, 2) for part in parts]), tuple(_boxes(plan)))
+
+
+def _row(count: int, wide: float, height: float) -> F64:
+    """[count, 2] switches in a row above all racks."""
+    return np.stack((np.linspace(0, wide, count + 2)[1:-1], np.full(count, height)), axis=-1)
 
 
 def _rack_size(plan: Plan) -> F64:
@@ -71,8 +78,9 @@ def _boxes(plan: Plan) -> list[Box]:
             Box("backup NPU", (plan.first_backup, plan.nodes)),
         ]
     back = frames("back-planes", plan.first_lrs, plan.planes * plan.plane, plan.racks)
-    hrs = [Box("HRS", (plan.first_hrs, plan.first_backup))] if plan.hrs else []
-    return [*frames("rack", 0, plan.rack, plan.racks), *back, *hrs]
+    hrs = [Box("HRS", (plan.first_hrs, plan.first_cpu))] if plan.hrs else []
+    dcn = [Box("DCN", (plan.first_leaf, plan.first_backup))] if plan.beyond else []
+    return [*frames("rack", 0, plan.rack, plan.racks), *back, *hrs, *dcn]
 
 
 def draw(plan: Plan) -> partial[Drawing]:

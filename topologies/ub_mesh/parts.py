@@ -1,4 +1,4 @@
-"""What UB-Mesh is built of, how its nodes are numbered and its cables laid; every port of Table 3 is counted.
+"""What UB-Mesh is built of and how its nodes are numbered; every port of Table 3 is counted.
 
 R racks of Y boards of X NPUs. Each rack has `planes` back-planes of Y LRS for the boards, X for other racks and 2 for CPUs
 and the backup NPU, complete between these three groups (UB-Mesh 3.3.1; K18 at x4 would need more than an LRS has).
@@ -6,23 +6,26 @@ and the backup NPU, complete between these three groups (UB-Mesh 3.3.1; K18 at x
 
 from dataclasses import dataclass
 from math import prod
+from typing import Annotated
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Latency
-from emu.topology.wiring import Cables
+from emu.topology.catalogue import Bandwidth, Count, Kind, Latency
 from emu.units import format_bandwidth, format_time, seconds
 
 SOURCE = "Liao et al., UB-Mesh (arXiv:2503.20377)"
 NPU_LANES, LRS_LANES, HRS_LANES = 72, 72, 512  # Table 3
 X4 = 4  # lanes of a cable to, between and out of LRS
+UPLINKS = 2  # HRS on each LRS that leads out: 256 of a rack's 1024 lanes (3.3.1, 3.3.4) over 32 LRS of x4
 SPARES = 2  # LRS of a plane for CPUs and the backup NPU (3.3.1)
 SPARE_LANES = 8  # what each of them has left for these, of its 72: 72 - (8 + 8) x4
+CPU_LANES = 32  # Table 3
+X2 = 2  # lanes of a cable to a UB switch of the DCN, so that CPUs keep some
+DCN_PORTS = 256  # of a switch of the DCN: x512 in cables of x2, or 51.2 Tb/s in ports of 200 Gb/s
 
-TIERS = ("pods", "alpha", "Z", "Y", "X")  # the dimensions of the NPU numbering, whose links need not pass a switch
-UP, INSIDE, BACKUP = (f"NPU to LRS x{X4}", f"LRS to LRS x{X4}", "LRS to backup NPU")
+TIERS = ("SuperPods", "pods", "alpha", "Z", "Y", "X")  # the dimensions of the NPU numbering
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +50,34 @@ class Inside:
     backup: Count = X4  # lanes from an LRS to the backup NPU
 
 
+def _read_via(text: str, name: str) -> str:
+    if text not in ("nic", "ub"):
+        raise must_be("topology", name, "nic or ub", text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """How racks are joined to the DCN (3.3.4): by NICs on CPU boards or by UB switches."""
+
+    via: Annotated[str, Kind(_read_via, str)] = "nic"  # solution (b), or (a)
+    nic_rate: Bandwidth = 25e9  # bytes per second, one direction: 200 Gb/s; not published
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One UB-Mesh: its sizes and rates; nodes are NPUs, then LRS by rack and plane, then HRS, then the backup NPUs."""
+    """One UB-Mesh: its sizes and rates.
+
+    Nodes are NPUs, then LRS by rack and plane, then HRS by SuperPod, then CPUs and switches of the DCN, then the backup NPUs.
+    """
 
     name: str
-    dims: tuple[int, ...]  # the last ones of pods, alpha, Z, Y, X
+    dims: tuple[int, ...]  # the last ones of SuperPods, pods, alpha, Z, Y, X
     inside: Inside
     lane: Lane
     meshed: bool = True  # racks of a row and of a column are linked directly
     uplinks: int = 0  # cables of x4 from each inter-rack LRS to HRS
+    beyond: Beyond | None = None  # None: there is no DCN
 
     @property
     def planes(self) -> int:
@@ -65,8 +86,18 @@ class Plan:
 
     @property
     def five(self) -> tuple[int, ...]:
-        """Pods, alpha, Z, Y, X."""
-        return (1,) * (5 - len(self.dims)) + self.dims
+        """Pods of all SuperPods, alpha, Z, Y, X."""
+        return (prod(self.dims[:-4]), *((1,) * (4 - len(self.dims)) + self.dims)[-4:])
+
+    @property
+    def superpods(self) -> int:
+        """How many the DCN joins."""
+        return prod(self.dims[:-5])
+
+    @property
+    def standing(self) -> tuple[int, ...]:
+        """How racks are numbered: SuperPods where a DCN joins them, pods, alpha, Z."""
+        return self.dims[:4] if self.beyond else self.five[:3]
 
     @property
     def npus(self) -> int:
@@ -90,8 +121,23 @@ class Plan:
 
     @property
     def hrs(self) -> int:
-        """HRS: one for each cable that a rack has to them."""
-        return self.planes * self.dims[-1] * self.uplinks
+        """HRS: in each SuperPod one for each cable that a rack has to them."""
+        return self.superpods * self.planes * self.dims[-1] * self.uplinks
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that lead to the DCN, one a rack."""
+        return self.racks if self.beyond and self.beyond.via == "nic" else 0
+
+    @property
+    def leaves(self) -> int:
+        """Lower switches of the DCN: in each SuperPod one for each LRS for CPUs that a rack has."""
+        return self.superpods * self.planes * SPARES if self.beyond else 0
+
+    @property
+    def spines(self) -> int:
+        """Upper switches of the DCN, as many as a leaf has racks."""
+        return self.racks // self.superpods if self.beyond else 0
 
     @property
     def first_lrs(self) -> int:
@@ -104,9 +150,19 @@ class Plan:
         return self.npus + self.racks * self.planes * self.plane
 
     @property
+    def first_cpu(self) -> int:
+        """The number of rack 0's CPU; then follow leaves, then spines."""
+        return self.first_hrs + self.hrs
+
+    @property
+    def first_leaf(self) -> int:
+        """The first leaf's number."""
+        return self.first_cpu + self.cpus
+
+    @property
     def first_backup(self) -> int:
         """The number of rack 0's backup NPU; rack r's is r further."""
-        return self.first_hrs + self.hrs
+        return self.first_leaf + self.leaves + self.spines
 
     @property
     def nodes(self) -> int:
@@ -129,7 +185,7 @@ def check(plan: Plan, length: int) -> Plan:
         InputError: other than `length` dims, or more lanes than an NPU, an LRS or an HRS has.
     """
     if len(plan.dims) != length:
-        what = f"{length} sizes joined by x, of {', '.join(TIERS[5 - length :])}"
+        what = f"{length} sizes joined by x, of {', '.join(TIERS[6 - length :])}"
         raise must_be(plan.name, "dims", what, "x".join(map(str, plan.dims)))
     _, a, z, y, x = plan.five
     beyond = (a + z - 2) * plan.meshed + plan.uplinks
@@ -142,8 +198,21 @@ def check(plan: Plan, length: int) -> Plan:
     out = X4 * (y + beyond + SPARES)
     _within(plan, "lanes of an LRS for other racks", out, LRS_LANES, "take fewer racks in a row or a column, or fewer boards")
     if plan.uplinks:
-        _within(plan, "lanes of an HRS", X4 * plan.racks, HRS_LANES, f"take {HRS_LANES // X4} racks at most")
+        racks = plan.racks // plan.superpods
+        _within(plan, "lanes of an HRS", X4 * racks, HRS_LANES, f"take {HRS_LANES // X4} racks at most")
+    if plan.beyond:
+        _check_beyond(plan, plan.beyond)
     return plan
+
+
+def _check_beyond(plan: Plan, beyond: Beyond) -> None:
+    out = X4 if beyond.via == "nic" else X2
+    left = plan.inside.backup + out
+    _within(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
+    if beyond.via == "nic":
+        _within(plan, "a CPU's lanes", plan.planes * SPARES * X4, CPU_LANES, "take fewer planes")
+    _within(plan, "ports of a leaf of the DCN", 2 * plan.spines, DCN_PORTS, "take fewer racks in a SuperPod")
+    _within(plan, "ports of a spine of the DCN", plan.leaves, DCN_PORTS, "take fewer SuperPods or planes")
 
 
 def _within(plan: Plan, what: str, lanes: int, limit: int, mend: str) -> None:
@@ -167,58 +236,6 @@ def pair(size: int, here: I64, there: I64) -> I64:
     low, high = np.minimum(here, there), np.maximum(here, there)
     found: I64 = low * (2 * size - low - 1) // 2 + high - low - 1
     return found
-
-
-def cables(plan: Plan) -> dict[str, Cables]:
-    """By name: Y, X, up, inside, spare, backup, Z, alpha, pods; those of each kind in the order in which routes count them."""
-    pods, a, z, y, x = plan.five
-    npu = np.arange(plan.npus).reshape(pods, a, z, y, x)
-    board, other, spare = (plan.lrs(kind) for kind in ("board", "other", "spare"))
-    every = np.concatenate((board, other), axis=-1)
-    out = other.reshape(pods, a, z, -1)
-    found = {
-        "Y": _mesh(plan, f"link x{plan.inside.lanes}", np.moveaxis(npu, 3, 4), plan.inside.lanes, 3),
-        "X": _mesh(plan, f"link x{plan.inside.lanes}", npu, plan.inside.lanes, 4),
-        "up": _cables(plan, UP, npu.reshape(-1, 1, y, x), board[..., None], X4, 5),
-        "inside": _cables(plan, INSIDE, board[..., None], other[:, :, None, :], X4, 6),
-        "spare": _cables(plan, INSIDE, every[..., None], spare[:, :, None, :], X4, 6),
-        "backup": _cables(plan, f"{BACKUP} x{plan.inside.backup}", spare, _backups(plan), plan.inside.backup, 7),
-    }
-    if plan.meshed:
-        found["Z"] = _mesh(plan, f"link x{X4} between racks", np.moveaxis(out, 2, 3), X4, 2)
-        found["alpha"] = _mesh(plan, f"link x{X4} between racks", np.moveaxis(out, 1, 3), X4, 1)
-    if plan.uplinks:
-        switch = plan.first_hrs + np.arange(plan.hrs).reshape(plan.planes, x, plan.uplinks)
-        found["pods"] = _cables(plan, f"link x{X4} LRS to HRS", other[..., None], switch, X4, 0)
-    return found
-
-
-def _backups(plan: Plan) -> I64:
-    found: I64 = plan.first_backup + np.arange(plan.racks).reshape(-1, 1, 1)
-    return found
-
-
-def _mesh(plan: Plan, kind: str, nodes: I64, lanes: int, dimension: int) -> Cables:
-    """Full meshes along the last axis."""
-    low, high = pairs(nodes.shape[-1])
-    return _cables(plan, kind, nodes[..., low], nodes[..., high], lanes, dimension)
-
-
-def _cables(plan: Plan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -> Cables:
-    kind = kind if kind.startswith("link") else f"link {kind}"
-    return Cables(kind, a, b, lanes * plan.lane.lane_rate, plan.lane.latency, dimension + len(plan.dims) - 5)
-
-
-def tiers(plan: Plan) -> tuple[str, ...]:
-    """What the links of each dimension are called."""
-    named = {
-        "pods": f"LRS to HRS x{X4}",
-        "alpha": f"alpha, racks of a column x{X4}",
-        "Z": f"Z, racks of a row x{X4}",
-        "Y": f"Y, boards of a rack x{plan.inside.lanes}",
-        "X": f"X, NPUs of a board x{plan.inside.lanes}",
-    }
-    return (*(named[t] for t in TIERS[5 - len(plan.dims) :]), UP, INSIDE, f"{BACKUP} x{plan.inside.backup}")
 
 
 def rates(lane: Lane) -> tuple[str, str]:

@@ -9,12 +9,11 @@ from typing import Any
 from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import SOURCE, Inside, Lane, Plan, check
+from topologies.ub_mesh.parts import SOURCE, UPLINKS, Inside, Lane, Plan, check
 from topologies.ub_mesh.routes.strategy import BASELINE, Routing, without_hrs
 
 _POD = (4, 4, 8, 8)
 _SUPERPOD = (8, *_POD)
-_UPLINKS = 2  # HRS on each LRS that leads out: 256 of a rack's 1024 lanes (3.3.1, 3.3.4) over 32 LRS of x4
 
 
 def _pod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
@@ -38,7 +37,7 @@ def pod(dims: Dims = _POD, *, inside: Inside, routing: Routing = BASELINE, lane:
 
 
 def _superpod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
-    plan = Plan("ub-mesh:superpod", dims, inside, lane, uplinks=_UPLINKS)
+    plan = Plan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS)
     return check(plan, 5), routing
 
 

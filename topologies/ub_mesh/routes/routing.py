@@ -16,10 +16,11 @@ from emu.arrays import I64, Bool, column
 from emu.topology.path.shortest import shortest
 from emu.topology.routing import between_npus, take_turns
 from emu.topology.topology import Links, Router, Routes
-from topologies.ub_mesh.parts import Plan, cables, pair
+from topologies.ub_mesh.parts import SPARES, Plan, pair
 from topologies.ub_mesh.routes.apr import Ways, ways
 from topologies.ub_mesh.routes.inside import on_lanes, walked
 from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES, Strategy
+from topologies.ub_mesh.wires import cables
 
 
 def relays(plan: Plan) -> Bool:
@@ -64,7 +65,8 @@ class _Ends(NamedTuple):
 
 def _route(known: _Known, src: I64, dst: I64, key: I64) -> Routes:
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
-    hops = _inside(known, a, b, key) + _outside(known, a, b, _turn(known.plan, a, b, key))
+    turn = _turn(known.plan, a, b, key)
+    hops = _inside(known, a, b, key) + _outside(known, a, b, turn) + _beyond(known, a, b, turn)
     return on_lanes(*(np.stack(columns, axis=-1) for columns in zip(*hops, strict=True)))
 
 
@@ -76,8 +78,8 @@ def _ends(plan: Plan, npu: I64) -> _Ends:
 def _turn(plan: Plan, a: _Ends, b: _Ends, key: I64) -> I64:
     """[P] whose turn a pair's is among all ways out of its rack and on."""
     y, x = plan.dims[-2:]
-    racks = [np.unravel_index(end.rack, plan.five[:3]) for end in (a, b)]
-    apart = [(there - here) % size for here, there, size in zip(*racks, plan.five[:3], strict=True)]
+    racks = [np.unravel_index(end.rack, plan.standing) for end in (a, b)]
+    apart = [(there - here) % size for here, there, size in zip(*racks, plan.standing, strict=True)]
     found: I64 = take_turns(key, *apart) + (b.x - a.x) % x * y + (b.y - a.y) % y
     return found
 
@@ -118,8 +120,9 @@ def _relay(known: _Known, rack: I64, here: I64, there: I64, taken: Bool) -> I64:
 
 
 def _outside(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[tuple[I64, I64]]:
-    """The hops of a pair of two racks: to the board's LRS, to one that leads out, across, and the same way down."""
-    plan, away = known.plan, a.rack != b.rack
+    """The hops of a pair of two racks of a SuperPod: to the board's LRS, to one that leads out, across, and so down."""
+    plan = known.plan
+    away = (a.rack != b.rack) & ~_far(plan, a, b)
     rounds, place = np.divmod(turn, plan.planes * plan.dims[-1])
     out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # a few channels take several ways already
     up, down = ([_link(away, cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
@@ -169,3 +172,50 @@ def _over(known: _Known, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> li
     of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
     lane = np.zeros_like(out)
     return [(_link(taken, known.first["pods"] + cable, back), lane) for cable, back in zip(of_rack, (False, True), strict=True)]
+
+
+def _far(plan: Plan, a: _Ends, b: _Ends) -> Bool:
+    """[P] whether a pair is of two SuperPods."""
+    size = plan.racks // plan.superpods
+    return column(a.rack // size != b.rack // size, np.bool_)
+
+
+def _beyond(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[tuple[I64, I64]]:
+    """The hops of a pair of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and so down.
+
+    LRS go by turns as those that lead out do, spines by turns over the racks of the sender's SuperPod.
+    """
+    plan = known.plan
+    if not plan.beyond:
+        return []
+    far, lane = _far(plan, a, b), np.zeros_like(turn)
+    turn, spare = np.divmod(turn, plan.planes * SPARES)
+    plane = (spare // SPARES + a.y * planes_a_board(plan)) % plan.planes
+    out = plane * SPARES + (spare + a.x * spares_a_place(plan)) % SPARES
+    spine = _shifted(plan.standing[1:], a.rack % plan.spines, turn % plan.spines)
+    up, down = ([_link(far, cable, back) for cable in _ascend(known, end, out, spine)] for end, back in ((a, False), (b, True)))
+    return [(link, lane) for link in (*up, *down[::-1])]
+
+
+def spares_a_place(plan: Plan) -> int:
+    """How many LRS for CPUs further the next NPU of a board begins, so that after the last NPU comes the first."""
+    return SPARES // gcd(SPARES, plan.dims[-1])
+
+
+def _shifted(dims: tuple[int, ...], here: I64, far: I64) -> I64:
+    """[P] digit by digit the number so far from here, round each dimension."""
+    digits = zip(np.unravel_index(here, dims), np.unravel_index(far, dims), dims, strict=True)
+    return np.ravel_multi_index([(a + b) % size for a, b, size in digits], dims)
+
+
+def _ascend(known: _Known, end: _Ends, out: I64, spine: I64) -> list[I64]:
+    """[P] each, the cables from an NPU to its board's LRS, to the LRS for CPUs `out`, on to the leaf of that and to a spine."""
+    plan, first = known.plan, known.first
+    y, x = plan.dims[-2:]
+    plane, ports = end.rack * plan.planes + out // SPARES, plan.planes * SPARES
+    leaf = end.rack // plan.spines * ports + out
+    port = end.rack * ports + out
+    up = first["up"] + (plane * y + end.y) * x + end.x
+    spare = first["spare"] + (plane * (y + x) + end.y) * SPARES + out % SPARES
+    cpu = [first["cpu"] + port] if plan.cpus else []
+    return [up, spare, *cpu, first["nic"] + port, first["spine"] + leaf * plan.spines + spine]

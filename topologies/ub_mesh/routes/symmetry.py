@@ -1,35 +1,58 @@
-"""The shifts of a UB-Mesh that leave it as it is: pods, columns, rows, boards and NPUs of a board, each one further round."""
+"""The shifts that leave a UB-Mesh as it is: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round."""
+
+from math import prod
 
 import numpy as np
 
 from emu.arrays import I64
 from topologies.ub_mesh.parts import SPARES, Plan
-from topologies.ub_mesh.routes.routing import planes_a_board
+from topologies.ub_mesh.routes.routing import planes_a_board, spares_a_place
 
 
 def shifts(plan: Plan) -> list[I64]:
     """[nodes] each, of every dimension of 2 or more."""
-    return [_shift(plan, axis) for axis, size in enumerate(plan.five) if size > 1]
+    sizes = (*plan.standing, *plan.dims[-2:])
+    return [_shift(plan, axis) for axis, size in enumerate(sizes) if size > 1]
 
 
 def _shift(plan: Plan, axis: int) -> I64:
-    node = np.arange(plan.nodes)
-    parts = np.split(node, [plan.first_lrs, plan.first_hrs, plan.first_backup])
-    racks, switches = plan.five[:3], (plan.planes, plan.dims[-1], plan.uplinks)
-    shapes = plan.five, (*racks, plan.planes, plan.plane), switches, racks
-    npu, lrs, hrs, backup = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+    racks, (y, x) = plan.standing, plan.dims[-2:]
+    ports, superpods = (plan.planes, SPARES), plan.superpods
+    npu, lrs, hrs, cpu, leaf, spine, backup = _parts(
+        plan,
+        (*racks, y, x),
+        (*racks, plan.planes, plan.plane),
+        (superpods, plan.planes, x, plan.uplinks),
+        racks if plan.cpus else (0,),
+        (superpods, *ports) if plan.beyond else (0,),
+        racks[1:] if plan.beyond else (0,),
+        racks,
+    )
     npu = np.roll(npu, -1, axis)
     if axis < len(racks):
-        lrs, backup = np.roll(lrs, -1, axis), np.roll(backup, -1, axis)
+        lrs, cpu, backup = np.roll(lrs, -1, axis), np.roll(cpu, -1, axis if plan.cpus else 0), np.roll(backup, -1, axis)
+        if plan.beyond and axis == 0:
+            hrs, leaf = np.roll(hrs, -1, 0), np.roll(leaf, -1, 0)
+        elif plan.beyond:
+            spine = np.roll(spine, -1, axis - 1)
     else:
-        lrs, hrs = _in_rack(plan, lrs, hrs, boards=axis == len(racks))
-    return np.concatenate([part.ravel() for part in (npu, lrs, hrs, backup)])
+        lrs, hrs, leaf = _in_rack(plan, lrs, hrs, leaf, boards=axis == len(racks))
+    return np.concatenate([part.ravel() for part in (npu, lrs, hrs, cpu, leaf, spine, backup)])
 
 
-def _in_rack(plan: Plan, lrs: I64, hrs: I64, *, boards: bool) -> tuple[I64, I64]:
-    """Boards take their LRS with them and the planes on; NPUs of a board the LRS that lead out, and the HRS beyond."""
+def _parts(plan: Plan, *shapes: tuple[int, ...]) -> list[I64]:
+    """All nodes, kind after kind, in the shape of each kind."""
+    ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
+    kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
+    return [part.reshape(shape) for part, shape in kinds]
+
+
+def _in_rack(plan: Plan, lrs: I64, hrs: I64, leaf: I64, *, boards: bool) -> tuple[I64, I64, I64]:
+    """Boards take their LRS with them and the planes on; NPUs of a board the LRS that lead out or to CPUs."""
     board, other, spare = np.split(lrs, [plan.dims[-2], plan.plane - SPARES], axis=-1)
     if not boards:
-        return np.concatenate((board, np.roll(other, -1, -1), spare), axis=-1), np.roll(hrs, -1, 1)
-    moved = np.concatenate((np.roll(board, -1, -1), other, spare), axis=-1)
-    return np.roll(moved, -planes_a_board(plan), -2), np.roll(hrs, -planes_a_board(plan), 0)
+        places = spares_a_place(plan)
+        moved = np.concatenate((board, np.roll(other, -1, -1), np.roll(spare, -places, -1)), axis=-1)
+        return moved, np.roll(hrs, -1, 2), np.roll(leaf, -places, -1)
+    moved, planes = np.concatenate((np.roll(board, -1, -1), other, spare), axis=-1), planes_a_board(plan)
+    return np.roll(moved, -planes, -2), np.roll(hrs, -planes, 1), np.roll(leaf, -planes, 1) if plan.beyond else leaf
