@@ -71,9 +71,9 @@ class Registry(Generic[T]):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that nothing has: the nearest known names, else all of them."""
+    """The error for a name that nothing has: its variants, else the nearest known names, else all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = [n for n in names if n.startswith(f"{name}:")] or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return InputError(f"registry: no {kind} is called {name!r}; {hint}")
 
