@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I16, I32, I64, Bool, column
+from emu.arrays import I32, I64, column
 from emu.collective.algorithm import Choice, Request, Served, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
@@ -28,8 +28,9 @@ from emu.trace.batch import Batch, batches_of, communicators
 from emu.trace.check import check_trace
 from emu.trace.device import Device
 from emu.trace.meet import meetings_of
+from emu.trace.order import computes, order_of
 from emu.trace.split import block_counts
-from emu.trace.trace import Events, Kind, Trace
+from emu.trace.trace import Trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
 
@@ -158,7 +159,7 @@ class _Replay:
 
     def _compute(self, builder: Builder, ranks: Orbits) -> None:
         ticks = [self.device.ticks(e, self.dtype) for e in self.trace.events]
-        timed = [np.flatnonzero(_computes(e) & (e.step > 0)) for e in self.trace.events]
+        timed = [np.flatnonzero(computes(e) & (e.step > 0)) for e in self.trace.events]
         roles = self.trace.role_of_rank.tolist()
         tasks = [builder.tasks(ticks[r][timed[r]], rank, timed[r]) for rank, r in ((k, roles[k]) for k in ranks.first.tolist())]
         for rank, stands in enumerate(ranks.number.tolist()):
@@ -194,7 +195,7 @@ class _Replay:
         return lay(schedule, sizes, self.topology, with_hubs, key=what.communicator, gated=True)
 
     def _wait(self, builder: Builder, ranks: Orbits) -> None:
-        edges = [_order(e) for e in self.trace.events]
+        edges = [order_of(e) for e in self.trace.events]
         for rank in ranks.first.tolist():
             (event, waited), first = edges[int(self.trace.role_of_rank[rank])], self.first_event[rank]
             task, pred = self.begins[event + first], self.ends[waited + first]
@@ -209,32 +210,3 @@ class _Replay:
 def _same_there(kind_at: I64, node: I64) -> bool:
     """Whether a permutation of nodes brings each rank to one of its kind."""
     return bool(np.array_equal(kind_at[node], kind_at))
-
-
-def _computes(events: Events) -> Bool:
-    """What is in the order of the program: computations, and marks between them."""
-    return np.asarray((events.kind == Kind.COMPUTE) | (events.kind == Kind.MARK))
-
-
-def _order(events: Events) -> tuple[I64, I64]:
-    """Event and earlier event of a role that it waits for."""
-    index = np.arange(len(events))
-    computes = _computes(events)
-    last = _last_of_stream(events.stream, computes)
-    peer, tag = (np.where(events.kind == Kind.COLLECTIVE, 0, c) for c in (events.root, events.tag))
-    in_turn = np.lexsort((index, tag, peer, events.kind, events.group))
-    requests = in_turn[~computes[in_turn]]
-    queue = np.stack((tag, peer, events.kind, events.group))[:, requests]
-    follows = np.flatnonzero((queue[:, 1:] == queue[:, :-1]).all(axis=0))
-    waits = np.repeat(index, np.diff(events.wait_start))
-    event = np.concatenate((index[last >= 0], requests[follows + 1], waits))
-    return event, np.concatenate((last[last >= 0], requests[follows], events.wait)).astype(np.int64)
-
-
-def _last_of_stream(stream: I16, computes: Bool) -> I64:
-    """[E] the last computation before each event on its stream; -1: none."""
-    last = np.full(len(stream), -1)
-    for number in np.unique(stream).tolist():
-        own = np.flatnonzero(stream == number)
-        last[own] = np.maximum.accumulate(np.append(-1, np.where(computes[own], own, -1)))[:-1]
-    return last
