@@ -9,6 +9,7 @@ from emu.arrays import I64
 from emu.collective.schedule import Schedule
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, lay, lowered
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.names import message_name
@@ -70,7 +71,8 @@ def lay_alone(
     Raises:
         InputError: as `lay`.
     """
-    laid = lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
+    where = schedule, slot_bytes, topology, placement
+    laid = lay(*where, key=key, send_overhead_fs=send_overhead_fs, joins=Joins.NONE, name=name)
     return laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None
 
 

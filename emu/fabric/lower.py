@@ -17,7 +17,7 @@ from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.transform import on_grid
 from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
-from emu.fabric.lowering.classes import classes_of, invariant
+from emu.fabric.lowering.classes import Joins, classes_of, invariant
 from emu.fabric.lowering.domain import Domain, Orbits
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.tasks import graph_of
@@ -38,8 +38,8 @@ class Piece:
     laid: Laid
     copies: Orbits
     graph: Graph
-    entry: I32  # [G P] the join that all messages of a participant wait for; [0] where not gated
-    exit: I32  # [G P] ends when all that comes to the participant is delivered and all it sends has left
+    entry: I32  # [G P] the join that all messages of a participant wait for; or [0]
+    exit: I32  # [G P] ends when all that comes to the participant is delivered and all it sends has left; or [0]
     alike: I64  # [G P] a number that those have in common who stand for one another
 
     @property
@@ -83,10 +83,10 @@ def lower(
     *,
     key: int = 0,
     send_overhead_fs: int = 0,
-    gated: bool = False,
+    joins: Joins = Joins.EXITS,
 ) -> Piece:
     """Turn a schedule on a placement into the tasks of every rank; arguments and errors are those of `lay` and `lowered`."""
-    return lowered(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, gated=gated))
+    return lowered(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, joins=joins))
 
 
 def lay(
@@ -97,7 +97,7 @@ def lay(
     *,
     key: int = 0,
     send_overhead_fs: int = 0,
-    gated: bool = False,
+    joins: Joins = Joins.EXITS,
     name: str = "schedule",
 ) -> Laid:
     """Put a schedule on the nodes of one group, or of several alike.
@@ -111,7 +111,7 @@ def lay(
             have one, so that those which are translations of one another take like ways.
         send_overhead_fs: Ticks that a sender spends on each message of a queue (src, channel) before it may leave, one
             message after another in order of rows: the o of LogGP (Alexandrov et al. 1995).
-        gated: Whether a message waits until both its ends have entered.
+        joins: Which of a participant's there are; with entries a message waits until both its ends have entered.
         name: What errors call the schedule.
 
     Raises:
@@ -124,7 +124,7 @@ def lay(
     needs = partial(_needs, topology.circuits, nodes, key) if topology.circuits else None
     if needs and len(nodes) > 1:
         raise must_be("lower", "groups", f"one at a time where the optical switches of {topology.name} turn", len(nodes))
-    classes = classes_of(plan, slot_bytes, gated=gated, delayed=send_overhead_fs > 0, needs=needs)
+    classes = classes_of(plan, slot_bytes, joins=joins, delayed=send_overhead_fs > 0, needs=needs)
     return Laid(plan, classes, topology, nodes, key, send_overhead_fs, name)
 
 
@@ -165,8 +165,9 @@ def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:
 
 
 def _ways(laid: Laid, copies: Orbits, domain: Domain | None) -> Ways:
-    asked = laid.asked(copies.first)
-    ways = ways_of(laid.topology, asked) if domain is None else shared_ways(laid.topology, asked, copies, domain.links)
+    if domain is None:
+        return ways_of(laid.topology, laid.asked(copies.first))
+    ways = domain.ways.get(laid) or shared_ways(laid.topology, laid.asked(copies.first), copies, domain.links)
     if ways is None:
         raise InputError(f"{laid.name}: the routes of {laid.topology.name} do not keep the symmetry that it was to be timed by")
     return ways

@@ -5,6 +5,7 @@ N ranks of a job, L links.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps 
     moves = moves_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
     if not moves:
         return None
-    domain, tried = Domain.of(moves), (*moves, *_products(moves))
+    domain, tried = Domain.of(moves), (*moves, *_products(moves, int(npus[0])))
     kept = all(_keeps_routes(each, domain, moves, tried) for each in laid)
     return domain if kept else None
 
@@ -57,8 +58,10 @@ def _keeps_routes(laid: Laid, domain: Domain, moves: tuple[Move, ...], tried: tu
     topology, copies = laid.topology, laid.copies(domain)
     asked = laid.asked(copies.first)
     hops = _hops_kept(topology, asked, tried)
-    if hops is None or shared_ways(topology, asked, copies, domain.links) is None:
+    ways = None if hops is None else shared_ways(topology, asked, copies, domain.links)
+    if hops is None or ways is None:
         return False
+    domain.ways[laid] = ways
     if hops * len(copies.number) > _PROVED * len(copies.first):
         return True
     return _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None
@@ -96,9 +99,7 @@ class _Images:
 
     def least_power(self, node: I64) -> Move | None:
         """The least power of a permutation that moves the first rank, keeps what it should and is a symmetry of links."""
-        length, here = 1, node[self.npus[0]]
-        while here != self.npus[0]:
-            length, here = length + 1, node[here]
+        length = _length(node, int(self.npus[0]))
         powers = (_power(node, k) for k in range(1, length) if length % k == 0)
         return next((move for move in map(self._move, powers) if move is not None), None)
 
@@ -117,21 +118,27 @@ class _Images:
         return link if alike.all() else None
 
 
+def _length(node: I64, first: int) -> int:
+    """After how many steps a permutation of nodes is back where it began."""
+    length, here = 1, node[first]
+    while here != first:
+        length, here = length + 1, node[here]
+    return length
+
+
 def _power(permutation: I64, k: int) -> I64:
-    found, square = np.arange(len(permutation)), permutation
-    while k:
+    found, square = permutation if k % 2 else np.arange(len(permutation)), permutation
+    while k := k // 2:
+        square = square[square]
         found = square[found] if k % 2 else found
-        square, k = square[square], k // 2
     return found
 
 
-def _products(moves: tuple[Move, ...]) -> list[Move]:
-    """Of random powers, the same ones every time."""
+def _products(moves: tuple[Move, ...], first: int) -> list[Move]:
+    """Of random powers that bring a node elsewhere, the same ones every time."""
     random, products = np.random.default_rng(0), []
+    lengths = [_length(move.node, first) for move in moves]
     for _ in range(_PRODUCTS):
-        found = tuple(np.arange(len(c)) for c in moves[0])
-        for move in moves:
-            k = int(random.integers(1, len(move.node) + 1))
-            found = tuple(_power(c, k)[done] for c, done in zip(move, found, strict=True))
-        products.append(Move(*found))
+        powers = [[_power(c, k) for c in move] for move, k in zip(moves, random.integers(1, lengths), strict=True)]
+        products.append(Move(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))
     return products

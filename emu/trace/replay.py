@@ -19,6 +19,7 @@ from emu.errors import must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, lay, lowered
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.domain import Domain, Orbits
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.symmetric import domain_of
@@ -192,7 +193,7 @@ class _Replay:
             counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
             sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
         with_hubs = np.array([with_helpers(self.topology, of_group, schedule.helpers) for of_group in nodes])
-        return lay(schedule, sizes, self.topology, with_hubs, key=what.communicator, gated=True)
+        return lay(schedule, sizes, self.topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
 
     def _wait(self, builder: Builder, ranks: Orbits) -> None:
         edges = [order_of(e) for e in self.trace.events]

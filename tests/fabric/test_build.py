@@ -5,6 +5,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.lower import lower
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.star import star
 
@@ -14,8 +15,8 @@ PING = Schedule.build(2, 1, [Sends(0, 1, 0)])
 SECOND = np.array([10**6])  # bytes that take 1 ms
 
 
-def ping(src, dst, gated=True):
-    return lower(PING, SECOND, STAR, np.array([src, dst]), gated=gated)
+def ping(src, dst, joins=Joins.BOTH):
+    return lower(PING, SECOND, STAR, np.array([src, dst]), joins=joins)
 
 
 def test_tasks_and_pieces_wait_as_they_are_told():
@@ -51,7 +52,7 @@ def test_one_piece_added_many_times_is_many():
 
 
 def test_one_piece_alone_is_the_graph_it_was():
-    builder, piece = Builder(STAR.links.bandwidth_Bps), ping(0, 3, gated=False)
+    builder, piece = Builder(STAR.links.bandwidth_Bps), ping(0, 3, joins=Joins.EXITS)
     builder.piece(piece, owner=[0, 1], origin=[0, 0])
     assert builder.graph().digest() == piece.graph.digest()
 

@@ -12,6 +12,7 @@ from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.lower import lay, lower, lowered
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
 from emu.topology.catalogue import build_topology
@@ -54,7 +55,7 @@ def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(fo
     nodes = with_helpers(topology, np.arange(n), plan.helpers)
     sizes = np.full(plan.n_slots, 10**5)
     late = [random.randrange(10**10) for _ in nodes]
-    pieces = (lower(each, sizes, topology, nodes, gated=True) for each in (plan, plan.expand()))
+    pieces = (lower(each, sizes, topology, nodes, joins=Joins.BOTH) for each in (plan, plan.expand()))
     by_class, by_row = (started(piece, nodes, late) for piece in pieces)
     assert by_class == by_row
 
@@ -64,11 +65,11 @@ def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(fo
 def test_groups_at_once_are_timed_as_groups_one_by_one(key, groups):
     topology, plan = fabric(), stored(key)
     sizes = np.full(plan.n_slots, 10**6)
-    together = lower(plan, sizes, topology, groups, gated=True, key=5)
+    together = lower(plan, sizes, topology, groups, joins=Joins.BOTH, key=5)
     late = np.arange(groups.size) * 10**9
     rows, leave = started(together, groups, late)
     each = [
-        started(lower(plan, sizes, topology, group, gated=True, key=5), group, late[at * 4 : at * 4 + 4])
+        started(lower(plan, sizes, topology, group, joins=Joins.BOTH, key=5), group, late[at * 4 : at * 4 + 4])
         for at, group in enumerate(groups)
     ]
     assert rows == sorted(row for one, _ in each for row in one)
@@ -87,7 +88,7 @@ def test_groups_at_once_share_the_links_that_they_meet_on():
 def test_one_of_equal_groups_stands_for_all_to_the_tick(key, groups, fewer):
     """A schedule with translations leaves one rank; one without leaves the groups that its members' order tells apart."""
     topology, plan = fabric(), stored(key, groups.shape[1])
-    laid = lay(plan, np.full(plan.n_slots, 10**6), topology, groups, gated=True)
+    laid = lay(plan, np.full(plan.n_slots, 10**6), topology, groups, joins=Joins.BOTH)
     domain = domain_of(topology, groups.ravel(), [laid])
     few, all_of_them = lowered(laid, domain), lowered(laid)
     (rows, leave), (every_row, every_leave) = (run_of(piece) for piece in (few, all_of_them))

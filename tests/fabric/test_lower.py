@@ -5,6 +5,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import Piece, lower
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.star import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
@@ -194,7 +195,7 @@ def test_a_message_waits_until_both_its_ends_have_entered():
     schedule = Schedule.build(4, 4, [Sends([0, 2], [1, 3], [0, 1])])
     for late in (0, 1):
         topology = ideal(schedule, "rank", bandwidth_Bps=RATE, latency_fs=MS)
-        piece = held(lower(schedule, np.full(4, BLOCK), topology, np.arange(4), gated=True), late, 10 * MS)
+        piece = held(lower(schedule, np.full(4, BLOCK), topology, np.arange(4), joins=Joins.BOTH), late, 10 * MS)
         end = run(piece.graph).end_fs
         assert (end[:2] / MS).tolist() == [12.0, 2.0]
 
@@ -203,7 +204,7 @@ def test_a_late_member_holds_up_only_what_it_takes_part_in():
     # 0 passes on to 1, and then to 2 on another channel; the late one is 2.
     schedule = Schedule.build(3, 2, [Sends(0, 1, 0), Sends(0, 2, 0, channel=1)])
     topology = ideal(schedule, "pair", bandwidth_Bps=RATE, latency_fs=MS)
-    piece = held(lower(schedule, np.full(2, BLOCK), topology, np.arange(3), gated=True), 2, 9 * MS)
+    piece = held(lower(schedule, np.full(2, BLOCK), topology, np.arange(3), joins=Joins.BOTH), 2, 9 * MS)
     end = run(piece.graph).end_fs
     assert (end[piece.exit] / MS).tolist() == [10.0, 2.0, 11.0]
 
@@ -219,11 +220,11 @@ def test_a_participant_leaves_when_its_own_part_is_over():
 def test_who_has_nothing_to_send_leaves_when_it_enters():
     schedule = Schedule.build(3, 1, [Sends(0, 1, 0)])
     topology = ideal(schedule, "rank", bandwidth_Bps=RATE, latency_fs=MS)
-    piece = held(lower(schedule, np.array([BLOCK]), topology, np.arange(3), gated=True), 2, 5 * MS)
+    piece = held(lower(schedule, np.array([BLOCK]), topology, np.arange(3), joins=Joins.BOTH), 2, 5 * MS)
     assert run(piece.graph).end_fs[piece.exit[2]] == 5 * MS
 
 
-def test_not_gated_there_are_no_entries():
+def test_unless_asked_for_there_are_no_entries():
     piece = lower(ring(3), np.full(3, 8), star("star", 3, 1e9, 0), np.arange(3))
     assert len(piece.entry) == 0
     assert len(piece.exit) == 3

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import lower
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.star import star
 
@@ -105,7 +106,14 @@ def test_every_message_starts_after_what_it_waits_for(schedule, sizes, gated, ov
     sizes = np.array(sizes[: schedule.n_slots])
     messages = messages_of(schedule, sizes)
     topology = star("star", schedule.n_ranks, 1e9, 1000)
-    piece = lower(schedule, sizes, topology, np.arange(schedule.n_ranks), gated=gated, send_overhead_fs=overhead)
+    piece = lower(
+        schedule,
+        sizes,
+        topology,
+        np.arange(schedule.n_ranks),
+        joins=Joins.BOTH if gated else Joins.EXITS,
+        send_overhead_fs=overhead,
+    )
     done = run(piece.graph)
     for message, earlier, left in plain_edges(messages):
         assert done.start_fs[message] >= (done.left_fs if left else done.end_fs)[earlier]

@@ -9,6 +9,7 @@ brings to 0 together with the receiver. Where none is declared every participant
 """
 
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -26,13 +27,21 @@ from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites,
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
 
 
+class Joins(IntEnum):
+    """What of a participant's own a schedule has: tasks without a length, that wait for others or are waited for."""
+
+    NONE = 0  # alone on a fabric: it ends with its last message
+    EXITS = 1  # says when each participant is done
+    BOTH = 2  # and holds its messages back until it has entered
+
+
 class Tasks(NamedTuple):
     """The classes of each kind, in this order; messages come before them, joins after."""
 
     delays: I32  # [Q] or [0]: the send overhead of each message of a queue
     turns: I32  # of optical switches
-    entries: I32  # [P] or [1]; [0] where not gated
-    exits: I32  # [P] or [1]
+    entries: I32  # [P] or [1], or [0]
+    exits: I32  # [P] or [1], or [0]
 
 
 class Classes(NamedTuple):
@@ -66,28 +75,33 @@ def invariant(slot_bytes: I64, moves: Translations) -> bool:
 
 
 def classes_of(
-    schedule: Schedule, slot_bytes: I64, *, gated: bool = False, delayed: bool = False, needs: Needs | None = None
+    schedule: Schedule,
+    slot_bytes: I64,
+    *,
+    joins: Joins = Joins.EXITS,
+    delayed: bool = False,
+    needs: Needs | None = None,
 ) -> Classes:
     """The classes of a schedule's rows.
 
     Args:
         schedule: Where translations are declared, they keep the size of every slot, and nothing is delayed or turns.
         slot_bytes: [K].
-        gated: Whether a message waits until both its ends have entered.
+        joins: Which of a participant's there are; with entries a message waits until both its ends have entered.
         delayed: Whether a sender spends time on each message of a queue before it may leave, one after another.
         needs: Of optical switches that turn.
     """
     rows, messages = _messages(schedule, slot_bytes)
     queues = queues_of(messages, schedule.n_participants)
     turns = _turns(messages, queues, needs)
-    ends = _Ends.of(schedule, rows, messages)
-    counts = len(queues.message) * delayed, turns.total, ends.n_places * gated, ends.n_places
+    places = _Places.of(schedule, rows, messages)
+    counts = len(queues.message) * delayed, turns.total, places.n * (joins == Joins.BOTH), places.n * (joins != Joins.NONE)
     tasks = _number(len(messages.src), *counts)
-    start, pred, left = _predecessors(messages, queues, ends, tasks, turns)
+    start, pred, left = _predecessors(messages, queues, places, tasks, turns)
     origin = column(rows.number[messages.first], np.int32)
-    if ends.back is None:
+    if places.back is None:
         return Classes(messages, origin, queues, tasks, start, pred, left, None)
-    edges = _as_classes((start, pred, left), int(tasks.exits[-1]) + 1, ends.back, schedule.translations)
+    edges = _as_classes((start, pred, left), _total(messages, tasks), places.back, schedule.translations)
     return Classes(messages, origin, queues, tasks, *edges)
 
 
@@ -115,21 +129,25 @@ def _number(*counts: int) -> Tasks:
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
-class _Ends(NamedTuple):
-    """Where messages leave from and arrive at: places, and what is read and written there."""
+def _total(messages: Messages, tasks: Tasks) -> int:
+    return len(messages.src) + sum(map(len, tasks))
 
-    n_places: int
+
+class _Places(NamedTuple):
+    """Where messages leave from and arrive at, and what is read and written there."""
+
+    n: int  # how many
     src: I32  # [M] the place that each message leaves from
     dst: I32  # [M] the place that it, or one of its class, arrives at
     accesses: Accesses
     back: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
 
     @staticmethod
-    def of(schedule: Schedule, rows: Rows, messages: Messages) -> "_Ends":
+    def of(schedule: Schedule, rows: Rows, messages: Messages) -> "_Places":
         n = schedule.n_participants
         if not schedule.translate:
             n_slots = schedule.n_slots + len(schedule.temps)
-            return _Ends(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
+            return _Places(n, messages.src, messages.dst, accesses_of(rows, messages, n_slots, n), None)
         moves = schedule.translations
         back = moves.opposite(messages.dst)
         written = moves.slot(rows.slot, back[messages.of_row])
@@ -137,45 +155,47 @@ class _Ends(NamedTuple):
         read, write = (column(c, np.int32) for c in np.split(code, 2))
         here, there = np.zeros_like(rows.src), np.zeros_like(messages.src)
         at_0 = rows._replace(src=here, dst=here, slot=read, written=write)
-        return _Ends(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
+        return _Places(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
 
 
-def _predecessors(messages: Messages, queues: Queues, ends: _Ends, tasks: Tasks, turns: Turns) -> Predecessors:
+def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, turns: Turns) -> Predecessors:
     """Of all tasks; what a message waits for but its queue is for its delay to wait for, where there is one.
 
     Where classes stand for several, the one that leaves a place has the number of its class; the one that arrives there is
     another, and is numbered after all classes, in the same order.
     """
-    n_messages, n_tasks = len(messages.src), int(tasks.exits[-1]) + 1
-    apart = 0 if ends.back is None else n_tasks
+    n_messages, n_tasks = len(messages.src), _total(messages, tasks)
+    apart = 0 if places.back is None else n_tasks
     leaving = np.arange(n_messages, dtype=np.int32)
     if len(tasks.delays):
         leaving[queues.message] = tasks.delays
-    read, arrives = ends.accesses.message[0], column(ends.accesses.message[1] + np.int32(apart), np.int32)
+    accesses = places.accesses
+    read, arrives = accesses.message[0], column(accesses.message[1] + np.int32(apart), np.int32)
     reads, writes = (leaving[read], leaving[arrives]) if len(tasks.delays) else (read, arrives)
-    given = Edges.joined([*_given(messages, queues, ends, tasks, (leaving, apart)), *_turning(tasks, turns, leaving)])
-    places, when, reduce = ends.accesses.places, ends.accesses.when, ends.accesses.reduce
-    reversed_places = np.roll(places, 2, axis=1)
+    given = Edges.joined([*_given(messages, queues, places, tasks, (leaving, apart)), *_turning(tasks, turns, leaving)])
+    where, when = accesses.places, accesses.when
+    reversed_places = np.roll(where, 2, axis=1)
 
     def emit_all(out: Out) -> None:
-        wait_for_others(places, when, (reads, arrives), False, out)
+        wait_for_others(where, when, (reads, arrives), False, out)
         wait_for_others(reversed_places, when[::-1], (writes, read), True, out)
-        wait_for_overwrites(places, when, reduce, (writes, arrives), out)
+        wait_for_overwrites(where, when, accesses.reduce, (writes, arrives), out)
         wait_for_queue(queues.keys, queues.message, out)
         given.write(out)
 
     return columns_of(emit_all, n_tasks + (n_messages if apart else 0), len(read) + len(queues.message))
 
 
-def _given(messages: Messages, queues: Queues, ends: _Ends, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
+def _given(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
     """The edges of delays, entries and exits; `first` is what of a message begins, and how far on the arriving ones are."""
     (leaving, apart), message = first, queues.message
     local = np.flatnonzero(messages.src == messages.dst)
     leads, meets, last = (message[queues.mark & bit != 0] for bit in (FIRST, MEETS, LAST))
     tail = message[queues.tail]
-    yield Edges.of(tasks.exits[ends.src[last]], last, left=True)
-    yield Edges.of(tasks.exits[ends.dst[tail]], tail + apart)
-    yield Edges.of(tasks.exits[ends.dst[local]], local)
+    if len(tasks.exits):
+        yield Edges.of(tasks.exits[places.src[last]], last, left=True)
+        yield Edges.of(tasks.exits[places.dst[tail]], tail + apart)
+        yield Edges.of(tasks.exits[places.dst[local]], local)
     if len(tasks.delays):
         src, channel, _ = queues.keys
         chained = np.flatnonzero((src[1:] == src[:-1]) & (channel[1:] == channel[:-1]))
@@ -183,9 +203,10 @@ def _given(messages: Messages, queues: Queues, ends: _Ends, tasks: Tasks, first:
         yield Edges.of(tasks.delays[chained + 1], tasks.delays[chained])
     if len(tasks.entries):
         leads = np.concatenate((leads, local))
-        yield Edges.of(leaving[leads], tasks.entries[ends.src[leads]])
-        yield Edges.of(tasks.exits, tasks.entries)
-        yield Edges.of(leaving[meets] + apart, tasks.entries[ends.dst[meets]])
+        yield Edges.of(leaving[leads], tasks.entries[places.src[leads]])
+        if len(tasks.exits):
+            yield Edges.of(tasks.exits, tasks.entries)
+        yield Edges.of(leaving[meets] + apart, tasks.entries[places.dst[meets]])
 
 
 def _turning(tasks: Tasks, turns: Turns, leaving: I32) -> Iterable[Edges]:

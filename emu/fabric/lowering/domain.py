@@ -3,13 +3,16 @@
 L links, O orbits.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
 from emu.topology.orbits import orbits
+
+if TYPE_CHECKING:
+    from emu.fabric.lowering.ways import Ways
 
 
 class Move(NamedTuple):
@@ -50,6 +53,7 @@ class Domain:
 
     nodes: Orbits
     links: Orbits
+    ways: "dict[object, Ways]" = field(default_factory=dict)  # of what has been tried on it, by what was laid
 
     @staticmethod
     def of(moves: tuple[Move, ...]) -> "Domain":

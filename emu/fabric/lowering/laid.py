@@ -56,6 +56,10 @@ class Laid:
         n = self.schedule.n_participants
         if not self.by_rank:
             return np.asarray(called[:, None] + copies * n)
+        if not called.any():  # each copy's own rank
+            return np.broadcast_to(copies, (len(called), len(copies)))
+        if len(self.nodes) == 1:
+            return np.asarray(self.schedule.translations.rank(called[:, None], copies))
         group, by = np.divmod(copies, n)
         return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
 
