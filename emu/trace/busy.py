@@ -3,12 +3,32 @@
 L links of the topology, H hops of the graph's messages.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from emu.arrays import F64
 from emu.fabric.timeline import Timeline
+from emu.topology.topology import Topology
 from emu.trace.replay import Replayed
 from emu.units import seconds
+
+
+@dataclass(frozen=True, slots=True)
+class BusyLink:
+    """A link, and the share of a step that it needs at full rate for what it carries."""
+
+    link: int
+    src: str
+    dst: str
+    busy: float
+
+
+def busiest(shares: F64, topology: Topology, most: int = 3) -> tuple[BusyLink, ...]:
+    """The links of the largest shares [L], of equal ones the first; none that carries nothing."""
+    order = np.lexsort((np.arange(len(shares)), -shares.round(9)))[:most]  # a share is a sum: its last digits are chance
+    ends = [(topology.call(int(topology.links.src[i])), topology.call(int(topology.links.dst[i]))) for i in order]
+    return tuple(BusyLink(int(i), *names, float(shares[i])) for i, names in zip(order, ends, strict=True) if shares[i] > 0)
 
 
 def busy_shares(replayed: Replayed, timeline: Timeline, began_fs: int, ended_fs: int) -> F64:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.fabric.run import run
-from emu.trace.busy import busy_shares
+from emu.trace.busy import BusyLink, busiest, busy_shares
 from emu.trace.report import report
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, replayed, star_of, trace_of
@@ -48,3 +48,13 @@ def test_the_steps_together_carry_all_that_the_run_carries(words, seed):
     ends = [0, *np.cumsum(report(trace, laid, timeline).step_times_fs).tolist()]
     steps = sum(busy_shares(laid, timeline, a, b) * (b - a) for a, b in pairwise(ends))
     assert steps / 1e15 == pytest.approx(timeline.busy_s(laid.graph.capacity_Bps)[laid.link], rel=1e-9)
+
+
+def test_the_busiest_are_the_first_of_those_that_carry_most():
+    star = star_of(3)
+    shares = np.array([0.2, 0.5, 0.0, 0.5 + 1e-15, 0.9, 0.5])
+    assert busiest(shares, star) == (
+        BusyLink(4, "switch 3", "NPU 1", 0.9), BusyLink(1, "NPU 1", "switch 3", 0.5),
+        BusyLink(3, "switch 3", "NPU 0", 0.5 + 1e-15),
+    )  # fmt: skip
+    assert [link.link for link in busiest(np.array([0, 0, 0.1, 0, 0, 0]), star)] == [2]

@@ -1,5 +1,6 @@
 """A trace by the ranks that stand for all, against the same trace by every rank: every event at the same tick."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.trace.batch import communicators
 from emu.trace.busy import busy_shares
+from emu.trace.path import critical_path_fs
 from emu.trace.replay import replay
 from emu.trace.report import report
 from emu.trace.trace import Group
@@ -45,6 +47,13 @@ def moments(found, timeline):
     return [np.where(task >= 0, ticks[task], -1).tolist() for task, ticks in tasks]
 
 
+def _by_what(spent):
+    found = Counter()
+    for what, ticks in spent.items():
+        found[what.what, what.axis] += ticks
+    return found
+
+
 def both(trace, line, choice=None):
     """By the ranks that stand for all, and by every rank, which are held equal; how many stand for all."""
     (few, timeline, topology), (every, whole, _) = (laid(trace, line, choice, every_rank=each) for each in (False, True))
@@ -52,6 +61,8 @@ def both(trace, line, choice=None):
     told, expected = (report(trace, *each) for each in ((few, timeline), (every, whole)))
     for name in ("step_times_fs", "rank", "compute_fs", "exposed_comm_by_axis_fs", "total_comm_fs"):
         assert getattr(told, name) == getattr(expected, name)
+    spent = [_by_what(critical_path_fs(trace, *each)) for each in ((few, timeline, told), (every, whole, expected))]
+    assert spent[0] == spent[1]
     window = told.began_fs, told.ended_fs
     shares = [busy_shares(*each, *window) for each in ((few, timeline), (every, whole))]
     assert shares[0] == pytest.approx(shares[1], rel=1e-12)

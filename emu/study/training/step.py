@@ -15,8 +15,10 @@ from emu.study.choice.chooser import AUTO, choice_on
 from emu.study.training.recorded import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
+from emu.trace.busy import BusyLink, busiest, busy_shares
 from emu.trace.device import Device
 from emu.trace.meet import requests_of
+from emu.trace.path import PathPart, critical_path
 from emu.trace.replay import Replayed, Service, event_name, replay
 from emu.trace.report import StepReport, report
 from emu.trace.trace import Kind, Trace
@@ -47,6 +49,8 @@ class Step:
     idle_s: float
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
+    critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
+    busiest_links: tuple[BusyLink, ...]  # three at most
     peak_memory_bytes: int
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     assumptions: tuple[str, ...]
@@ -73,6 +77,7 @@ class TimedTrace:
     def step(self) -> Step:
         """The figures."""
         r = self.report
+        shares = busy_shares(self.replayed, self.timeline, r.began_fs, r.ended_fs)
         return Step(
             topology=self.topology.name,
             device=self.device.name,
@@ -91,6 +96,8 @@ class TimedTrace:
             idle_s=r.idle_s,
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,
+            critical_path=critical_path(self.trace, self.replayed, self.timeline, r),
+            busiest_links=busiest(shares, self.topology),
             peak_memory_bytes=int(self.trace.peak_bytes.max(initial=0)),
             algorithms=algorithms_of(self.replayed.services),
             assumptions=self.assumptions(),

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from emu.study.training.step import Step
+from emu.trace.path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines
 from launch.show.text.spread import spread_told
 
 _SHOWN = 8  # times of steps in a line
+_GROUPS = 4  # lines of other steps
+_PARTS, _LEAST = 5, 0.005  # of the critical path, and a share that is not 0 %
 
 
 def step_lines(step: Step) -> list[str]:
@@ -23,8 +26,10 @@ def step_lines(step: Step) -> list[str]:
 
 
 def foot_lines(step: Step) -> list[str]:
-    """Memory, algorithms and what was assumed."""
+    """The path, links, memory, algorithms and what was assumed."""
     return [
+        f"critical path   {_path(step)}",
+        f"busiest links   {_links(step)}",
         f"peak memory     {format_size(step.peak_memory_bytes)} a rank",
         f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
         "",
@@ -44,15 +49,40 @@ def _of_equal(step: Step) -> str:
 
 
 def _others(step: Step) -> list[str]:
-    """A line for the steps of each other work."""
-    groups = ([step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:])
-    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _some(times) for times in groups]
+    """A line for the steps of each other work, and one for those of many."""
+    groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
+    shown = (
+        groups if len(groups) <= _GROUPS else [*groups[: _GROUPS - 1], [t for times in groups[_GROUPS - 1 :] for t in times]]
+    )
+    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _some(times) for times in shown]
 
 
 def _some(times_s: Sequence[float]) -> str:
     """The first few, and how many more."""
     more = f" and {len(times_s) - _SHOWN} more" if len(times_s) > _SHOWN else ""
     return ", ".join(map(format_time, times_s[:_SHOWN])) + more
+
+
+def _path(step: Step) -> str:
+    """What the path was spent on, by its share of the step."""
+    shares = [(part.time_s / step.step_time_s, part) for part in step.critical_path]
+    told = [f"{_percent(share)} {_part(part)}" for share, part in shares[:_PARTS] if share >= _LEAST]
+    rest = sum(share for share, _ in shares[len(told) :])
+    return ", ".join([*told, *([f"{_percent(rest)} other"] if rest >= _LEAST else [])]) or "none"
+
+
+def _links(step: Step) -> str:
+    return ", ".join(f"{link.src} to {link.dst} {_percent(link.busy)}" for link in step.busiest_links) or "none"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _part(part: PathPart) -> str:
+    what = f"{part.axis} {part.what}" if part.axis else part.what
+    stage = "" if part.stage is None else f" in stage {part.stage}"
+    return what + stage + ("" if part.waits_for_rank is None else f" that waits for rank {part.waits_for_rank}")
 
 
 def _of_all(step: Step) -> str:

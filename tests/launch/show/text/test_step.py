@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from emu.study.training.step import Step
+from emu.trace.busy import BusyLink
+from emu.trace.path import PathPart
 from launch.show.text.step import foot_lines, step_lines, step_report
 
 STEP = Step(
@@ -10,6 +12,11 @@ STEP = Step(
     step_groups=((2,), (1,)), step_time_s=2e-3, step=2,
     rank=5, compute_s=1e-3, early_compute_s=4e-6, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
     exposed_comm_s=0.75e-3, idle_s=0.25e-3, exposed_comm_by_axis_s={"dp": 0.5e-3, "tp": 0, "": 0.25e-3}, total_comm_s=3e-3,
+    critical_path=(
+        PathPart("all_reduce", "tp", 3, None, 1e-3), PathPart("computation", None, 0, None, 0.7e-3),
+        PathPart("all_reduce", "dp", None, 5, 0.298e-3), PathPart("message", "", None, None, 2e-6),
+    ),
+    busiest_links=(BusyLink(7, "NPU 0", "switch 8", 0.754), BusyLink(9, "switch 8", "NPU 1", 0.5)),
     peak_memory_bytes=3 * 2**20, algorithms={"all_reduce": "ring", "broadcast": "binomial"},
     assumptions=("one thing", "another"), spread=None, wall_fabric_s=9.0,
 )  # fmt: skip
@@ -29,7 +36,9 @@ def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
     alike = replace(STEP, early_compute_s=0.0, compute_least_s=1e-3, compute_most_s=1e-3 + 1e-12, exposed_comm_s=0.0)
     lines = step_lines(replace(alike, exposed_comm_by_axis_s={"dp": 0.0}))
     assert lines[1:3] == ["  compute       1 ms; 1 ms on every rank", "  exposed comm  0 s; of 3 ms in all"]
-    assert foot_lines(replace(STEP, algorithms={}))[1] == "algorithms      none"
+    foot = foot_lines(replace(STEP, algorithms={}, critical_path=(), busiest_links=()))
+    assert foot[:2] == ["critical path   none", "busiest links   none"]
+    assert foot[3] == "algorithms      none"
 
 
 def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
@@ -37,6 +46,8 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
     assert lines[:3] == ["8 npu on ring:n=8", "", "steps           7 ms, 2 ms"]
     assert lines[3:8] == step_lines(STEP)
     assert lines[8:] == [
+        "critical path   50 % tp all_reduce in stage 3, 35 % computation in stage 0, 15 % dp all_reduce that waits for rank 5",
+        "busiest links   NPU 0 to switch 8 75 %, switch 8 to NPU 1 50 %",
         "peak memory     3 MiB a rank",
         "algorithms      all_reduce ring, broadcast binomial",
         "",
@@ -64,6 +75,24 @@ def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
     alike = step_lines(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),)))
     assert alike[0].startswith("step            2 ms, as each of 2 equal steps; its parts")
     assert alike[-1] == "  idle          250 us"
+
+
+def test_of_many_other_works_the_last_share_a_line() -> None:
+    times = tuple(k * 1e-3 for k in range(1, 8))
+    lines = step_lines(replace(STEP, step_times_s=times, step_groups=tuple((k,) for k in (7, 1, 2, 3, 4, 5, 6))))
+    assert lines[-4:] == [
+        "1 other step    1 ms",
+        "1 other step    2 ms",
+        "1 other step    3 ms",
+        "3 other steps   4 ms, 5 ms, 6 ms",
+    ]
+
+
+def test_of_many_parts_of_the_path_the_longest_are_told() -> None:
+    parts = tuple(PathPart("all_reduce", f"axis{k}", None, None, s * 1e-5) for k, s in enumerate((60, 50, 40, 30, 12, 5, 3)))
+    (line, *_) = foot_lines(replace(STEP, critical_path=parts))
+    told = ", ".join(f"{share} % axis{k} all_reduce" for k, share in enumerate((30, 25, 20, 15, 6)))
+    assert line == f"critical path   {told}, 4 % other"
 
 
 def test_of_many_steps_the_first_are_told() -> None:

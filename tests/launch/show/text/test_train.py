@@ -1,6 +1,6 @@
 """A training run in words: every figure where it belongs."""
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 
 from emu.study.training.train import Trained
 from launch.show.text.step import foot_lines, step_lines
@@ -8,8 +8,9 @@ from launch.show.text.train import train_report
 from tests.launch.show.text.test_step import STEP
 
 RUN = Trained(
-    **{**asdict(STEP), "spread": None}, model="tiny", plan="tp=2,dp=4", loss=(5.5, 5.25), reference_loss=(5.5000001, 5.3),
-    gradient_error=3.25e-6, tokens_per_s=1234567.8, mfu=0.0123456, wall_run_s=1.24, wall_reference_s=2.36,
+    **{f.name: getattr(STEP, f.name) for f in fields(STEP)},
+    model="tiny", plan="tp=2,dp=4", loss=(5.5, 5.25), reference_loss=(5.5000001, 5.3), gradient_error=3.25e-6,
+    tokens_per_s=1234567.8, mfu=0.0123456, wall_run_s=1.24, wall_reference_s=2.36,
 )  # fmt: skip
 
 
