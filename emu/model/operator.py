@@ -18,6 +18,7 @@ class Tokens:
     length: int  # of a sequence, on this rank
     context: int = 0  # keys that attention sees: under context parallelism more than `length`; 0: as many
     sequences: int = 1
+    capacity: float = 0.0  # what an expert takes at most, as a multiple of its even share, filled up; 0: all that come
 
     @property
     def n(self) -> int:

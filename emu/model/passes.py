@@ -46,7 +46,7 @@ KIND: Mapping[str, str] = {
     **dict.fromkeys(("silu gate", "gelu gate"), GATE),
     **dict.fromkeys(("gelu", "squared relu"), ACTIVATION),
     **dict.fromkeys(("residual", "positions"), RESIDUAL),
-    "sum of gradients": SUM,
+    **dict.fromkeys(("sum of gradients", "sum of blocks"), SUM),
     "scale": SCALE,
     "cross entropy": LOSS,
 }
@@ -64,6 +64,7 @@ EAGER: Mapping[str, Kernels] = {
     "squared relu": Kernels(Moved(4), Moved(10), Moved(1)),
     "positions": Kernels(Moved(2, 0, 1), Moved(1, 0, 1)),  # a row for each token of a sequence, added to all sequences
     "residual": Kernels(Moved(3), Moved(3)),  # backward: the gradients of both ways are added
+    "sum of blocks": Kernels(Moved(3), Moved()),  # of two blocks that read the same input
     "sum of gradients": Kernels(Moved(), Moved(3)),  # of one more reader of the same input
     "scale": Kernels(Moved(2), Moved(2)),
     "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(4, 0, 0, 8), Moved(1, 0, 0, 8)),
@@ -80,6 +81,7 @@ FUSED: Mapping[str, Kernels] = {
     "squared relu": Kernels(Moved(2), Moved(3), Moved(1)),
     "positions": Kernels(Moved(2, 0, 1), Moved(1, 0, 1)),
     "residual": Kernels(Moved(3), Moved(3)),
+    "sum of blocks": Kernels(Moved(3), Moved()),
     "sum of gradients": Kernels(Moved(), Moved()),  # one product reads for all
     "scale": Kernels(Moved(2), Moved(2)),
     "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(2, 0, 0, 8), Moved(1, 0, 0, 8)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.model.model import HEAD, MODELS
+from emu.model.model import EMBEDDING, HEAD, MODELS
 
 # Billions; of the experts' models also those that one token sees.
 PUBLISHED = {
@@ -28,6 +28,16 @@ PUBLISHED = {
     "korthikanti-22b": "22",  # Korthikanti et al. (2022), table 3
     "korthikanti-175b": "175",
     "korthikanti-530b": "530",
+    "mixtral-8x7b": "46.702792704",  # the files published with the weights
+    "mixtral-8x22b": "141",  # Mistral AI, Cheaper, Better, Faster, Stronger (2024)
+    "deepseek-v3": "671",  # DeepSeek-V3 Technical Report (2024), abstract
+    "qwen3-30b-a3b": "30.5",  # the model cards of Qwen3
+    "qwen3-235b-a22b": "235",
+}
+ACTIVE = {
+    "mixtral-8x7b": "12.9",  # as above
+    "mixtral-8x22b": "39",
+    "qwen3-235b-a22b": "22",
 }
 
 
@@ -39,6 +49,29 @@ def printed(parameters: int, as_in: str) -> str:
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_parameters_are_those_that_the_authors_print(name):
     assert printed(MODELS.find(name).parameters(), PUBLISHED[name]) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVE))
+def test_a_token_sees_as_many_as_the_authors_print(name):
+    assert printed(MODELS.find(name).active_parameters(), ACTIVE[name]) == ACTIVE[name]
+
+
+def test_deepseek_prints_active_parameters_without_the_input_embedding():
+    """37 billion: DeepSeek-V3 Technical Report (2024), abstract."""
+    found = MODELS.find("deepseek-v3")
+    assert printed(found.active_parameters() - found.part_parameters(EMBEDDING), "37") == "37"
+
+
+def test_the_printed_digits_of_these_are_cut_not_rounded():
+    """1.1 trillion: InfiniteHBD paper (2025), appendix B; 314 billion: xAI, Open Release of Grok-1 (2024), of its layers.
+
+    And 3.3 billion active ones of 3.353: the model card of Qwen3-30B-A3B.
+    """
+    assert int(MODELS.find("qwen3-30b-a3b").active_parameters() / 1e8) == 33
+    assert int(MODELS.find("gpt-moe-1.1t").parameters() / 1e11) == 11
+    grok = MODELS.find("grok1-314b")
+    assert int((grok.parameters() - grok.part_parameters(EMBEDDING)) / 1e9) == 314
+    assert 0.25 < (grok.active_parameters() / grok.parameters()) < 0.27  # "25 % of the weights active on a given token"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +89,7 @@ def test_the_embeddings_of_nemotron_are_counted_apart(name, embedding, rest):
 
 def test_every_size_but_those_of_our_own_is_held_against_its_authors():
     ours = {name for name, _ in MODELS if name.endswith(("-tiny", "-small"))} | {"llama3.1-405b-mha", "korthikanti-1t"}
-    apart = {"nemotron4-15b", "nemotron4-340b"}
+    apart = {"nemotron4-15b", "nemotron4-340b", "gpt-moe-1.1t", "grok1-314b"}
     assert {name for name, _ in MODELS} - ours - apart == PUBLISHED.keys()
 
 

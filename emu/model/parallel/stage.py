@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from emu.model.fits import stage_layers
 from emu.model.model import Model
+from emu.model.parallel.tensor import named
 from emu.model.plan import Plan
 
 _FIRST, _LAST = ("embedding",), ("norm", "output")  # what is not in `layers`, and at which end it is
@@ -46,5 +47,4 @@ def stages_here(whole: nn.Module, model: Model, plan: Plan, rank: int) -> dict[i
 
 def shards_there(module: nn.Module, shards: Mapping[str, str]) -> dict[str, str]:
     """Those of a model's shards whose modules a stage has."""
-    there = {name for name, _ in module.named_children()}
-    return {path: style for path, style in shards.items() if path.partition(".")[0] in there}
+    return {path: style for path, style in shards.items() if named(module, path)}

@@ -55,10 +55,18 @@ def shard_tensors(module: nn.Module, mesh: DeviceMesh, shards: Mapping[str, str]
 
 
 def _styles(module: nn.Module, shards: Mapping[str, str], between: Placement) -> dict[str, ParallelStyle | None]:
-    names = [name for name, _ in module.named_modules()]
+    found: dict[str, ParallelStyle | None] = {}
     for path, style in shards.items():
-        if not fnmatch.filter(names, path):
+        there = named(module, path)
+        if not there:
             raise must_be("model", "a path of its shards", "the name of a module", path)
         if style not in STYLES:
             raise unknown("style of a shard", style, STYLES)
-    return {path: STYLES[style](between) for path, style in shards.items()}
+        found |= {name: STYLES[style](between) for name in there}
+    return found
+
+
+def named(module: nn.Module, path: str) -> list[str]:
+    """The names of the modules that a path such as `layers.*.ffn` stands for; not every layer has each of them."""
+    depth = path.count(".")
+    return [name for name, _ in module.named_modules() if name.count(".") == depth and fnmatch.fnmatchcase(name, path)]

@@ -11,17 +11,20 @@ ENDS = {"embedding": "vocabulary", "output": "gathered"}
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to what came in."""
+    """Attention and feed-forward, each behind a norm and added to what came in; `block` is what the latter is called."""
 
-    def __init__(self, attention: nn.Module, ffn: nn.Module, attention_norm: nn.Module, ffn_norm: nn.Module) -> None:
+    def __init__(
+        self, attention: nn.Module, ffn: nn.Module, attention_norm: nn.Module, ffn_norm: nn.Module, block: str = "ffn"
+    ) -> None:
         super().__init__()
-        self.attention_norm, self.attention = attention_norm, attention
-        self.ffn_norm, self.ffn = ffn_norm, ffn
+        self.block = block
+        self.attention_norm, self.attention, self.ffn_norm = attention_norm, attention, ffn_norm
+        self.add_module(block, ffn)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]."""
         x = x + self.attention(self.attention_norm(x))
-        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
+        return x + self.get_submodule(self.block)(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):

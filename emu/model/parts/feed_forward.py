@@ -61,10 +61,12 @@ GATED_SHARDS = {"": "shared", ".w1": "colwise", ".w3": "colwise", ".w2": "rowwis
 PLAIN_SHARDS = {".w1": "colwise", ".w2": "rowwise"}
 
 
-def gated_operators(name: str, tokens: int, hidden: int, ffn: int, gate: str = "silu gate") -> tuple[ModelOperator, ...]:
-    """Of the module that is called so."""
+def gated_operators(
+    name: str, tokens: int, hidden: int, ffn: int, gate: str = "silu gate", *, kept: bool = False
+) -> tuple[ModelOperator, ...]:
+    """Of the module that is called so; `kept`: an operator before it keeps what comes in."""
     return (
-        product(f"{name}.w1", tokens, hidden, ffn, "out", reads_with="gate"),
+        product(f"{name}.w1", tokens, hidden, ffn, "out", kept=kept, reads_with="gate"),
         product(f"{name}.w3", tokens, hidden, ffn, "out", kept=True, reads_with="gate"),
         element_wise(f"{name}.inputs", "sum of gradients", tokens * hidden),
         element_wise(f"{name}.gate", gate, tokens * ffn, cut=True),

@@ -5,8 +5,19 @@ Each is given the placement of what lies between the blocks: whole on every rank
 
 from collections.abc import Callable, Mapping
 
-from torch.distributed.tensor import Placement, Replicate, Shard
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
 from torch.distributed.tensor.parallel import (
+    PrepareModuleInput,
     PrepareModuleInputOutput,
     PrepareModuleOutput,
     RowwiseParallel,
@@ -26,12 +37,71 @@ def _tied(between: Placement) -> ParallelStyle:
     )
 
 
-PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle]] = {
+def _sparse(between: Placement) -> ParallelStyle | None:
+    if between.is_replicate():
+        return None
+    return PrepareModuleInputOutput(
+        input_layouts=(between,),
+        desired_input_layouts=(_WHOLE,),
+        use_local_input=True,
+        output_layouts=(_WHOLE,),
+        desired_output_layouts=(between,),
+    )
+
+
+def _taken_whole(between: Placement) -> ParallelStyle | None:
+    if between.is_replicate():
+        return None
+    return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(_WHOLE,), use_local_output=True)
+
+
+class CutExperts(ParallelStyle):
+    """Columns of each expert's first products and rows of its last are cut; every rank has all rows of tokens."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, self._cut, _summed, _added)  # type: ignore[arg-type]
+
+    def _cut(self, _: str, module: nn.Module, mesh: DeviceMesh) -> None:
+        for name, weight in list(module.named_parameters(recurse=False)):
+            cut = Shard(1) if name == "w2" else Shard(2)  # [E, in, out]
+            whole = distribute_tensor(weight, mesh, [cut], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(whole))
+
+
+def _summed(_: nn.Module, given: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
+    """Forward nothing; backward the gradients of all ranks are added."""
+    first, *rest = given
+    return DTensor.from_local(first, mesh, [_WHOLE], run_check=False).to_local(grad_placements=[Partial()]), *rest
+
+
+def _added(_: nn.Module, out: Tensor, mesh: DeviceMesh) -> Tensor:
+    return DTensor.from_local(out, mesh, [Partial()], run_check=False).redistribute(placements=[_WHOLE]).to_local()
+
+
+class Summed(ParallelStyle):
+    """Of what every rank has whole and uses for its own heads: the gradients of all ranks are added."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, None, _summed, None)  # type: ignore[arg-type]
+
+
+PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     # An output product by the embedding's own weight, which is cut by the vocabulary already.
     "tied": _tied,
     # A table of words inside an embedding that adds more to them; and that embedding, which gives what lies between.
     "words": lambda _: RowwiseParallel(input_layouts=_WHOLE, output_layouts=_WHOLE),
     "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
+    # A block of experts: its router and what goes before the experts is whole on every rank.
+    "sparse": _sparse,
+    "experts": lambda _: CutExperts(),
+    # Inside such a block, whatever lies between the blocks: as "shared" and "rowwise".
+    "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
+    "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
+    # A block that begins with products that are whole on every rank; what then goes to the heads of each.
+    "whole": _taken_whole,
+    "summed": lambda _: Summed(),
+    # A norm at the end of a block, whose output is added to what came in.
+    "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,
     # A norm of each head [B, T, heads, D]: a rank has some heads, and the gradients of the weight are added.
     "heads": lambda _: SequenceParallel(sequence_dim=2, use_local_output=True),
 }

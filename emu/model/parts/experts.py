@@ -1,0 +1,69 @@
+"""A feed-forward block of experts: a router, the experts' weights grouped, and where there is one an expert for all tokens.
+
+N tokens, E experts, R rows that go to them.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from emu.model.parts.feed_forward import ACTIVATIONS, GATES
+from emu.model.parts.routing import Router, Routing, combine, dispatch
+
+
+class Experts(nn.Module):
+    """Weights [E, in, out] of all experts: gated as `Gated`, or plain as `Plain`, without biases."""
+
+    def __init__(self, experts: int, hidden: int, ffn: int, activation: str) -> None:
+        super().__init__()
+        self.activation = activation
+        self.w1 = nn.Parameter(torch.empty(experts, hidden, ffn))
+        self.w2 = nn.Parameter(torch.empty(experts, ffn, hidden))
+        if activation in GATES:
+            self.w3 = nn.Parameter(torch.empty(experts, hidden, ffn))
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.02)
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Rows [R, hidden] in the order of their experts, of which each has so many [E] -> [R, hidden]."""
+        ends = counts.cumsum(0).to(torch.int32)
+        inner = _grouped(rows, self.w1, ends)
+        if self.activation in GATES:
+            inner = GATES[self.activation](inner) * _grouped(rows, self.w3, ends)
+        else:
+            inner = ACTIVATIONS[self.activation](inner)
+        return _grouped(inner, self.w2, ends)
+
+
+def _grouped(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    whole = weight.to_local() if isinstance(weight, DTensor) else weight
+    return functional.grouped_mm(rows, whole, offs=ends)
+
+
+class Sparse(nn.Module):
+    """Each token through the experts that its router chose, and through the shared block if there is one.
+
+    What lies before and after `experts` is rows in the order of all experts: expert parallelism exchanges them there.
+    """
+
+    def __init__(self, hidden: int, c: Routing, experts: Experts, shared: nn.Module | None = None) -> None:
+        super().__init__()
+        self.c, self.capacity = c, 0.0
+        self.router, self.experts, self.shared = Router(hidden, c), experts, shared
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> [B, T, hidden]."""
+        flat = x.flatten(0, -2)
+        chosen, weights = self.router(flat)
+        sent = dispatch(chosen, self.c, self.capacity)
+        rows = self.experts(flat.index_select(0, sent.tokens), sent.counts)
+        out = combine(rows, weights, sent, len(flat)).view_as(x)
+        return out if self.shared is None else out + self.shared(x)
+
+
+def limit(module: nn.Module, capacity: float) -> None:
+    """Let every expert of a model take so many times its even share of tokens, and drop the others; 0: none is dropped."""
+    for each in module.modules():
+        if isinstance(each, Sparse):
+            each.capacity = capacity

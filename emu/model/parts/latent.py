@@ -1,0 +1,116 @@
+"""Multi-head latent attention: queries, and keys and values, each go through a narrow product first.
+
+B sequences, T tokens, H heads; a query and a key have a part that is turned and one that is not, R + P elements; the turned
+part of a key is the same for all heads. A value has V elements, filled up with zeros to R + P for PyTorch's kernel.
+Source: DeepSeek-AI, DeepSeek-V2 (2024), arXiv 2405.04434, section 2.1.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emu.model.operator import ROTATION, Amount, ModelOperator, Passes, Tokens, attention, product
+from emu.model.parts.norms import rms_norm
+from emu.model.parts.rotary import rotate, rotation, rotation_operators
+from emu.model.passes import element_wise
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Sizes of one attention."""
+
+    hidden: int
+    heads: int
+    query_rank: int
+    key_rank: int
+    turned: int  # R
+    plain: int  # P
+    value: int  # V
+    theta: float = 10_000.0
+    norm_eps: float = 1e-6
+
+    @property
+    def head_dim(self) -> int:
+        """R + P."""
+        return self.turned + self.plain
+
+
+class LatentAttention(nn.Module):
+    """Under tensor parallelism the narrow products are whole on every rank, which sees only the heads of its shard."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, c: Latent, tokens: int) -> None:
+        super().__init__()
+        self.c = c
+        self.q_down = nn.Linear(c.hidden, c.query_rank, bias=False)
+        self.q_norm = nn.RMSNorm(c.query_rank, c.norm_eps)
+        self.q_up = nn.Linear(c.query_rank, c.heads * c.head_dim, bias=False)
+        self.kv_down = nn.Linear(c.hidden, c.key_rank + c.turned, bias=False)
+        self.kv_norm = nn.RMSNorm(c.key_rank, c.norm_eps)
+        self.kv_up = nn.Linear(c.key_rank, c.heads * (c.plain + c.value), bias=False)
+        self.k_turned = nn.Identity()  # where tensor parallelism adds the gradients of the part that all heads share
+        self.wo = nn.Linear(c.heads * c.value, c.hidden, bias=False)
+        cos, sin = rotation(tokens, c.turned, c.theta)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> [B, T, hidden]."""
+        c, (cos, sin) = self.c, (angles[: x.size(1), None] for angles in (self.cos, self.sin))
+        q = self.q_up(self.q_norm(self.q_down(x))).unflatten(-1, (-1, c.head_dim))
+        latent, shared = self.kv_down(x).split((c.key_rank, c.turned), -1)
+        kv = self.kv_up(self.kv_norm(latent)).unflatten(-1, (-1, c.plain + c.value))
+        (q_plain, q_turned), (k_plain, v) = q.split((c.plain, c.turned), -1), kv.split((c.plain, c.value), -1)
+        k_turned = rotate(self.k_turned(shared).unsqueeze(2), cos, sin).expand(*k_plain.shape[:-1], -1)
+        q = torch.cat((q_plain, rotate(q_turned, cos, sin)), -1)
+        k = torch.cat((k_plain, k_turned), -1)
+        if c.value < c.head_dim:
+            v = functional.pad(v, (0, c.head_dim - c.value))
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.wo(out.transpose(1, 2)[..., : c.value].flatten(2))  # type: ignore[no-any-return]
+
+
+LATENT_SHARDS = {"": "whole", ".q_up": "colwise", ".kv_up": "colwise", ".k_turned": "summed", ".wo": "rowwise"}
+
+
+def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
+    """Of the module that is called so."""
+    n, heads = tokens.n, c.heads
+    return (
+        product(f"{name}.q_down", n, c.hidden, c.query_rank, reads_with="down"),
+        rms_norm(f"{name}.q_norm", n, c.query_rank, sequence=False),
+        product(f"{name}.q_up", n, c.query_rank, heads * c.head_dim, "out"),
+        product(f"{name}.kv_down", n, c.hidden, c.key_rank + c.turned, kept=True, reads_with="down"),
+        element_wise(f"{name}.inputs", "sum of gradients", n * c.hidden),
+        rms_norm(f"{name}.kv_norm", n, c.key_rank, sequence=False),
+        product(f"{name}.kv_up", n, c.key_rank, heads * (c.plain + c.value), "out"),
+        *rotation_operators(f"{name}.k_turned", tokens, 1, c.turned, cut=False),
+        *rotation_operators(f"{name}.q_turned", tokens, heads, c.turned),
+        _together(f"{name}.heads", n, c),
+        attention(f"{name}.attention", tokens, heads, heads, c.head_dim, c.value),
+        product(f"{name}.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
+    )
+
+
+def _together(name: str, n: int, c: Latent) -> ModelOperator:
+    """Queries and keys are put together of their parts, values filled up, and what comes out is cut to V again.
+
+    A fused kernel writes the turned parts where they belong: it moves the shared part of a key to every head.
+    """
+    heads, shared, joined = c.heads * c.turned, c.turned, c.heads * c.head_dim
+    parts = c.heads * (c.plain + c.value)
+    filled = joined + c.heads * c.value if c.value < c.head_dim else 0  # read and written; so is the gradient, twice
+    cut_again = 2 * c.heads * c.value if filled else 0
+    eager = Passes(
+        Amount(whole=n * shared, cut=n * (3 * joined + c.heads * c.plain + filled + cut_again)),
+        Amount(whole=n * (shared + 2 * (c.key_rank + shared)), cut=n * (2 * filled + heads + 2 * parts + 2 * joined)),
+        # A norm keeps the keys' narrow product with the part that it does not read; values are kept with the keys beside them.
+        saved=Amount(whole=n * shared, cut=0 if filled else n * c.heads * c.plain),
+    )
+    fused = Passes(Amount(whole=n * shared, cut=n * heads), Amount(whole=n * shared, cut=n * heads))
+    return ModelOperator(name, ROTATION, 0, eager, fused, cut="both")

@@ -1,0 +1,103 @@
+"""The operators of a block of experts, tokens spread evenly over them.
+
+N tokens, E experts, K of them a token, R rows that go to experts, h elements a token. Moves of the router and of both
+permutations are those that PyTorch's counting mode sees; a fused kernel moves each row once in and once out.
+"""
+
+from dataclasses import replace
+
+from emu.model.operator import PERMUTATION, ROUTER, Amount, ModelOperator, Passes, Tokens, of_experts, product
+from emu.model.parts.feed_forward import GATES
+from emu.model.parts.routing import Routing, rows_of
+from emu.model.passes import element_wise
+
+# Where a block is cut: the router is whole on every rank, each expert's columns, then rows, are shared.
+SPARSE_SHARDS = {"": "sparse", ".experts": "experts"}
+SHARED_SHARDS = {  # of a gated block that all tokens go through
+    ".shared": "inner shared",
+    ".shared.w1": "colwise",
+    ".shared.w3": "colwise",
+    ".shared.w2": "inner rowwise",
+}
+
+
+def sparse_operators(
+    name: str, tokens: Tokens, hidden: int, ffn: int, c: Routing, activation: str, shared: tuple[ModelOperator, ...] = ()
+) -> tuple[ModelOperator, ...]:
+    """Of the module `Sparse` that is called so, with the operators of the shared block that it may have."""
+    n, rows = tokens.n, rows_of(tokens.n, c, tokens.capacity)
+    readers = 2 if shared else 1  # more than the first: the rows' choice, and the shared block
+    together = element_wise(f"{name}.sum", "sum of blocks", n * hidden, sequence=True)
+    return (
+        replace(product(f"{name}.router.gate", n, hidden, c.experts), sequence=True),
+        _scores(f"{name}.router.scores", n, c),
+        _dispatch(f"{name}.dispatch", n, rows, hidden, c),
+        *_experts(f"{name}.experts", rows, hidden, ffn, c, activation),
+        _combine(f"{name}.combine", n, rows, hidden, filled=tokens.capacity > 0),
+        element_wise(f"{name}.inputs", "sum of gradients", readers * n * hidden, sequence=True),
+        *((*shared, together) if shared else ()),
+    )
+
+
+def _experts(name: str, rows: int, hidden: int, ffn: int, c: Routing, activation: str) -> tuple[ModelOperator, ...]:
+    middle = element_wise(f"{name}.{activation.replace(' ', '_')}", activation, rows * ffn, cut=True)
+    found = [product(f"{name}.w1", rows, hidden, ffn, "out", reads_with="experts")]
+    if activation in GATES:
+        found.append(product(f"{name}.w3", rows, hidden, ffn, "out", kept=True, reads_with="experts"))
+        found.append(element_wise(f"{name}.inputs", "sum of gradients", rows * hidden))
+    found += [middle, product(f"{name}.w2", rows, ffn, hidden, "in")]
+    return tuple(of_experts(each, c.experts, c.top_k) for each in found)
+
+
+def _scores(name: str, n: int, c: Routing) -> ModelOperator:
+    """Scores, the best of them, their weights."""
+    e, k, groups = c.experts, c.top_k, c.groups if c.groups > 1 else 0
+    chosen = c.top_groups if groups else 0
+    weighed, unweighed = (3 * k + 2, 14 * k + 5) if c.normalised else (0, 0)
+    scaled = 2 * k if c.scale != 1 else 0
+    # A choice reads all scores and gathers K of them; groups are ranked by their two best, and all others closed.
+    forward = 3 * e + 3 * k + weighed + scaled + (2 * e if c.corrected else 0) + (3 * e + 6 * groups + chosen if groups else 0)
+    indices = 16 * k + 18 * groups + 17 * chosen
+    backward = 6 * e + k + unweighed + scaled
+    eager = Passes(
+        Amount(whole=n * forward, fixed_bytes=n * indices),
+        Amount(whole=n * backward, fixed_bytes=8 * n * k),
+        saved=Amount(whole=n * (e + (k + 1 if c.normalised else 0)), fixed_bytes=8 * n * k),
+    )
+    fused = Passes(
+        Amount(whole=n * (e + k), fixed_bytes=8 * n * k),
+        Amount(whole=n * (2 * e + k), fixed_bytes=8 * n * k),
+        saved=eager.saved,
+    )
+    return ModelOperator(name, ROUTER, 0, eager, fused, Amount(whole=n * k), sequence=True)
+
+
+def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing) -> ModelOperator:
+    """Choices are counted and sorted by expert, and each row taken; backward each token's rows are added."""
+    choices, read = n * c.top_k, min(n, rows)
+    filled = 0 if rows == choices else 65 * rows - 16 * choices
+    sorting = 64 * choices + 52 * c.experts + filled
+    eager = Passes(
+        Amount(whole=(rows + read) * hidden, fixed_bytes=sorting + 8 * rows),
+        Amount(whole=(rows + 3 * n) * hidden, fixed_bytes=8 * rows),
+        saved=Amount(fixed_bytes=16 * rows + 4 * c.experts),
+    )
+    once = Amount(whole=(rows + read) * hidden, fixed_bytes=8 * rows)
+    fused = Passes(once, once, saved=Amount(fixed_bytes=8 * rows))
+    return ModelOperator(name, PERMUTATION, 0, eager, fused, Amount(whole=rows * hidden), sequence=True)
+
+
+def _combine(name: str, n: int, rows: int, hidden: int, *, filled: bool) -> ModelOperator:
+    """Each row times its weight, added to its token."""
+    masked = (2, 2, 1) if filled else (0, 0, 0)  # weights of rows that no token fills are put to 0
+    eager = Passes(
+        Amount(whole=3 * (rows + n) * hidden + (3 + masked[0]) * rows, fixed_bytes=16 * rows + masked[2] * rows),
+        Amount(whole=(7 * rows + min(n, rows)) * hidden + (6 + masked[1]) * rows, fixed_bytes=16 * rows + masked[2] * rows),
+        saved=Amount(whole=rows * hidden + rows, fixed_bytes=masked[2] * rows),
+    )
+    fused = Passes(
+        Amount(whole=(rows + n) * hidden + rows, fixed_bytes=8 * rows),
+        Amount(whole=(2 * rows + n) * hidden + 2 * rows, fixed_bytes=8 * rows),
+        saved=Amount(whole=rows * hidden + rows),
+    )
+    return ModelOperator(name, PERMUTATION, 0, eager, fused, Amount(whole=n * hidden), sequence=True)

@@ -1,0 +1,167 @@
+"""DeepSeek-V3: multi-head latent attention; three dense layers, then many small experts and a shared one.
+
+A token goes to experts of four of eight groups only. Multi-token prediction is left out. The bias that evens out the choice of
+experts is there, and is not updated; the balancing loss is the sequence-wise one of the paper taken over a whole batch.
+Source: DeepSeek-AI, DeepSeek-V3 Technical Report (2024), arXiv 2412.19437, sections 2.1 and 4.2.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from emu.model.model import EMBEDDING, HEAD, Model, model
+from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
+from emu.model.parts.experts import Experts, Sparse
+from emu.model.parts.feed_forward import GATED_SHARDS, Gated, gated_operators
+from emu.model.parts.latent import LATENT_SHARDS, Latent, LatentAttention, latent_operators
+from emu.model.parts.norms import rms_norm
+from emu.model.parts.routing import Routing
+from emu.model.parts.sparse import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of one DeepSeek-V3."""
+
+    layers: int
+    dense_layers: int  # the first of them
+    hidden: int
+    heads: int
+    query_rank: int
+    key_rank: int
+    turned: int  # elements of a head that rotary embedding turns
+    plain: int  # ... and those that it does not
+    value: int  # elements of a head's value
+    dense_ffn: int
+    ffn: int  # of one expert, and of the shared one
+    vocab: int
+    max_seq: int
+    experts: int
+    top_k: int
+    groups: int
+    top_groups: int
+    scale: float = 2.5  # of the experts' weights
+    balance: float = 0.0001
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-6
+    source: str = ""
+
+    @property
+    def attention(self) -> Latent:
+        """Sizes of the attention of each layer."""
+        sizes = (self.hidden, self.heads, self.query_rank, self.key_rank, self.turned, self.plain, self.value)
+        return Latent(*sizes, self.rope_theta, self.norm_eps)
+
+    @property
+    def routing(self) -> Routing:
+        """Sigmoids of each expert, normalised and scaled; the choice by groups, corrected by a bias."""
+        groups = (self.groups, self.top_groups)
+        return Routing(self.experts, self.top_k, "sigmoid", True, self.scale, *groups, corrected=True, balance=self.balance)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of each layer."""
+        return ("dense",) * self.dense_layers + ("moe",) * (self.layers - self.dense_layers)
+
+
+CONFIGS = {
+    "deepseek-tiny": Config(
+        layers=8,
+        dense_layers=1,
+        hidden=64,
+        heads=8,
+        query_rank=32,
+        key_rank=16,
+        turned=4,
+        plain=8,
+        value=8,
+        dense_ffn=192,
+        ffn=32,
+        vocab=256,
+        max_seq=1024,
+        experts=8,
+        top_k=2,
+        groups=4,
+        top_groups=2,
+    ),
+    "deepseek-v3": Config(
+        layers=61,
+        dense_layers=3,
+        hidden=7168,
+        heads=128,
+        query_rank=1536,
+        key_rank=512,
+        turned=64,
+        plain=128,
+        value=128,
+        dense_ffn=18432,
+        ffn=2048,
+        vocab=129_280,
+        max_seq=4096,
+        experts=256,
+        top_k=8,
+        groups=8,
+        top_groups=4,
+        source="DeepSeek-V3 Technical Report (2024), section 4.2",
+    ),
+}
+SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**SPARSE_SHARDS, **SHARED_SHARDS}})
+
+
+def build(c: Config, tokens: int) -> Decoder:
+    """The module, with its first weights."""
+
+    def layer(kind: str) -> Layer:
+        norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
+        attention = LatentAttention(c.attention, tokens)
+        if kind == "dense":
+            return Layer(attention, Gated(c.hidden, c.dense_ffn), *norms)
+        experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
+        return Layer(attention, Sparse(c.hidden, c.routing, experts, Gated(c.hidden, c.ffn)), *norms, block="sparse")
+
+    output, norm = nn.Linear(c.hidden, c.vocab, bias=False), nn.RMSNorm(c.hidden, c.norm_eps)
+    module = Decoder(nn.Embedding(c.vocab, c.hidden), map(layer, c.kinds), norm, output)
+    initialised(module, std=0.006 if c.hidden > 1024 else 0.02)
+    return module
+
+
+def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """The operators of a part; held equal to the module by the counting mode."""
+    n = tokens.n
+    if name == EMBEDDING:
+        return (lookup("embedding", n, c.vocab, c.hidden),)
+    if name == HEAD:
+        return rms_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
+    if name == "dense":
+        ffn = gated_operators("ffn", n, c.hidden, c.dense_ffn)
+    else:
+        shared = gated_operators("sparse.shared", n, c.hidden, c.ffn, kept=True)
+        ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "silu gate", shared)
+    return layer_operators(rms_norm, n, c.hidden, latent_operators(c.attention, tokens), ffn)
+
+
+@model(CONFIGS)
+def deepseek(name: str, c: Config) -> Model:
+    """The model of one configuration."""
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=c.kinds,
+        part=lambda part_name, tokens: part(c, part_name, tokens),
+        build=lambda tokens: build(c, tokens),
+        tp_divides={
+            "heads": c.heads,
+            "feed-forward columns": c.dense_ffn,
+            "columns of an expert": c.ffn,
+            "vocabulary": c.vocab,
+        },
+        shards=SHARDS,
+        experts=c.experts,
+        top_k=c.top_k,
+        source=c.source,
+    )

@@ -1,0 +1,115 @@
+"""GPT-MoE: GPT, of whose feed-forward blocks every other one is experts, each as wide as the block that it replaces.
+
+Experts have no biases. Sources: the InfiniteHBD paper (2025), appendix B; Fedus et al., Switch Transformers (2021), section 2.2
+(coefficient of the balancing loss).
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from emu.model.model import EMBEDDING, HEAD, Model, model
+from emu.model.operator import ModelOperator, Tokens
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
+from emu.model.parts.experts import Experts, Sparse
+from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
+from emu.model.parts.learned import TIED_SHARDS, Learned, Tied, learned_operators
+from emu.model.parts.norms import layer_norm
+from emu.model.parts.routing import Routing
+from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of one GPT-MoE; feed-forward blocks and experts are four times as wide as the rest."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    max_seq: int = 2048
+    experts: int = 8
+    top_k: int = 2
+    every: int = 2  # of so many layers the last has experts
+    balance: float = 0.01
+    source: str = ""
+
+    @property
+    def attention(self) -> Heads:
+        """Sizes of the attention of each layer."""
+        return Heads(self.hidden, self.heads, self.heads, self.hidden // self.heads, biased=True)
+
+    @property
+    def ffn(self) -> int:
+        """Columns of a feed-forward block, and of an expert."""
+        return 4 * self.hidden
+
+    @property
+    def routing(self) -> Routing:
+        """Softmax over all experts, of which the best are normalised."""
+        return Routing(self.experts, self.top_k, balance=self.balance)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of each layer."""
+        return tuple("dense" if layer % self.every else "moe" for layer in range(1, self.layers + 1))
+
+
+CONFIGS = {
+    "gpt-moe-tiny": Config(layers=8, hidden=64, heads=8, vocab=256, max_seq=1024, experts=4),
+    "gpt-moe-1.1t": Config(192, 12288, 128, 64_000, source="InfiniteHBD paper (2025), appendix B"),
+}
+SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": SPARSE_SHARDS}, ends=TIED_SHARDS)
+
+
+def build(c: Config, tokens: int) -> Decoder:
+    """The module, with its first weights."""
+
+    def layer(kind: str) -> Layer:
+        norms, attention = (nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden)), Attention(c.attention, tokens)
+        if kind == "dense":
+            return Layer(attention, Plain(c.hidden, c.ffn, "gelu", biased=True), *norms)
+        experts = Experts(c.experts, c.hidden, c.ffn, "gelu")
+        return Layer(attention, Sparse(c.hidden, c.routing, experts), *norms, block="sparse")
+
+    embedding = Learned(c.vocab, c.max_seq, c.hidden)
+    module = Decoder(embedding, map(layer, c.kinds), nn.LayerNorm(c.hidden), Tied(embedding.words))
+    initialised(module)
+    return module
+
+
+def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """The operators of a part; held equal to the module by the counting mode."""
+    n = tokens.n
+    if name == EMBEDDING:
+        return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
+    if name == HEAD:
+        return layer_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab, tied=True)
+    if name == "dense":
+        ffn = plain_operators("ffn", n, c.hidden, c.ffn, "gelu", biased=True)
+    else:
+        ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "gelu")
+    return layer_operators(layer_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+
+
+@model(CONFIGS)
+def gpt_moe(name: str, c: Config) -> Model:
+    """The model of one configuration."""
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=c.kinds,
+        part=lambda part_name, tokens: part(c, part_name, tokens),
+        build=lambda tokens: build(c, tokens),
+        tp_divides={"heads": c.heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        shards=SHARDS,
+        experts=c.experts,
+        top_k=c.top_k,
+        tied=True,
+        source=c.source,
+    )

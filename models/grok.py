@@ -1,0 +1,153 @@
+"""Grok-1: four RMSNorms a layer, grouped-query attention, and in every layer experts that are GeGLU blocks.
+
+Embeddings are tied, and scaled on their way in and out. The cap of attention scores at 30 (by a hyperbolic tangent) is left
+out: it changes no size, and PyTorch's attention has none.
+Source: xAI, Grok-1 (2024), model.py and run.py published with the weights.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from emu.model.model import EMBEDDING, HEAD, Model, model
+from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.decoder import Decoder, initialised, output_operators, residual, shards
+from emu.model.parts.experts import Experts, Sparse
+from emu.model.parts.learned import Tied
+from emu.model.parts.norms import rms_norm
+from emu.model.parts.routing import Routing
+from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
+from emu.model.passes import element_wise
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of one Grok."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int  # of one expert
+    vocab: int
+    max_seq: int = 8192
+    experts: int = 8
+    top_k: int = 2
+    embedding_scale: float = 78.38367176906169
+    output_scale: float = 0.5773502691896257
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    source: str = ""
+
+    @property
+    def attention(self) -> Heads:
+        """Sizes of the attention of each layer."""
+        head_dim = self.hidden // self.heads
+        return Heads(self.hidden, self.heads, self.kv_heads, head_dim, head_dim, self.rope_theta)
+
+    @property
+    def routing(self) -> Routing:
+        """Softmax over all experts, of which the best keep their weights."""
+        return Routing(self.experts, self.top_k, normalised=False)
+
+
+CONFIGS = {
+    "grok-tiny": Config(8, 64, 8, 4, 96, 256, 1024, experts=4, embedding_scale=8.0),
+    "grok1-314b": Config(64, 6144, 48, 8, 32768, 131_072, source="xAI, Grok-1 (2024), run.py"),
+}
+_NORMS = dict.fromkeys(("layers.*.attention_out_norm", "layers.*.sparse_out_norm"), "between out")
+_ENDS = {"embedding.words": "vocabulary", "output": "tied"}
+SHARDS = {**shards({"attention": ATTENTION_SHARDS, "sparse": SPARSE_SHARDS}, ends=_ENDS), **_NORMS}
+
+
+class Embedding(nn.Module):
+    """Rows of a table, scaled."""
+
+    def __init__(self, vocab: int, hidden: int, scale: float) -> None:
+        super().__init__()
+        self.words, self.scale = nn.Embedding(vocab, hidden), scale
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, T] -> [B, T, hidden]."""
+        return self.words(tokens) * self.scale  # type: ignore[no-any-return]
+
+
+class Output(Tied):
+    """Products with the rows of the embedding, scaled."""
+
+    def __init__(self, words: nn.Embedding, scale: float) -> None:
+        super().__init__(words)
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> [B, T, vocab]."""
+        return super().forward(x) * self.scale
+
+
+class Layer(nn.Module):
+    """Attention and experts, each between two norms and added to what came in."""
+
+    def __init__(self, c: Config, tokens: int) -> None:
+        super().__init__()
+        self.attention_norm, self.attention_out_norm, self.ffn_norm, self.sparse_out_norm = (
+            nn.RMSNorm(c.hidden, c.norm_eps) for _ in range(4)
+        )
+        self.attention = Attention(c.attention, tokens)
+        self.sparse = Sparse(c.hidden, c.routing, Experts(c.experts, c.hidden, c.ffn, "gelu gate"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> [B, T, hidden]."""
+        x = x + self.attention_out_norm(self.attention(self.attention_norm(x)))
+        return x + self.sparse_out_norm(self.sparse(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+def build(c: Config, tokens: int) -> Decoder:
+    """The module, with its first weights."""
+    embedding = Embedding(c.vocab, c.hidden, c.embedding_scale)
+    output, norm = Output(embedding.words, c.output_scale), nn.RMSNorm(c.hidden, c.norm_eps)
+    module = Decoder(embedding, (Layer(c, tokens) for _ in range(c.layers)), norm, output)
+    initialised(module)
+    return module
+
+
+def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """The operators of a part; held equal to the module by the counting mode."""
+    n, h = tokens.n, c.hidden
+    if name == EMBEDDING:
+        return lookup("embedding.words", n, c.vocab, h), element_wise("embedding.scale", "scale", n * h, sequence=True)
+    if name == HEAD:
+        product, added, loss = output_operators(n, h, c.vocab, tied=True)
+        return rms_norm("norm", n, h), product, added, element_wise("output.scale", "scale", n * c.vocab, cut=True), loss
+    return (
+        rms_norm("attention_norm", n, h),
+        *attention_operators(c.attention, tokens),
+        rms_norm("attention_out_norm", n, h),
+        residual("attention_residual", n, h),
+        rms_norm("ffn_norm", n, h),
+        *sparse_operators("sparse", tokens, h, c.ffn, c.routing, "gelu gate"),
+        rms_norm("sparse_out_norm", n, h),
+        residual("sparse_residual", n, h),
+    )
+
+
+@model(CONFIGS)
+def grok(name: str, c: Config) -> Model:
+    """The model of one configuration."""
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=("moe",) * c.layers,
+        part=lambda part_name, tokens: part(c, part_name, tokens),
+        build=lambda tokens: build(c, tokens),
+        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        shards=SHARDS,
+        experts=c.experts,
+        top_k=c.top_k,
+        tied=True,
+        source=c.source,
+    )
