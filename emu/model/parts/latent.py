@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.model.operator import ROTATION, Amount, ModelOperator, Passes, Tokens, attention, product
+from emu.model.parts.attention import Core
 from emu.model.parts.norms import rms_norm
+from emu.model.parts.positions import Positioned
 from emu.model.parts.rotary import rotate, rotation, rotation_operators
 from emu.model.passes import element_wise
 
@@ -37,11 +39,12 @@ class Latent:
         return self.turned + self.plain
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(Positioned):
     """Under tensor parallelism the narrow products are whole on every rank, which sees only the heads of its shard."""
 
     cos: Tensor
     sin: Tensor
+    tables = ("cos", "sin")
 
     def __init__(self, c: Latent, tokens: int) -> None:
         super().__init__()
@@ -57,6 +60,7 @@ class LatentAttention(nn.Module):
         cos, sin = rotation(tokens, c.turned, c.theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
+        self.core = Core()
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]."""
@@ -71,8 +75,7 @@ class LatentAttention(nn.Module):
         if c.value < c.head_dim:
             v = functional.pad(v, (0, c.head_dim - c.value))
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.wo(out.transpose(1, 2)[..., : c.value].flatten(2))  # type: ignore[no-any-return]
+        return self.wo(self.core(q, k, v).transpose(1, 2)[..., : c.value].flatten(2))  # type: ignore[no-any-return]
 
 
 LATENT_SHARDS = {"": "whole", ".q_up": "colwise", ".kv_up": "colwise", ".k_turned": "summed", ".wo": "rowwise"}
