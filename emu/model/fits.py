@@ -8,8 +8,8 @@ from emu.errors import must_be
 from emu.model.model import Model
 from emu.model.plan import Plan, divisors, nearest
 
-EXECUTED = ("tp", "dp", "pp")  # the axes by which real ranks can train; each of the others is 1
-_NOT_YET = ("cp", "ep", "etp", "cp_comm", "capacity")  # of all that a plan says
+EXECUTED = ("tp", "cp", "dp", "pp")  # the axes by which real ranks can train; each of the others is 1
+_NOT_YET = ("ep", "etp", "capacity")  # of all that a plan says
 
 
 def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
@@ -40,8 +40,6 @@ def check_executed(plan: Plan) -> None:
         if field.name in _NOT_YET and value != field.default:
             only = f"of the axes only {', '.join(EXECUTED)} can be executed"
             raise must_be("plan", field.name, str(field.default), value, only)
-    if plan.recompute == "selective":
-        raise must_be("plan", "recompute", "none or full", plan.recompute, "selective cannot be run yet")
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:

@@ -16,9 +16,11 @@ RANK_BYTES = 4_000_000
 
 def rank_bytes(model: Model, plan: Plan) -> int:
     """Largest live storage of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
-    states = _STATES + (1 if plan.dp > 1 and plan.sharding != "fsdp" else 0)
-    weights = FLOAT32 * model.parameters(plan.tp) // (plan.pp * plan.sharded)  # an end of a pipeline holds somewhat more
-    tokens, cut = Tokens(plan.seq, sequences=plan.pass_batch), Cut(plan.tp)
+    states = _STATES + (1 if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" else 0)
+    sharded = 1 if plan.sharding == "ddp" else plan.sharded * plan.cp
+    weights = FLOAT32 * model.parameters(plan.tp) // (plan.pp * sharded)  # an end of a pipeline holds somewhat more
+    tokens = Tokens(plan.rank_seq, plan.seq if plan.cp_comm == "all_gather" else 0, plan.pass_batch)
+    cut = Cut(plan.tp)
     kept = model.saved(tokens, cut).bytes() + FLOAT32 * tokens.n * (_LOGITS * model.vocab + (model.hidden if cut.tp > 1 else 0))
     table = FLOAT32 * model.vocab * model.hidden if cut.tp > 1 else 0  # DTensor's gradient of an embedding is whole at first
     return max(states * weights + table, (states - 1) * weights + kept)

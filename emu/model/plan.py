@@ -7,9 +7,10 @@ Megatron-LM's default.
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+from emu.arrays import I64
 from emu.errors import must_be
 from emu.model.order import check_order, default_order, stages_of
-from emu.model.ranks import AXES, groups, places
+from emu.model.ranks import AXES, chunks, groups, places
 from emu.registry import unknown
 
 CHOICES = {
@@ -169,6 +170,10 @@ class Plan:
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank is on each axis."""
         return places(rank, self.sizes)
+
+    def positions(self, rank: int) -> I64:
+        """Where in a sequence the tokens of a rank are, in its order: equal work under a causal mask."""
+        return chunks(self.coordinates(rank)["cp"], self.cp, self.seq)
 
     def groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that differ on `axis` alone; `cp+dp` on both."""

@@ -39,6 +39,16 @@ def groups(axis: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(tuple(int(rank) for rank in row) for row in rows))
 
 
+def chunks(place: int, of: int, seq: int) -> I64:
+    """Positions in a sequence of the tokens of one of so many ranks of cp: a chunk from the front, one from the back.
+
+    Source: Dubey et al., The Llama 3 Herd of Models (2024), section 3.3.2.
+    """
+    if of == 1:
+        return np.arange(seq)
+    return np.arange(seq).reshape(2 * of, -1)[[place, 2 * of - 1 - place]].ravel()
+
+
 def _rows(wanted: tuple[str, ...], sizes: Mapping[str, int]) -> I64:
     """[groups, members]."""
     for axis in wanted:

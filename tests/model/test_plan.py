@@ -156,11 +156,8 @@ def test_a_world_of_another_size_is_refused():
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(cp=2), "plan: cp must be 1, got 2; of the axes only tp, dp, pp can be executed"),
-        (
-            Plan(recompute="selective"),
-            "plan: recompute must be none or full, got 'selective'; selective cannot be run yet",
-        ),
+        (Plan(dp=2, ep=2), "plan: ep must be 1, got 2; of the axes only tp, cp, dp, pp can be executed"),
+        (Plan(capacity=1.25), "plan: capacity must be 0.0, got 1.25; of the axes only tp, cp, dp, pp can be executed"),
     ],
 )
 def test_what_real_ranks_cannot_train_by_is_refused(plan, message):

@@ -36,5 +36,5 @@ def _over(squares: Tensor, axes: tuple[str, ...], mesh: DeviceMesh | None) -> Te
     """Added up along those axes."""
     for axis in axes:
         assert mesh is not None, "what one rank has is not cut"
-        dist.all_reduce(squares, group=mesh[axis].get_group())
+        dist.all_reduce(squares, group=mesh.get_group(axis))
     return squares

@@ -28,7 +28,9 @@ def replicate(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     if others is None or others.size() == 1:
         _pre_dp_module_transform(module)
         return module
-    # Buffers are constants of the model: broadcasting them at every forward would be time for nothing.
+    # Buffers are constants: broadcasting them would be time for nothing, and ranks of cp have tables of other positions.
+    ignored = [name for name, _ in module.named_buffers()]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, ignored)  # type: ignore[no-untyped-call]
     return DistributedDataParallel(module, device_mesh=others, forward_sync_buffers=False)
 
 

@@ -3,7 +3,7 @@
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-_CORE = "core"  # the name of the module between an attention's products: scores and what they weigh
+CORE = "core"  # the name of the module between an attention's products: scores and what they weigh
 
 
 def recomputed(module: nn.Module, how: str) -> None:
@@ -17,7 +17,7 @@ def recomputed(module: nn.Module, how: str) -> None:
     """
     for layer in module.get_submodule("layers").children() if how != "none" else ():
         for name, inner in list(layer.named_modules()):
-            if name.rpartition(".")[2] == (_CORE if how == "selective" else ""):
+            if name.rpartition(".")[2] == (CORE if how == "selective" else ""):
                 _replace(module, layer, name, inner)
 
 

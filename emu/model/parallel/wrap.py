@@ -9,6 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.count import paused
 from emu.model.model import Model
+from emu.model.parallel.context import share_sequences
 from emu.model.parallel.data import replicate, shard_states
 from emu.model.parallel.mesh import part_of
 from emu.model.parallel.recompute import recomputed
@@ -72,14 +73,16 @@ def parallelize(whole: nn.Module, model: Model, mesh: DeviceMesh, plan: Plan, ra
         InputError: a path of the model's shards names nothing in the module, or its style is unknown.
     """
     parts = stages_here(whole, model, plan, rank) if plan.pp > 1 else {0: whole}
-    wrapped = {number: _wrapped(part, model, mesh, plan) for number, part in parts.items()}
+    wrapped = {number: _wrapped(part, model, mesh, plan, rank) for number, part in parts.items()}
     parameters = {name: parameter for each in wrapped.values() for name, parameter in each.parameters.items()}
     held = {name: part for each in wrapped.values() for name, part in each.held.items()}
     return Parallel({number: each.module for number, each in wrapped.items()}, parameters, held)
 
 
-def _wrapped(module: nn.Module, model: Model, mesh: DeviceMesh, plan: Plan) -> Parallel:
-    tp = part_of(mesh, "tp")
+def _wrapped(module: nn.Module, model: Model, mesh: DeviceMesh, plan: Plan, rank: int) -> Parallel:
+    tp, cp = part_of(mesh, "tp"), part_of(mesh, "cp")
+    if cp is not None:
+        share_sequences(module, cp, plan, plan.positions(rank))
     if tp is not None:
         shards = shards_there(module, model.shards) if plan.pp > 1 else model.shards
         shard_tensors(module, tp, shards, by_tokens=plan.sp)

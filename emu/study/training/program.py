@@ -67,8 +67,7 @@ class Program:
         run = self._runner(parallel, mesh)
         losses, gradients = [], {}
         for step in range(self.steps):
-            tokens = self._tokens(rank, step)
-            losses.append(run(tokens[:, :-1], tokens[:, 1:]))
+            losses.append(run(*self._tokens(rank, step)))
             if step in (0, self.steps - 1):
                 gradients[step] = parallel.gradients()
             if self.plan.clip:
@@ -83,11 +82,13 @@ class Program:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
         return Pipeline(parallel.stages, MODELS.find(self.model), self.plan, mesh, loss).step
 
-    def _tokens(self, rank: int, step: int) -> Tensor:
-        """[sequences, seq + 1] of this rank's share of the batch."""
+    def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
+        """Tokens and targets [sequences, tokens] of this rank's share of the batch."""
         share, first = self.plan.rank_batch, self.plan.coordinates(rank)["dp"] * self.plan.rank_batch
+        at = self.plan.positions(rank)
         with paused():
-            return torch.from_numpy(batch(self.text, self.plan, step)[first : first + share])
+            sequences = batch(self.text, self.plan, step)[first : first + share]
+            return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
 
 
 def loss(logits: Tensor, targets: Tensor) -> Tensor:

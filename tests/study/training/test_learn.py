@@ -24,6 +24,14 @@ def program(text, steps=3, **batch):
     return Program("llama-tiny", parse_plan(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
 
 
+SLOW = [
+    "cp=2,dp=4,sharding=fsdp,shard=2,clip=0.1",
+    "cp=2,dp=2,sharding=zero1,recompute=full",
+    "tp=2,sp,cp=2,dp=2,pp=2,clip=0.1",
+    "tp=2,cp=2,cp_comm=all_gather,pp=2,recompute=selective,clip=0.1",
+    "tp=2,sp,cp=2,dp=2,sharding=fsdp,clip=0.1,recompute=selective",
+    "cp=4,pp=2,vp=1,order=gpipe,dp=2,sharding=zero1",
+]
 PLANS = [
     "dp=2,tp=2",
     "tp=4",
@@ -38,6 +46,13 @@ PLANS = [
     "dp=4,sharding=fsdp,shard=2,clip=0.1",
     "tp=2,sp,dp=2,sharding=fsdp,clip=0.1,recompute=full,microbatch=2",
     "tp=2,sp,dp=2,pp=2,clip=0.1",
+    "cp=2",
+    "cp=4,cp_comm=all_gather,recompute=selective",
+    "tp=2,sp,cp=2",
+    "cp=2,dp=2,microbatch=2",
+    "cp=2,pp=2,recompute=selective",
+    "cp=2,dp=2,sharding=fsdp,clip=0.1,cp_comm=all_gather",
+    *(pytest.param(plan, marks=pytest.mark.slow) for plan in SLOW),
 ]
 
 
@@ -92,11 +107,15 @@ def test_the_trace_has_the_models_flops_and_a_plans_collectives():
     assert sorted(axes) == ["dp"] + ["tp"] * (4 * TINY.layers + 2)
 
 
-@pytest.mark.parametrize(("text", "floats"), [("dp=1", 4), ("tp=2", 4), ("dp=2,tp=2", 5)], ids=["alone", "tp", "dp and tp"])
+@pytest.mark.parametrize(
+    ("text", "floats"),
+    [("dp=1", 4), ("tp=2", 4), ("dp=2,tp=2", 5), ("cp=2", 5), ("cp=2,cp_comm=all_gather", 5)],
+    ids=["alone", "tp", "dp and tp", "cp", "cp gathered"],
+)
 def test_the_estimate_of_a_ranks_memory_is_what_lives(text, floats):
     """Of a few tokens, next to nothing but states: of each parameter so many floats. Of many tokens, mostly activations."""
-    dp = parse_plan(text, global_batch=2).dp
-    few, many = program(text, 2, global_batch=dp, seq=4), program(text, 2, global_batch=8 * dp, seq=128)
+    dp, cp = (getattr(parse_plan(text, global_batch=2), axis) for axis in ("dp", "cp"))
+    few, many = program(text, 2, global_batch=dp, seq=4 * cp), program(text, 2, global_batch=8 * dp, seq=128 * cp)
     lives = [int(learn(each, Choice()).trace.peak_bytes.max()) for each in (few, many)]
     states = 4 * floats * TINY.parameters(few.plan.tp)
     assert states <= lives[0] <= 1.07 * states
@@ -184,3 +203,19 @@ def test_a_first_step_that_is_not_the_references_is_refused():
         check_first_step(float("nan"), 5.0, 0.0)
     with pytest.raises(RunError, match="differ by nan"):
         check_first_step(5.0, 5.0, float("nan"))
+
+
+def test_selective_recomputation_runs_attention_again_and_keeps_less_and_full_still_less():
+    """Loss and gradients keep their bits. What is saved of an attention beside its inputs is a float a query and head."""
+    kernel = "aten._scaled_dot_product_flash_attention_for_cpu"
+    learned = {how: learn(program(f"dp=1,recompute={how}", 2), Choice()) for how in ("none", "selective", "full")}
+    assert len({(each.loss, each.gradient_error) for each in learned.values()}) == 1
+    events = {how: each.trace.events_of(0) for how, each in learned.items()}
+    ran = {how: [n for n, step in zip(of.name, of.step, strict=True) if step == 2] for how, of in events.items()}
+    assert [ran[how].count(kernel) for how in ran] == [TINY.layers, 2 * TINY.layers, 2 * TINY.layers]
+    assert [sum("aten.mm" in name for name in ran[how]) for how in ("none", "selective")] == [3 * (7 * TINY.layers + 1)] * 2
+    again = [n for n in ran["selective"][len(ran["selective"]) // 3 :] if n.startswith(kernel)]
+    assert again[-2:] == [kernel, f"{kernel}_backward"]
+    peaks = [int(learned[how].trace.peak_bytes.max()) for how in ("none", "selective", "full")]
+    assert peaks[0] - peaks[1] == 4 * TINY.layers * TINY.heads * 8 * 64
+    assert peaks[2] < peaks[1]
