@@ -279,9 +279,20 @@ def test_a_superpod_saves_the_switches_and_the_optics_that_the_paper_says():
 
 
 def test_one_failure_rate_of_a_switch_explains_all_four_of_table_6():
-    ub, clos = _built("ub-mesh:superpod").bill, _built("ub-mesh:clos").bill
-    rates = [81 / ub["LRS"], 0.56 / ub["HRS"], 18 / clos["LRS"], 27 / clos["HRS"]]
+    (ub_lrs, ub_hrs), (clos_lrs, clos_hrs) = (_switches(_built(line)) for line in ("ub-mesh:superpod", "ub-mesh:clos"))
+    rates = [81 / ub_lrs, 0.56 / ub_hrs, 18 / clos_lrs, 27 / clos_hrs]
     assert {round(rate, 4) for rate in rates} == {ROWS["ub-afr-sw"]}
+
+
+def _switches(topology):
+    """How many LRS and HRS there are: those that the links to and between LRS end at, and all others that are no backup."""
+    ends = {name: np.unique(topology.links.dst[topology.links.dimension == i]) for i, name in enumerate(topology.tiers)}
+    lrs, backup = set(), set()
+    for name, nodes in ends.items():
+        lrs |= set(nodes[nodes >= topology.n_npus]) if name.startswith(("NPU to LRS", "LRS to LRS")) else set()
+    for name, nodes in ends.items():
+        backup |= set(nodes) - lrs if "backup" in name else set()
+    return len(lrs), topology.n_nodes - topology.n_npus - len(lrs) - len(backup)
 
 
 FIGURE_16 = [
