@@ -15,6 +15,7 @@ from emu.collective.schedule import Schedule
 from emu.errors import InputError
 from emu.fabric.lower import lower
 from emu.fabric.run import run
+from emu.topology.catalogue import build_topology
 from emu.topology.topology import Links, Routes, Topology
 
 NS = (*range(3, 18), 20, 24, 31, 37, 48, 64)
@@ -61,6 +62,16 @@ def test_each_directed_link_carries_two_nth_parts_of_the_block_and_each_half_one
     assert bytes_on_each_link(multi_ring.all_gather(n)) == {1 / n}
     assert bytes_on_each_link(multi_ring.all_reduce(n)) == {2 / n}
     assert multi_ring.all_reduce(n).n_rounds == 2 * (n - 1)
+
+
+def test_on_a_board_every_link_carries_a_quarter_of_the_block_and_that_is_the_time():
+    """n = 8: 2V/n."""
+    board, built = build_topology("ub-mesh:board:latency=0s"), multi_ring.all_reduce(8).expand()
+    size = 56 * 10**6  # V is as many as there are slots, 1 ms of a link each
+    piece = lower(built, np.full(built.n_slots, size), board, np.arange(8))
+    carried = np.bincount(board.routes(built.src, built.dst, built.channel).link, minlength=len(board.links)) * size
+    assert set(carried) == {2 * built.n_slots * size // 8}
+    assert run(piece.graph).end_s == pytest.approx(2 * built.n_slots / 8 * 1e-3, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [8, 9])
