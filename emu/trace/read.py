@@ -9,7 +9,7 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import InputError
-from emu.trace.trace import Events, Group, Trace
+from emu.trace.trace import PARTS, Events, Group, Trace
 
 _FORMAT = "emu trace 2"
 _WORDS = ("name", "dtype")  # columns of text, stored once each as a table of words and an index
@@ -21,7 +21,7 @@ def save(trace: Trace, path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    arrays: dict[str, np.ndarray] = {"role_of_rank": trace.role_of_rank, "peak_bytes": trace.peak_bytes}
+    arrays: dict[str, np.ndarray] = {"role_of_rank": trace.role_of_rank, "peak_by_part": trace.peak_by_part}
     words: list[dict[str, list[str]]] = []
     for role, events in enumerate(trace.events):
         words.append({})
@@ -77,6 +77,6 @@ def _parse(file: IO[bytes]) -> Trace:
             column(stored["role_of_rank"], np.int32),
             tuple(Group(axis, tuple(ranks)) for axis, ranks in head["groups"]),
             tuple(tuple(numbers) for numbers in head["group_of"]),
-            column(stored["peak_bytes"], np.int64),
+            column(stored["peak_by_part"], np.int64).reshape(-1, len(PARTS)),
             tuple((str(k), str(v)) for k, v in head["meta"]),
         )

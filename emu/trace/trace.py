@@ -1,14 +1,20 @@
 """What ran, without times: events by role, as columns.
 
-R roles, N ranks, E events, W waits, S split sizes, G groups. Ranks that did the same share a role, and so its events. What
-makes cross-rank order is only that members of one (group, instance), or both ends of one (group, src, dst, tag, n), meet.
+R roles, N ranks, E events, W waits, S split sizes, G groups, P parts of memory. Ranks that did the same share a role, and so
+its events. What makes cross-rank order is only that members of one (group, instance), or both ends of one (group, src, dst,
+tag, n), meet.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from emu.arrays import F64, I16, I32, I64, digest
+
+# What the memory of a rank holds: the optimizer's state is what it keeps, activations are whatever is nothing else.
+PARTS = ("weights", "gradients", "optimizer_state", "activations")
 
 
 class Kind(IntEnum):
@@ -66,13 +72,18 @@ class Trace:
     role_of_rank: I32  # [N]
     groups: tuple[Group, ...]  # [G]
     group_of: tuple[tuple[int, ...], ...]  # [N] by role's group number
-    peak_bytes: I64  # [R] largest live storage of the role, as it ran
+    peak_by_part: I64  # [R, P] live storage of the role when there was most, as it ran
     meta: tuple[tuple[str, str], ...] = ()  # what made it: script or model, plan, versions
 
     @property
     def n_ranks(self) -> int:
         """N."""
         return len(self.role_of_rank)
+
+    @property
+    def peak_bytes(self) -> I64:
+        """[R] largest live storage of each role."""
+        return np.asarray(self.peak_by_part.sum(axis=1))
 
     def events_of(self, rank: int) -> Events:
         """The events that `rank` went through."""
@@ -81,7 +92,7 @@ class Trace:
     def digest(self) -> str:
         """Equal traces have equal digests."""
         groups = [(g.axis, g.ranks) for g in self.groups]
-        return digest((*_flat(self.events), self.role_of_rank, self.peak_bytes, groups, self.group_of))
+        return digest((*_flat(self.events), self.role_of_rank, self.peak_by_part, groups, self.group_of))
 
 
 def _flat(events: Sequence[Events]) -> list[object]:

@@ -16,6 +16,7 @@ from emu.collective.algorithm import Choice
 from emu.study.training.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device import Device
+from emu.trace.trace import PARTS
 
 WIDTH, LAYERS, STEPS = 256, 4, 2
 DEVICE = Device("a-device", {"float32": 1e12}, hbm_Bps=1e12)
@@ -93,9 +94,12 @@ def test_as_a_cpu_has_it_all_communication_is_exposed(monkeypatch):
 
 @pytest.mark.parametrize("hsdp", [False, True])
 def test_what_is_resharded_after_its_forward_is_not_held(hsdp):
-    resharded, held = (int(recorded(hsdp, reshard).peak_bytes.max()) for reshard in (True, False))
-    layer = 4 * WIDTH * WIDTH
-    assert resharded + 2 * layer <= held
+    traces = [recorded(hsdp, reshard) for reshard in (True, False)]
+    resharded, held = (dict(zip(PARTS, trace.peak_by_part[0].tolist(), strict=True)) for trace in traces)
+    layer, shards = 4 * WIDTH * WIDTH, 2 if hsdp else 4
+    assert traces[0].peak_bytes[0] + 2 * layer <= traces[1].peak_bytes[0]
+    assert resharded["weights"] + 2 * layer <= held["weights"] == LAYERS * layer + LAYERS * layer // shards
+    assert 0 < resharded["gradients"] <= LAYERS * layer // shards
 
 
 def test_with_replicas_the_gradients_are_summed_on_a_stream_of_their_own():

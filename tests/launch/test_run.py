@@ -27,7 +27,9 @@ def test_a_script_runs_and_its_steps_are_timed(recorded) -> None:
     (step,) = done.json
     assert len(torch.load(losses)) == len(step["step_times_s"])
     assert step["ranks"] == 4
-    assert step["step_time_s"] == step["step_times_s"][-1] > 0
+    assert step["step_time_s"] == step["step_times_s"][step["step"] - 1] > 0
+    assert step["step"] in step["step_groups"][0]
+    assert sorted(number for group in step["step_groups"] for number in group) == list(range(1, len(step["step_times_s"]) + 1))
     assert not step["whole"]
 
 
@@ -39,7 +41,7 @@ def test_the_parts_of_a_step_are_what_its_timeline_shows(recorded) -> None:
     owner = next(e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == f"rank {step['rank']}")
     stream = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     spans = [(stream[e["tid"]], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == owner]
-    low, high = (sum(step["step_times_s"][:n]) * 1e6 for n in (-1, None))
+    low, high = (sum(step["step_times_s"][:n]) * 1e6 for n in (step["step"] - 1, step["step"]))
     taken = dict.fromkeys(("compute", "world", None), 0.0)
     for start, end in pairwise(sorted({low, high, *(t for span in spans for t in span[1:] if low < t < high)})):
         going_on = {name for name, a, b in spans if a <= start and end <= b}
@@ -49,6 +51,16 @@ def test_the_parts_of_a_step_are_what_its_timeline_shows(recorded) -> None:
     assert step["exposed_comm_by_axis_s"] == {"world": pytest.approx(taken["world"] * 1e-6, rel=1e-6)}
     assert step["exposed_comm_s"] == pytest.approx(taken["world"] * 1e-6, rel=1e-6)
     assert step["idle_s"] == pytest.approx(taken[None] * 1e-6, abs=1e-12)
+
+
+def test_path_and_memory_add_up_and_links_have_names(recorded) -> None:
+    (step,) = recorded[0].json
+    assert sum(part["time_s"] for part in step["critical_path"]) == pytest.approx(step["step_time_s"], rel=1e-9)
+    assert {(part["what"], part["axis"]) for part in step["critical_path"]} >= {("computation", None), ("all_reduce", "world")}
+    assert sum(step["memory_by_part_bytes"].values()) == step["peak_memory_bytes"]
+    assert step["memory_by_part_bytes"]["weights"] > 0
+    assert len(step["busiest_links"]) == 3
+    assert all(0 < link["busy"] < 1 and link["src"].startswith("NPU ") for link in step["busiest_links"])
 
 
 def test_replay_on_the_fabric_of_the_run_gives_the_times_of_the_run(recorded, emu) -> None:

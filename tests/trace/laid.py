@@ -63,7 +63,11 @@ def star_of(n):
 def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None):
     n = len(role_of_rank)
     return Trace(
-        roles, np.array(role_of_rank, np.int32), groups, group_of or ((0,),) * n, peak_bytes=np.zeros(len(roles), np.int64)
+        roles,
+        np.array(role_of_rank, np.int32),
+        groups,
+        group_of or ((0,),) * n,
+        peak_by_part=np.zeros((len(roles), 4), np.int64),
     )
 
 

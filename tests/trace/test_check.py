@@ -9,7 +9,9 @@ WORLD = Group("world", (0, 1))
 
 
 def trace_of(*roles, role_of_rank=(0, 0)):
-    return Trace(roles, np.array(role_of_rank, np.int32), (WORLD,), ((0,), (0,)), peak_bytes=np.zeros(len(roles), np.int64))
+    return Trace(
+        roles, np.array(role_of_rank, np.int32), (WORLD,), ((0,), (0,)), peak_by_part=np.zeros((len(roles), 4), np.int64)
+    )
 
 
 def refused(trace):

@@ -156,9 +156,9 @@ def test_memory_traffic_may_differ_by_2_percent(words, bytes_, equal):
 
 
 def test_a_peak_of_memory_is_held_where_both_traces_know_it(words):
-    one = replace(trace_of(words.events(words.compute(1))), peak_bytes=np.array([1000]))
+    one = replace(trace_of(words.events(words.compute(1))), peak_by_part=np.array([[1000]]))
     for peak, equal in ((0, True), (1050, True), (1060, False)):
-        assert compare(one, replace(one, peak_bytes=np.array([peak]))).equal == equal
+        assert compare(one, replace(one, peak_by_part=np.array([[peak]]))).equal == equal
 
 
 def test_groups_are_told_apart_by_axis_and_ranks(words):

@@ -41,7 +41,9 @@ def trace() -> Trace:
     groups = (Group("world", (0, 1, 2)), Group("tp", (0, 2)))
     roles = column([0, 1, 0], np.int32)
     meta = (("script", "train.py"),)
-    return Trace((events(5), events(0)), roles, groups, ((0, 1), (0,), (0, 1)), column([7, 2**40], np.int64), meta)
+    return Trace(
+        (events(5), events(0)), roles, groups, ((0, 1), (0,), (0, 1)), np.array([[7, 0, 0, 0], [2**40, 0, 0, 0]]), meta
+    )
 
 
 def test_what_is_saved_is_what_is_loaded(trace: Trace, tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_a_trace_with_another_column_has_another_digest(trace: Trace, name: str)
     "change",
     [
         {"role_of_rank": column([0, 1, 1], np.int32)},
-        {"peak_bytes": column([8, 2**40], np.int64)},
+        {"peak_by_part": np.array([[7, 0, 0, 1], [2**40, 0, 0, 0]])},
         {"groups": (Group("world", (0, 1, 2)), Group("dp", (0, 2)))},
         {"groups": (Group("world", (0, 1, 2)), Group("tp", (2, 0)))},
         {"group_of": ((0, 1), (0,), (1, 0))},

@@ -7,11 +7,11 @@ only. FLOPs are those of matrix products and attention as executed: a causal mas
 import itertools
 import math
 import re
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils.flop_counter import flop_registry
 
+from emu.backend.rank.memory import WEIGHTS, Memory
 from emu.errors import RunError
 
 Tensor = torch.Tensor
@@ -169,12 +170,15 @@ def _no_formula(name: str) -> Callable[..., int]:
     return refuse
 
 
-def _tensors(value: object) -> Iterator[Tensor]:
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """The tensors of lists, and of the values of mappings."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in([*value.values()])
 
 
 def _local(tensor: Tensor) -> Iterator[Tensor]:
@@ -209,14 +213,6 @@ class _Traffic:
         return size
 
 
-class _Held(weakref.ref[torch.UntypedStorage]):
-    """A storage that lives, by the address and size it had when it was seen."""
-
-    __slots__ = ("address", "size")
-    address: int
-    size: int
-
-
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Calls `sink` for every operator of this thread that does work, and keeps account of the storage that lives.
 
@@ -228,10 +224,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, sink: Callable[[Operator], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.live_bytes = 0
-        self.peak_bytes = 0
+        self.memory = Memory()
         self._sink = sink
-        self._held: dict[int, _Held] = {}
         self._fake = False
 
     def __enter__(self) -> "Count":
@@ -239,10 +233,17 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
     def track(self, tensors: Iterable[Tensor]) -> None:
-        """Count the storage of tensors that were made before, e.g. parameters, as living from now on."""
-        for tensor in tensors:
-            for local in _local(tensor):
-                self._hold(local)
+        """Count the storage of weights that were made before as living from now on."""
+        weights = list(tensors)
+        for local in chain.from_iterable(map(_local, weights)):
+            self._hold(local)
+        self.mark(weights, WEIGHTS)
+
+    def mark(self, tensors: Iterable[Tensor], part: int) -> None:
+        """Say what the storage of tensors is for."""
+        for local in chain.from_iterable(map(_local, tensors)):
+            if local.layout == torch.strided:
+                self.memory.mark(local.untyped_storage(), part)
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -258,7 +259,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
-        made = list(_tensors(out))
+        made = list(tensors_in(out))
         for tensor in made:
             self._hold(tensor)
         if kind.reported:
@@ -267,7 +268,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
         named = {**dict(zip(kind.order, args, strict=False)), **kwargs}
-        given = [(name, t) for name, value in named.items() for t in _tensors(value)]
+        given = [(name, t) for name, value in named.items() for t in tensors_in(value)]
         traffic = _Traffic()
         known = {t.untyped_storage()._cdata for _, t in given if t.layout == torch.strided}
         fresh = [t for t in made if t.layout != torch.strided or t.untyped_storage()._cdata not in known]
@@ -289,29 +290,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _hold(self, tensor: Tensor) -> None:
         if tensor.layout != torch.strided:
             return
-        storage = tensor.untyped_storage()
-        held = self._held.get(storage._cdata)
-        if held is None:
-            held = _Held(storage, self._release)
-            held.address, held.size = storage._cdata, 0
-            self._held[held.address] = held
-        self._resize(held, storage.nbytes())
-
-    def resized(self, storage: torch.UntypedStorage) -> None:
-        """A storage has another size now, e.g. none."""
-        held = self._held.get(storage._cdata)
-        if held is not None:
-            self._resize(held, storage.nbytes())
-
-    def _resize(self, held: _Held, size: int) -> None:
-        self.live_bytes += size - held.size
-        held.size = size
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-
-    def _release(self, held: weakref.ref[torch.UntypedStorage]) -> None:
-        assert isinstance(held, _Held)
-        self.live_bytes -= held.size
-        del self._held[held.address]
+        self.memory.hold(tensor.untyped_storage())
 
 
 def _operator(kind: _Kind, traffic: _Traffic, made: list[Tensor], given: list[tuple[str, Tensor]], flops: int) -> Operator:
@@ -325,11 +304,11 @@ def resized(storage: torch.UntypedStorage) -> None:
     """Tell the counting modes of this thread, if any, of a storage whose size has changed."""
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Count):
-            mode.resized(storage)
+            mode.memory.resized(storage)
 
 
 def track(tensors: Iterable[Tensor]) -> None:
-    """Tell the counting modes of this thread, if any, of tensors that were made while they were paused."""
+    """Tell the counting modes of this thread, if any, of weights that were made while they were paused."""
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Count):
             mode.track(tensors)

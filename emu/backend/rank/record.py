@@ -6,22 +6,25 @@ a module, and whatever comes after the last optimizer step; each optimizer step 
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.autograd import Variable
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.nn.modules.module import Module, register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from emu.arrays import column
 from emu.backend.rank.call import Call, Members, dtype_name
-from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.count import Count, Operator, tensors_in
+from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.streams import Streams
 from emu.collective.operation import OPERATIONS, operation
-from emu.trace.trace import Events, Group, Kind, Trace
+from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
 _TYPES = (
     np.int32,
@@ -86,6 +89,7 @@ class Recorder:
         self.streams = Streams()
         self._step = 0
         self._deferred: list[int] = []
+        self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # modules; optimizers, and of how many states
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
@@ -131,14 +135,28 @@ class Recorder:
         """End the set-up, if it has not ended."""
         self._step = self._step or 1
 
-    def join_deferred(self) -> None:
-        """Join what no backward joined."""
+    def weights(self, module: Module) -> None:
+        """Know what a module holds, the first time that it has run."""
+        if module not in self._known:
+            self._known[module] = 0
+            held = chain(module.parameters(recurse=False), module.buffers(recurse=False))
+            self.count.mark(held, WEIGHTS)
+
+    def begin_update(self, optimizer: Optimizer) -> None:
+        """Join what no backward joined; know weights and gradients."""
+        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        if optimizer not in self._known:
+            self.count.mark(weights, WEIGHTS)
+        self.count.mark((p.grad for p in weights if p.grad is not None), GRADIENTS)
         for seq in self._deferred:
             self.join(seq)
         self._deferred.clear()
 
-    def end_step(self) -> None:
-        """End a step."""
+    def end_step(self, optimizer: Optimizer) -> None:
+        """End a step; know what the optimizer keeps, if it keeps more than before."""
+        if self._known.get(optimizer) != len(optimizer.state):
+            self._known[optimizer] = len(optimizer.state)
+            self.count.mark(tensors_in([*optimizer.state.values()]), OPTIMIZER)
         self.mark("step")
         self._step += 1
 
@@ -153,7 +171,7 @@ class Recorder:
         """All that was taken down; what no optimizer step has ended is of no step."""
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
         splits = tuple(self.splits[seq].given if seq in self.splits else () for seq in range(len(self.rows)))
-        return Notes(tuple(rows), tuple(self.waits), splits, tuple(self.groups.values()), self.count.peak_bytes)
+        return Notes(tuple(rows), tuple(self.waits), splits, tuple(self.groups.values()), self.count.memory.peak_by_part())
 
 
 class Notes(NamedTuple):
@@ -163,7 +181,7 @@ class Notes(NamedTuple):
     waits: tuple[tuple[int, ...], ...]
     splits: tuple[tuple[int, ...], ...]
     groups: tuple[Members, ...]  # by the rank's group number
-    peak_bytes: int
+    peak_by_part: tuple[int, ...]
 
     def events(self) -> Events:
         """The rows as columns."""
@@ -179,8 +197,10 @@ def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace
     roles: dict[tuple[object, ...], int] = {}
     role_of_rank = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
     first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
-    peaks = np.zeros(len(roles), np.int64)
-    np.maximum.at(peaks, role_of_rank, [n.peak_bytes for n in notes])
+    peaks = [
+        max((n.peak_by_part for n, r in zip(notes, role_of_rank, strict=True) if r == role), key=sum)
+        for role in range(len(roles))
+    ]
     keys: dict[tuple[str, tuple[int, ...]], int] = {}
     group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in n.groups) for n in notes)
     axis_of = {g[:2]: g.axis for n in notes for g in n.groups}
@@ -189,7 +209,7 @@ def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace
         column(role_of_rank, np.int32),
         tuple(Group(axis_of[key], key[1]) for key in keys),
         group_of,
-        column(peaks, np.int64),
+        column(peaks, np.int64).reshape(-1, len(PARTS)),
         tuple(meta),
     )
 
@@ -238,8 +258,9 @@ class Recording:
         """Watch for forwards and optimizer steps, on any thread."""
         handles = (
             register_module_forward_pre_hook(lambda *_: self._tell("begin")),
-            register_optimizer_step_pre_hook(lambda *_: self._tell("join_deferred")),
-            register_optimizer_step_post_hook(lambda *_: self._tell("end_step")),
+            register_module_forward_hook(lambda module, *_: self._tell("weights", module)),
+            register_optimizer_step_pre_hook(lambda optimizer, *_: self._tell("begin_update", optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, *_: self._tell("end_step", optimizer)),
         )
         try:
             yield
@@ -247,10 +268,10 @@ class Recording:
             for handle in handles:
                 handle.remove()
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, what: str, *of: object) -> None:
         recorder = getattr(self._here, "recorder", None)
         if recorder is not None:
-            getattr(recorder, what)()
+            getattr(recorder, what)(*of)
 
     def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
         """The trace of all ranks; those with equal events share a role."""

@@ -21,7 +21,7 @@ from emu.trace.meet import requests_of
 from emu.trace.path import PathPart, critical_path
 from emu.trace.replay import Replayed, Service, event_name, replay
 from emu.trace.report import StepReport, report
-from emu.trace.trace import Kind, Trace
+from emu.trace.trace import PARTS, Kind, Trace
 from emu.units import format_size
 
 # The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
@@ -51,7 +51,8 @@ class Step:
     total_comm_s: float
     critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
     busiest_links: tuple[BusyLink, ...]  # three at most
-    peak_memory_bytes: int
+    peak_memory_bytes: int  # of the rank that holds most
+    memory_by_part_bytes: Mapping[str, int]  # of it
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     assumptions: tuple[str, ...]
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
@@ -76,7 +77,7 @@ class TimedTrace:
 
     def step(self) -> Step:
         """The figures."""
-        r = self.report
+        r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
         shares = busy_shares(self.replayed, self.timeline, r.began_fs, r.ended_fs)
         return Step(
             topology=self.topology.name,
@@ -98,7 +99,8 @@ class TimedTrace:
             total_comm_s=r.total_comm_s,
             critical_path=critical_path(self.trace, self.replayed, self.timeline, r),
             busiest_links=busiest(shares, self.topology),
-            peak_memory_bytes=int(self.trace.peak_bytes.max(initial=0)),
+            peak_memory_bytes=sum(most),
+            memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
             assumptions=self.assumptions(),
             spread=self.spread,
@@ -110,7 +112,7 @@ class TimedTrace:
         """A sentence for each thing that no source says."""
         own = [
             f"the {self.trace.n_ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
-            "peak memory is the storage that lived on a rank, in the dtypes that ran",
+            "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else",
         ]
         ran = dict(self.trace.meta)
         if _ALGORITHMS in ran and any(choice_of(self.trace).served(s.request) != s.by for s in self.replayed.services):

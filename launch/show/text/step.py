@@ -30,7 +30,7 @@ def foot_lines(step: Step) -> list[str]:
     return [
         f"critical path   {_path(step)}",
         f"busiest links   {_links(step)}",
-        f"peak memory     {format_size(step.peak_memory_bytes)} a rank",
+        f"peak memory     {format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}",
         f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
         "",
         *assumed_lines(step.assumptions),
@@ -69,6 +69,11 @@ def _path(step: Step) -> str:
     told = [f"{_percent(share)} {_part(part)}" for share, part in shares[:_PARTS] if share >= _LEAST]
     rest = sum(share for share, _ in shares[len(told) :])
     return ", ".join([*told, *([f"{_percent(rest)} other"] if rest >= _LEAST else [])]) or "none"
+
+
+def _by_part(step: Step) -> str:
+    parts = [f"{name.replace('_', ' ')} {format_size(size)}" for name, size in step.memory_by_part_bytes.items() if size]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _links(step: Step) -> str:

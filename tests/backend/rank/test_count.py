@@ -300,19 +300,19 @@ def test_live_and_peak_storage_of_a_hand_computed_example():
     weight = torch.randn(100)  # 400 B
     count = Count(lambda _: None)
     count.track([weight, weight[50:]])  # one storage, once
-    assert count.live_bytes == 400
+    assert count.memory.live_bytes == 400
     with count:
         a = weight * 2  # 800
         b = a + 1  # 1200
         view = b[:10]
         del a, b  # 800: the view holds all of b
-        assert count.live_bytes == 800
+        assert count.memory.live_bytes == 800
         c = view + 1  # 840
         c += 1
         del view  # 440
-    assert (count.live_bytes, count.peak_bytes) == (440, 1200)
+    assert (count.memory.live_bytes, count.memory.peak_bytes) == (440, 1200)
     del c
-    assert count.live_bytes == 400
+    assert count.memory.live_bytes == 400
 
 
 def test_storage_that_is_freed_and_taken_again_lives_as_large_as_it_is():
@@ -320,18 +320,18 @@ def test_storage_that_is_freed_and_taken_again_lives_as_large_as_it_is():
     with count:
         held = torch.empty(100)
         held.resize_(300)
-        assert (count.live_bytes, count.peak_bytes) == (1200, 1200)
+        assert (count.memory.live_bytes, count.memory.peak_bytes) == (1200, 1200)
     with as_device(), count:
         held.untyped_storage().resize_(0)
-        assert count.live_bytes == 0
+        assert count.memory.live_bytes == 0
         other = torch.empty(200)
         held.untyped_storage().resize_(400)
-        assert (count.live_bytes, count.peak_bytes) == (1200, 1200)
+        assert (count.memory.live_bytes, count.memory.peak_bytes) == (1200, 1200)
         del other
         held.untyped_storage().resize_(1600)
-        assert (count.live_bytes, count.peak_bytes) == (1600, 1600)
+        assert (count.memory.live_bytes, count.memory.peak_bytes) == (1600, 1600)
         del held
-        assert count.live_bytes == 0
+        assert count.memory.live_bytes == 0
     assert "resize_" not in vars(torch.UntypedStorage)
 
 
@@ -346,6 +346,6 @@ def test_activations_live_until_backward_has_used_them():
     count = Count(lambda _: None)
     with count:
         loss = x.exp().exp().sum()  # both results are saved for backward
-        assert count.live_bytes == 2 * 400 + 4
+        assert count.memory.live_bytes == 2 * 400 + 4
         loss.backward()
-        assert count.live_bytes == 400 + 4  # the gradient and the loss
+        assert count.memory.live_bytes == 400 + 4  # the gradient and the loss

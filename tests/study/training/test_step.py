@@ -58,8 +58,8 @@ def test_three_buckets_of_ddp_hide_behind_the_backward(trace: Trace) -> None:
 def with_a_fast_rank(trace: Trace, times: float) -> Trace:
     """As if all ranks but the first computed so many times as much."""
     slow = replace(trace.events[0], flops=trace.events[0].flops * times)
-    twice = np.repeat(trace.peak_bytes, 2)
-    return replace(trace, events=(trace.events[0], slow), role_of_rank=np.array([0, 1, 1, 1], np.int32), peak_bytes=twice)
+    twice = np.repeat(trace.peak_by_part, 2, axis=0)
+    return replace(trace, events=(trace.events[0], slow), role_of_rank=np.array([0, 1, 1, 1], np.int32), peak_by_part=twice)
 
 
 @pytest.mark.parametrize("times", [1, 100])
@@ -79,9 +79,11 @@ def test_a_step_is_what_a_walk_over_its_instants_finds(trace: Trace, times: floa
 
 
 def test_peak_memory_is_that_of_the_rank_that_holds_most(trace: Trace) -> None:
-    peaks, roles = np.array([7, 2**33, 9]), np.array([0, 1, 2, 0], np.int32)
-    apart = replace(trace, events=trace.events * 3, role_of_rank=roles, peak_bytes=peaks)
-    assert timed(apart).step().peak_memory_bytes == 2**33
+    peaks, roles = np.array([[0, 0, 0, 7], [1, 2, 3, 2**33], [9, 0, 0, 0]]), np.array([0, 1, 2, 0], np.int32)
+    apart = replace(trace, events=trace.events * 3, role_of_rank=roles, peak_by_part=peaks)
+    step = timed(apart).step()
+    assert step.peak_memory_bytes == 2**33 + 6
+    assert step.memory_by_part_bytes == {"weights": 1, "gradients": 2, "optimizer_state": 3, "activations": 2**33}
 
 
 def test_a_faster_fabric_hides_more_of_its_communication(trace: Trace) -> None:

@@ -17,7 +17,8 @@ STEP = Step(
         PathPart("all_reduce", "dp", None, 5, 0.298e-3), PathPart("message", "", None, None, 2e-6),
     ),
     busiest_links=(BusyLink(7, "NPU 0", "switch 8", 0.754), BusyLink(9, "switch 8", "NPU 1", 0.5)),
-    peak_memory_bytes=3 * 2**20, algorithms={"all_reduce": "ring", "broadcast": "binomial"},
+    peak_memory_bytes=3 * 2**20, memory_by_part_bytes={"weights": 2**20, "optimizer_state": 2**21, "activations": 0},
+    algorithms={"all_reduce": "ring", "broadcast": "binomial"},
     assumptions=("one thing", "another"), spread=None, wall_fabric_s=9.0,
 )  # fmt: skip
 
@@ -48,7 +49,7 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
     assert lines[8:] == [
         "critical path   50 % tp all_reduce in stage 3, 35 % computation in stage 0, 15 % dp all_reduce that waits for rank 5",
         "busiest links   NPU 0 to switch 8 75 %, switch 8 to NPU 1 50 %",
-        "peak memory     3 MiB a rank",
+        "peak memory     3 MiB on the rank that holds most (weights 1 MiB, optimizer state 2 MiB)",
         "algorithms      all_reduce ring, broadcast binomial",
         "",
         "Assumed:",
