@@ -6,6 +6,7 @@ N ranks, B blocks. A block that one rank has is copied; one that several have is
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,7 @@ from emu.collective.routing import check_routing, standard_routing
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
+_MOST_PAIRS = 2**29
 Pairs = I32 | Callable[[], I32]  # [rows, 2] (rank, block), sorted; or what makes them, where they are many and seldom asked for
 
 
@@ -110,7 +112,12 @@ def _blocks_of(rows: I32, rank: int) -> I32:
 def _table(ranks: ArrayLike, blocks: ArrayLike) -> I32:
     """[rows, 2] rank and block, in the order given."""
     ranks, blocks = np.asarray(ranks), np.asarray(blocks)
-    table = np.empty((*np.broadcast_shapes(ranks.shape, blocks.shape), 2), np.int32)
+    shape = np.broadcast_shapes(ranks.shape, blocks.shape)
+    if prod(shape) > _MOST_PAIRS:
+        raise must_be(
+            "operation", "pairs of a rank and a block", "at most 2**29, 4 GiB of them", prod(shape), "take fewer ranks"
+        )
+    table = np.empty((*shape, 2), np.int32)
     table[..., 0], table[..., 1] = ranks, blocks
     table.setflags(write=False)
     return table.reshape(-1, 2)

@@ -169,6 +169,13 @@ def test_the_blocks_of_many_ranks_are_counted_without_being_made():
     assert peak < 2**20
 
 
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+def test_more_pairs_of_rank_and_block_than_memory_should_hold_are_refused(name):
+    said = r"^operation: pairs of a rank and a block must be at most 2\*\*29, 4 GiB of them, got 4294967296; take fewer ranks$"
+    with pytest.raises(InputError, match=said):
+        operation(name, 65_536)
+
+
 @given(st.integers(2**40, 2**62), st.integers(2, 300), st.lists(st.integers(0, 1000), min_size=1, max_size=9).filter(any))
 def test_the_largest_sizes_are_cut_as_whole_numbers_of_any_length_say(count, n, shares):
     edges = [count * b // n for b in range(n + 1)]
