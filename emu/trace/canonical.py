@@ -49,7 +49,7 @@ class Canonical:
     stream: I64  # [W] its number: streams count in the order of their first computation
     flops: F64  # [W]
     bytes: I64  # [W]
-    count: I64  # [W]
+    count: I64  # [W] elements that are no integers
     queues: tuple[Queue, ...]  # [Q] those that are used in the step
     before: I64  # [C + W, Q] how many of each queue a node comes after
 
@@ -127,13 +127,14 @@ class _Step:
         ends = [self._ends(q, number) for q in used]
         before = [np.searchsorted(end, clock[:, q], side="right") for q, end in zip(used, ends, strict=True)]
         e = self.events
+        floats = np.where(["float" in dtype for dtype in e.dtype], e.count, 0)
         return Canonical(
             tuple(self._asked()),
             starts,
             streams,
             np.array([e.flops[run].sum() for run in runs], dtype=np.float64),
             np.array([e.bytes[run].sum() for run in runs], dtype=np.int64),
-            np.array([e.count[run].sum() for run in runs], dtype=np.int64),
+            np.array([floats[run].sum() for run in runs], dtype=np.int64),
             tuple(Queue(-1, number[q], 0, 0) if q in number else queues[q] for q in used),
             np.stack(before, axis=1) if used else np.zeros((0, 0), np.int64),
         )

@@ -1,0 +1,72 @@
+"""A training step as a trace, from the model and the plan alone: what each rank asks for and computes, without running it.
+
+N ranks. Ranks that do the same share a role: without a pipeline all do.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import must_be
+from emu.model.fits import check_fits
+from emu.model.generate.rank import tape_of
+from emu.model.generate.tape import Tape
+from emu.model.model import Model
+from emu.model.plan import Plan
+from emu.model.spell import spell
+from emu.model.stack import Stack
+from emu.trace.trace import Group, Trace
+
+_KNOWN = {"cp": (1,), "ep": (1,), "pp": (1,), "sharding": ("ddp",), "recompute": ("none", "full")}
+
+
+def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
+    """One steady step.
+
+    Args:
+        model: What is trained.
+        plan: How it is laid over ranks.
+        stack: By which software, in which precision.
+
+    Raises:
+        InputError: a plan that does not fit the model, or something that cannot be generated yet.
+    """
+    check_fits(plan, model)
+    _check(plan)
+    tapes = [tape_of(model, plan, stack, place) for place in range(plan.pp)]
+    axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
+    members = {axis: plan.groups(axis) for axis in axes}
+    groups = tuple(Group(axis, ranks) for axis in axes for ranks in members[axis])
+    number, first = {}, 0
+    for axis in axes:
+        number[axis], first = _numbers(members[axis], plan.world) + first, first + len(members[axis])
+    meta = (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
+    return Trace(
+        tuple(tape.events() for tape in tapes),
+        column(np.arange(plan.world) // plan.stage_ranks, np.int32),
+        groups,
+        tuple(row for place, tape in enumerate(tapes) for row in _rows(tape, number, place, plan.stage_ranks)),
+        column(np.zeros(plan.pp), np.int64),
+        meta,
+    )
+
+
+def _check(plan: Plan) -> None:
+    for name, known in _KNOWN.items():
+        if getattr(plan, name) not in known:
+            raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), "no other can be generated yet")
+
+
+def _numbers(groups: Sequence[tuple[int, ...]], world: int) -> I64:
+    """[N] which of the groups each rank is in."""
+    number = np.empty(world, np.int64)
+    for i, ranks in enumerate(groups):
+        number[list(ranks)] = i
+    return number
+
+
+def _rows(tape: Tape, number: Mapping[str, I64], place: int, ranks: int) -> list[tuple[int, ...]]:
+    """Of each rank at a place of its pipeline, the groups that it means."""
+    own = slice(place * ranks, (place + 1) * ranks)
+    return list(zip(*(number[axis][own].tolist() for axis in tape.axes), strict=True)) if tape.axes else [()] * ranks

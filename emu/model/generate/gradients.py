@@ -1,0 +1,91 @@
+"""What becomes of the gradients of a rank: added up over its passes, and reduced as the plan's data parallelism does."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from emu.dtypes import item_bytes
+from emu.model.generate.item import Ask, Doing, Gradient, Wait, Work
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.operator import Amount
+
+_FIRST_BUCKET, _BUCKET = 1 << 20, 25 << 20  # bytes: torch.nn.parallel.DistributedDataParallel
+
+
+def run(tape: Tape, items: Iterable[Doing]) -> None:
+    """Do one thing after another."""
+    for item in items:
+        if isinstance(item, Work):
+            tape.compute(item)
+        elif isinstance(item, Wait):
+            tape.join(*tape.held)
+            tape.held.clear()
+        elif item.held:
+            tape.held.append(tape.ask(item))
+        else:
+            tape.join(tape.ask(item))
+
+
+def moved(part: Part, elements: int) -> Work:
+    """So many elements of gradients read or written."""
+    return part.work("gradients", Amount(parameters=elements), part.stack.precision.gradient)
+
+
+class Gradients(Protocol):
+    """Takes the gradients of all passes of one rank."""
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """One of them is there."""
+
+    def end(self, tape: Tape, pass_: int) -> None:
+        """A backward has ended."""
+
+
+class Whole:
+    """On each rank whole: added up over the passes, and no more."""
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """One of them is there."""
+        if pass_:
+            tape.compute(moved(part, 3 * gradient.elements))
+
+    def end(self, tape: Tape, pass_: int) -> None:
+        """A backward has ended."""
+
+
+class Buckets(Whole):
+    """Averaged by DDP, bucket by bucket, in the order in which the gradients of the first step came.
+
+    A bucket ends with the gradient that makes it as large as its limit; it is reduced once all its gradients are there. What
+    autograd waits for is waited for at the end of the backward. Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp.
+    """
+
+    def __init__(self, axis: str, passes: int) -> None:
+        self.axis, self.last = axis, passes - 1
+        self.filled, self.buckets, self.total = 0, 0, 0
+        self.requests: list[int] = []
+        self.part: Part | None = None
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """One of them is there."""
+        super().there(tape, gradient, part, pass_)
+        if pass_ < self.last:
+            return
+        tape.compute(moved(part, 2 * gradient.elements))  # into its bucket, divided by the number of ranks
+        self.filled, self.part = self.filled + gradient.elements, part
+        limit = _BUCKET if self.buckets else _FIRST_BUCKET
+        if self.filled * item_bytes(part.stack.precision.gradient) >= limit:
+            self._reduce(tape, part)
+
+    def end(self, tape: Tape, pass_: int) -> None:
+        """A backward has ended: what was reduced is waited for, and copied out."""
+        if pass_ < self.last or self.part is None:
+            return
+        if self.filled:
+            self._reduce(tape, self.part)
+        tape.join(*self.requests)
+        tape.compute(moved(self.part, 2 * self.total))
+
+    def _reduce(self, tape: Tape, part: Part) -> None:
+        self.requests.append(tape.ask(Ask(self.axis, "all_reduce", self.filled, part.stack.precision.gradient)))
+        self.total, self.buckets, self.filled = self.total + self.filled, self.buckets + 1, 0

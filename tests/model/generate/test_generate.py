@@ -1,0 +1,102 @@
+"""A generated trace does what real ranks do: requests, order, dependencies and FLOPs exactly, memory traffic within 2 %."""
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.model.generate.generate import generate
+from emu.model.model import MODELS
+from emu.model.spell import parse_plan
+from emu.model.stack import EXECUTED, Precision, Stack
+from emu.trace.trace import Kind
+from tests.model.generate.executed import compared
+
+SINGLE = [
+    "dp=1",
+    "dp=2",
+    "tp=2",
+    "tp=4",
+    "tp=2,sp",
+    "clip=1",
+    "dp=2,clip=1",
+    "tp=2,clip=1",
+    "microbatch=2",
+    "dp=2,microbatch=2",
+    "recompute=full",
+    "tp=2,recompute=full",
+]
+PRODUCTS = [
+    "tp=2,dp=2",
+    "tp=2,dp=2,microbatch=1",
+    "tp=2,sp,microbatch=1",
+    "tp=2,sp,microbatch=2",
+    "tp=2,sp,recompute=full",
+    "tp=2,sp,dp=2,clip=1",
+    "tp=2,sp,dp=2,recompute=full,clip=1",
+    "tp=2,sp,dp=2,microbatch=1,recompute=full,clip=1",
+    "dp=2,recompute=full,microbatch=2",
+]
+QUICK = {"dp=1", "tp=2,clip=1", "dp=2,recompute=full,microbatch=2", "tp=2,sp,recompute=full"}
+
+
+@pytest.mark.parametrize("words", [w if w in QUICK else pytest.param(w, marks=pytest.mark.slow) for w in SINGLE + PRODUCTS])
+def test_a_generated_step_is_what_runs(words):
+    assert compared(words).first is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["dp=2", "tp=2,dp=2"])
+def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
+    """The buckets of a larger model: the first of 1 MiB, then of 25."""
+    found = compared(words, "llama-small", global_batch=4, seq=4)
+    assert found.first is None
+    assert found.by_axis["dp"].events == (2 * found.ranks,) * 2
+
+
+def test_a_plan_changed_by_a_little_is_told_from_what_runs():
+    """So that the comparison above could have failed."""
+    small, large = (
+        generate(MODELS.find("llama-tiny"), parse_plan(words, global_batch=8, seq=16), Stack(precision=EXECUTED))
+        for words in ("tp=2", "tp=2,recompute=full")
+    )
+    requests = [int((t.events[0].kind == Kind.COLLECTIVE).sum()) for t in (small, large)]
+    assert requests[1] == requests[0] + 2  # the sum that ends the attention of each layer
+
+
+def test_flops_and_gradients_of_a_step_at_full_size():
+    """Products and attention as the model has them; gradients summed once, in the dtype of gradients."""
+    model = MODELS.find("llama3.1-8b")
+    plan = parse_plan("tp=8,dp=1024", global_batch=2048, seq=8192, microbatch=1)
+    trace = generate(model, plan, Stack())
+    (events,) = trace.events
+    assert trace.n_ranks == 8192
+    assert events.flops.sum() == plan.rank_batch * sum(model.flops(plan.seq, tp=8))
+    reduced = np.array([trace.groups[trace.group_of[0][g]].axis == "dp" for g in events.group]) & (
+        events.kind == Kind.COLLECTIVE
+    )
+    assert events.bytes[reduced].sum() == 4 * model.parameters(8)
+    assert {events.dtype[i] for i in np.flatnonzero(reduced)} == {"float32"}
+    assert trace.groups[trace.group_of[9][0]].ranks == tuple(range(8, 16))
+
+
+def test_another_precision_changes_bytes_and_no_request():
+    model, plan = MODELS.find("llama-tiny"), parse_plan("tp=2,dp=2", global_batch=8, seq=16)
+    whole, half = (generate(model, plan, Stack(precision=p)) for p in (EXECUTED, Precision()))
+    asks = [e.kind == Kind.COLLECTIVE for t in (whole, half) for e in t.events]
+    assert np.array_equal(*asks)
+    ratio = whole.events[0].bytes[asks[0]] / half.events[0].bytes[asks[0]]
+    assert set(ratio) == {2.0, 1.0}  # activations, gradients
+    assert ratio[-1] == 1.0
+
+
+@pytest.mark.parametrize("words", ["cp=2", "tp=2,recompute=selective"])
+def test_what_cannot_be_generated_yet_is_refused(words):
+    with pytest.raises(InputError, match="generate"):
+        generate(MODELS.find("llama-tiny"), parse_plan(words, global_batch=8, seq=16), Stack())
+
+
+def test_an_unknown_software_or_dtype_is_refused():
+    with pytest.raises(InputError, match="software of a stack"):
+        Stack(software="jax")
+    with pytest.raises(InputError, match="dtype"):
+        Precision(weight="float31")
