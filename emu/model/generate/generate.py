@@ -16,7 +16,7 @@ from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.spell import spell
 from emu.model.stack import Stack
-from emu.trace.trace import Group, Trace
+from emu.trace.trace import PARTS, Group, Trace
 
 _KNOWN = {"cp": (1,), "ep": (1,), "pp": (1,), "sharding": ("ddp",), "recompute": ("none", "full")}
 
@@ -47,7 +47,7 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
         column(np.arange(plan.world) // plan.stage_ranks, np.int32),
         groups,
         tuple(row for place, tape in enumerate(tapes) for row in _rows(tape, number, place, plan.stage_ranks)),
-        column(np.zeros(plan.pp), np.int64),
+        np.zeros((plan.pp, len(PARTS)), np.int64),
         meta,
     )
 
