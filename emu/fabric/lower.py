@@ -18,10 +18,11 @@ from emu.collective.transform import on_grid
 from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Joins, classes_of, invariant
-from emu.fabric.lowering.domain import Domain, Orbits
+from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.tasks import graph_of
 from emu.fabric.lowering.ways import Ways, shared_ways, ways_of
+from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
 

@@ -1,5 +1,7 @@
 """What is joined: by links, whichever way they go, or by permutations that bring one to another."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -32,3 +34,28 @@ def orbits(n: int, permutations: list[I64]) -> I64:
     """
     there = np.concatenate([np.empty(0, np.int64), *permutations])
     return components(n, np.tile(np.arange(n), len(permutations)), there)
+
+
+class Orbits(NamedTuple):
+    """What several permutations bring to one another, orbits numbered by their least."""
+
+    number: I64  # of each its orbit
+    first: I64  # [O] the least of each
+    size: I64  # [O]
+
+    @staticmethod
+    def each(count: int) -> "Orbits":
+        """Each of `count` things for itself."""
+        every = np.arange(count)
+        return Orbits(every, every, np.ones_like(every))
+
+    @staticmethod
+    def of(count: int, permutations: list[I64]) -> "Orbits":
+        """Those of `count` things."""
+        return Orbits.numbered(orbits(count, permutations))
+
+    @staticmethod
+    def numbered(number: I64) -> "Orbits":
+        """Those of things that are numbered alike; the numbers are given anew."""
+        _, first, again, size = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
+        return Orbits(column(again, np.int64), column(first, np.int64), column(size, np.int64))

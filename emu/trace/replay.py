@@ -20,9 +20,10 @@ from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, lay, lowered
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.domain import Domain, Orbits
+from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.symmetric import domain_of
+from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.trace.batch import Batch, batches_of, communicators

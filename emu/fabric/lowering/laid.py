@@ -10,8 +10,9 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.collective.schedule import Schedule
 from emu.fabric.lowering.classes import Classes
-from emu.fabric.lowering.domain import Domain, Orbits
+from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.ways import Asked
+from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Topology
 
 

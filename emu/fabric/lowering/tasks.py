@@ -7,11 +7,11 @@ import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.fabric.graph import Graph
-from emu.fabric.lowering.domain import Orbits
 from emu.fabric.lowering.edges import Predecessors
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.spread import spread_edges, spread_hops
 from emu.fabric.lowering.ways import Ways
+from emu.topology.orbits import Orbits
 
 _CHUNK = 2**20  # translated copies that are held at a time
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
-from emu.fabric.lowering.domain import Orbits
+from emu.topology.orbits import Orbits
 from emu.topology.topology import Routes, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
