@@ -7,19 +7,24 @@ c//2, c//2 + 1, .. (mod D), gathers along them backwards, and goes up where c is
 
 The channel is the bucket, not the dimension: in one queue for each dimension, buckets that are out of step would block each
 other. Its parity is the direction, which two ranks in a dimension of 2 do not tell.
+
+`torus-in-step` has one queue for each direction, and so all its buckets keep step. On equal dims each of them then has a
+dimension of its own in every round. Where some links are faster than others, as on RailX's torus, free buckets do not: ranks
+after fast links begin the next dimension early, and take bandwidth from a bucket that is not done there.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.shape import grids
+from emu.collective.shape import cubes, grids
 from emu.collective.transform import dual, then
 
 Dims = tuple[int, ...]
@@ -40,6 +45,15 @@ _HALF = Claim("channel", alpha=_rounds, beta=_share)
 _BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _share(dims))
 
 
+def _of_a_pair(dims: Dims) -> Fraction:
+    """What one link carries in one half, of the whole: up is down in a dimension of 2."""
+    return _share(dims) * (2 if dims[0] == 2 else 1)
+
+
+_STEP = Claim("pair", alpha=_rounds, beta=_of_a_pair)
+_BOTH_STEP = Claim("pair", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _of_a_pair(dims))
+
+
 @collective("reduce_scatter", "torus-buckets", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
     """In each bucket, rank r passes a partial sum along one dimension's ring after another; it ends with block r."""
@@ -56,6 +70,28 @@ def all_gather(dims: Dims) -> Schedule:
 def all_reduce(dims: Dims) -> Schedule:
     """A reduce_scatter in 2D buckets at once, then an all_gather back along the same dimensions."""
     return then(reduce_scatter(dims), all_gather(dims))
+
+
+@collective("reduce_scatter", "torus-in-step", claim=_STEP, shapes=cubes)
+def reduce_scatter_in_step(dims: Dims) -> Schedule:
+    """As torus-buckets, the buckets of a direction in one queue: each of them is on a dimension of its own in every round."""
+    return _in_step(reduce_scatter(dims))
+
+
+@collective("all_gather", "torus-in-step", claim=_STEP, shapes=cubes)
+def all_gather_in_step(dims: Dims) -> Schedule:
+    """As torus-buckets, the buckets of a direction in one queue: each of them is on a dimension of its own in every round."""
+    return _in_step(all_gather(dims))
+
+
+@collective("all_reduce", "torus-in-step", claim=_BOTH_STEP, shapes=cubes)
+def all_reduce_in_step(dims: Dims) -> Schedule:
+    """As torus-buckets, the buckets of a direction in one queue: each of them is on a dimension of its own in every round."""
+    return _in_step(all_reduce(dims))
+
+
+def _in_step(free: Schedule) -> Schedule:
+    return replace(free, channel=column(free.channel % 2, np.int16))
 
 
 def _gather(dims: Dims, *, turned: bool = False) -> Schedule:

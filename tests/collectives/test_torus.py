@@ -42,6 +42,15 @@ def test_at_equal_dims_one_link_a_pair_is_as_fast_as_a_port_a_bucket(operation):
     assert [v.claim for v in verify((on_pairs, dims) for dims in [(4,), (3, 3), (3, 3, 3)])] == ["equal"] * 3
 
 
+def test_in_step_is_the_same_rows_in_a_queue_for_each_direction_on_equal_dims_only():
+    free, in_step = torus.all_reduce((3, 3)), torus.all_reduce_in_step((3, 3))
+    assert np.array_equal(in_step.channel, free.channel % 2)
+    assert replace(in_step, channel=free.channel).digest() == free.digest()
+    assert algorithm("all_reduce", "torus-in-step").fit(64) == (8, 8)
+    with pytest.raises(InputError, match="does not take shape 2x8; 4x4 works"):
+        algorithm("all_reduce", "torus-in-step").schedule((2, 8))
+
+
 def test_a_grid_with_a_dim_of_one_is_refused():
     with pytest.raises(InputError, match="all_reduce torus-buckets: does not take shape 3x1; 3 works"):
         algorithm("all_reduce", "torus-buckets").schedule((3, 1))
