@@ -41,7 +41,7 @@ def shard_states(module: nn.Module, mesh: DeviceMesh) -> None:
     """
     over = flat(mesh, "dp", SHARD, "cp")
     if over is not None and REPLICATE in (mesh.mesh_dim_names or ()):
-        over = mesh[(REPLICATE, *(over.mesh_dim_names or ()))]
+        over = DeviceMesh._concatenate([mesh[REPLICATE], over])
     for layer in module.get_submodule("layers").children():
         fully_shard(layer, mesh=over)
     fully_shard(module, mesh=over)
