@@ -1,10 +1,11 @@
-"""Every architecture learns the same on two tensor-parallel ranks as on one."""
+"""Every architecture learns the same on ranks that share its tensors or its sequences as on one."""
 
 import pytest
 
 from emu.collective.algorithm import Choice
 from emu.model.model import MODELS
 from emu.model.plan import Plan
+from emu.model.spell import spell
 from emu.study.training.learn import learn
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
@@ -21,3 +22,25 @@ def test_two_shards_learn_what_the_whole_learns(name, sp):
     assert learned.loss[1] < learned.loss[0]
     # The first gradients are within 1e-4, or `learn` refuses; AdamW then turns rounding of the smallest into whole steps.
     assert learned.gradient_error < 1e-3
+
+
+SHARED = [
+    Plan(cp=2, global_batch=4, seq=32),
+    Plan(tp=2, sp=True, cp=2, cp_comm="all_gather", recompute="selective", global_batch=4, seq=32),
+]
+# Attention is either latent or as Llama's, whose ranks are held to one process in tests/study/training/test_learn.py.
+FAST = [("deepseek-tiny", SHARED[0])]
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        pytest.param(name, plan, id=f"{name}-{spell(plan)}", marks=() if (name, plan) in FAST else pytest.mark.slow)
+        for name in TINY
+        for plan in SHARED
+    ],
+)
+def test_ranks_that_share_sequences_learn_what_the_whole_learns(name, plan):
+    learned = learn(Program(name, plan, read_text(), 1, seed=0, learning_rate=1e-3), Choice())
+    assert learned.loss == pytest.approx(learned.reference_loss, rel=1e-5)
+    assert learned.gradient_error < 1e-4
