@@ -3,6 +3,7 @@
 import pytest
 
 from emu.fabric.run import run
+from emu.topology.catalogue import build_topology
 from emu.trace.path import What, critical_path, critical_path_fs
 from emu.trace.report import report
 from emu.trace.trace import Group
@@ -109,3 +110,41 @@ def test_a_step_of_no_time_has_no_path(words):
     trace = trace_of(words.events(*rows, *more))
     found, (*_, told) = path_of(trace)
     assert (told.step, told.step_time_fs, found) == (3, 0, {})
+
+
+def test_ranks_that_enter_together_wait_for_nobody(words):
+    """The path goes from rank 0 to rank 1, which sends, and stays there."""
+    rows = words.compute(3), words.collective(4 * MS_OF_FLOATS, name="broadcast", root=1), words.mark([1])
+    found, _ = path_of(trace_of(words.events(*rows)))
+    assert in_ms(found) == {computation(): 3, What("broadcast", "world", None, None): 4}
+
+
+def test_of_those_that_release_a_task_together_the_path_takes_the_one_of_its_rank(words):
+    """Both stages compute for 4 ms, then stage 1 broadcasts; the message is stage 1's, and so is what it waits for."""
+    word = words.collective(2 * MS_OF_FLOATS, name="broadcast", root=1)
+    first = words.events(words.compute(4), word, words.compute(1, waits=[1]), words.mark())
+    second = words.events(words.compute(4), word)
+    found, _ = path_of(trace_of(first, second, role_of_rank=(0, 1), groups=(Group("pp", (0, 1)),)))
+    assert in_ms(found) == {computation(1): 4, What("broadcast", "pp", 0, None): 2, computation(0): 1}
+
+
+def test_collectives_are_of_the_stage_of_their_ranks(words):
+    """Ranks 1 and 3 are stage 1, whose sum of 3 ms follows 6 ms of computation; stage 0 is done after 2 + 1."""
+    groups = Group("pp", (0, 1)), Group("pp", (2, 3)), Group("tp", (0, 2)), Group("tp", (1, 3))
+    roles = [
+        words.events(words.compute(ms), words.collective(size * MS_OF_FLOATS, group=1), words.mark([1]))
+        for ms, size in ((2, 1), (6, 3))
+    ]
+    trace = trace_of(*roles, role_of_rank=(0, 1, 0, 1), groups=groups, group_of=((0, 2), (0, 3), (1, 2), (1, 3)))
+    assert in_ms(path_of(trace, MESH)[0]) == {computation(1): 6, sums("tp", stage=1): 3}
+
+
+def test_a_rank_that_others_stand_for_is_the_first_of_them(words):
+    """Of eight ranks in two rows the second row is slow; one of each row is timed, and rank 4 is the first of the slow."""
+    groups = tuple(Group("dp", (i, i + 4)) for i in range(4))
+    roles = [words.events(words.compute(ms), words.collective(4 * MS_OF_FLOATS), words.mark([1])) for ms in (2, 5)]
+    trace = trace_of(*roles, role_of_rank=(0,) * 4 + (1,) * 4, groups=groups, group_of=tuple((i % 4,) for i in range(8)))
+    found, (_, laid, _, told) = path_of(trace, build_topology("torus:dims=2x4,bandwidth=1GB/s,latency=0s"))
+    assert laid.timed_ranks == 2
+    assert told.rank == 0
+    assert set(found) == {computation(), sums("dp", waits_for=4)}

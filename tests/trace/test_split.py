@@ -177,6 +177,13 @@ def test_what_is_timed_as_another_dtype_is_cut_at_the_same_elements(words):
         assert sorted(laid.graph.size_bytes[laid.graph.size_bytes > 0].tolist()) == [item * 2, item * 5]
 
 
+def test_a_member_that_writes_none_down_gives_even_ones(words):
+    rows = [words.events(words.collective(6, name="all_to_all", splits=splits)) for splits in ([], [2, 4])]
+    graph = replayed(trace_of(*rows, role_of_rank=(0, 1))).graph
+    sent = graph.size_bytes > 0
+    assert dict(zip(graph.owner[sent].tolist(), graph.size_bytes[sent].tolist(), strict=True)) == {0: 4 * 3, 1: 4 * 2}
+
+
 def test_split_sizes_that_cannot_be_are_refused(words):
     def refused(*rows, **more):
         with pytest.raises(InputError) as error:

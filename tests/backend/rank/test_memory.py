@@ -50,6 +50,21 @@ def test_plain_descent_keeps_nothing_and_without_a_step_no_gradient_is_known():
     assert found["activations"] >= LAYER
 
 
+def test_what_an_optimizer_keeps_later_is_known_too():
+    """The second layer has its first gradient in the second step."""
+
+    def program(_):
+        first, second = layers()[0], layers()[0]
+        optimizer = torch.optim.AdamW([first.weight, second.weight], fused=True)
+        for step in range(3):
+            out = first(torch.ones(8, WIDTH))
+            (second(out) if step else out).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert recorded(program)["optimizer_state"] == 2 * 2 * LAYER + 2 * 4
+
+
 def test_gradients_that_live_in_the_buckets_of_ddp_are_gradients():
     def program(_):
         module = DistributedDataParallel(layers(), gradient_as_bucket_view=True)

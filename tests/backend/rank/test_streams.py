@@ -47,7 +47,7 @@ def test_what_is_written_down_says_all_that_comes_before_and_nothing_else(seed):
     waits, order, last, moments, requests = [], [], {}, [], []
     for number in (streams.add() for _ in range(int(rng.integers(0, 4)))):
         model.done[number] = set()
-    for _ in range(60):
+    for _ in range(300):
         stream, what = int(rng.choice(list(model.done))), rng.choice(["compute", "request", "join", "record", "wait"])
         streams.current, event = stream, len(waits)
         if what == "compute":
