@@ -30,18 +30,17 @@ def rows(pages: Path = PAGES) -> list[Row]:
 
 
 def _of_page(page: Path) -> Iterator[Row]:
-    text, counted = page.read_text(), False
+    text, inside, counted = page.read_text(), False, False
     short = dict(_SHORT.findall(text))
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if not cells or set(cells[0]) <= {"-"}:
-            continue
-        if cells[0] == "id":
-            counted = cells[-1] == _HEADS
-        elif counted:
+        if cells and not inside:  # the head of a table
+            counted = (cells[0], cells[-1]) == ("id", _HEADS)
+        elif counted and cells:
             tests = _tests(cells[-1], short)
             if tests:
                 yield Row(cells[0], page.name, tests)
+        inside = bool(cells)
 
 
 def _tests(cell: str, short: dict[str, str]) -> tuple[str, ...]:

@@ -25,6 +25,10 @@ PAGE = """# A page
 | id | what | held by |
 |---|---|---|
 | b-1 | of class M | `test_other` |
+
+| what | held by, or why not |
+|---|---|
+| no id | `test_other` |
 """
 
 
