@@ -2,6 +2,7 @@
 
 from math import prod
 
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from emu.model.plan import Plan
@@ -10,9 +11,12 @@ REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp where stat
 
 
 def build_mesh(plan: Plan) -> DeviceMesh:
-    """The mesh of the axes that have more than one rank, slowest first; of one rank, `dp` alone."""
+    """The mesh of the axes that have more than one rank, slowest first; of one rank, `dp` alone.
+
+    Where there is cp there is dp, if of one rank: gradients travel over both as one axis, whose group is not that of attention.
+    """
     sizes = {"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}
-    dims = {name: size for name, size in sizes.items() if size > 1} or {"dp": 1}
+    dims = {name: size for name, size in sizes.items() if size > 1 or (name == "dp" and plan.cp > 1)} or {"dp": 1}
     assert prod(dims.values()) == plan.world
     return init_device_mesh("cpu", tuple(dims.values()), mesh_dim_names=tuple(dims))
 
@@ -30,8 +34,9 @@ def part_of(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
 
 
 def flat(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
-    """The named axes as one, such as `dp_cp`; None if the mesh has none of them."""
+    """The named axes as one, such as `dp_cp`, with a group of its own; None if the mesh has none of them."""
     part = part_of(mesh, *names)
     if part is None or part.ndim == 1:
         return part
-    return part._flatten("_".join(part.mesh_dim_names or ()))
+    # Told a backend, PyTorch does not take the default group for an axis that is the whole world, as another axis may be too.
+    return part._flatten("_".join(part.mesh_dim_names or ()), backend_override=dist.get_backend())

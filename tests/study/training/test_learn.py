@@ -10,6 +10,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.memory import rank_bytes
 from emu.model.model import MODELS
+from emu.model.operator import ATTENTION, Tokens
 from emu.model.spell import parse_plan
 from emu.study.training.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.program import Program
@@ -105,6 +106,20 @@ def test_the_trace_has_the_models_flops_and_a_plans_collectives():
         assert flops == plan.rank_batch * sum(TINY.flops(plan.seq, plan.tp))
     axes = [trace.groups[trace.group_of[0][g]].axis for g, k in zip(*_requests(trace, step=3), strict=True) if k]
     assert sorted(axes) == ["dp"] + ["tp"] * (4 * TINY.layers + 2)
+
+
+def test_ranks_that_share_sequences_have_the_models_flops_and_keep_keys_and_gradients_apart():
+    """Of attention a ring of 2 skips a quarter. A layer exchanges 4 times; there is one bucket of gradients."""
+    plan = program("cp=2").plan
+    trace = learn(program("cp=2"), Choice()).trace
+    events = [trace.events_of(rank) for rank in range(2)]
+    attended = sum(
+        n * (o.eager.forward + o.eager.backward).flops for n, o in TINY.operators(Tokens(plan.seq)) if o.kind == ATTENTION
+    )
+    whole = plan.global_batch * (sum(TINY.flops(plan.seq)) - attended // 4)
+    assert [each.flops[each.step == 3].sum() for each in events] == [whole / 2] * 2
+    axes = [trace.groups[trace.group_of[0][g]].axis for g in _requests(trace, step=3)[0]]
+    assert sorted(axes) == ["cp"] * (4 * TINY.layers) + ["dp_cp"]
 
 
 @pytest.mark.parametrize(
