@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.executor.execute import Buffers, execute
@@ -150,6 +151,34 @@ def test_a_ddp_step_has_the_losses_and_the_trace_of_threads(cluster):
     expected, expected_trace = LocalCluster().record(N, Choice(), ddp)
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
+
+
+def fsdp(rank):
+    """Two steps of FSDP2, with an exchange of uneven pieces in between."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
+    for layer in (*layers, layers):
+        fully_shard(layer)
+    optimizer = torch.optim.AdamW(layers.parameters())
+    losses = []
+    for _ in range(2):
+        pieces = [torch.empty(1 + other) for other in range(N)]
+        dist.all_to_all(pieces, [torch.full((1 + rank,), float(rank)) for _ in range(N)])
+        loss = layers(torch.cat(pieces)[:8]).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_fsdp_overlaps_and_uneven_pieces_are_recorded_as_with_threads(cluster):
+    (ours, trace), (expected, expected_trace) = (where.record(N, Choice(), fsdp) for where in (cluster, LocalCluster()))
+    assert ours == expected
+    assert trace.digest() == expected_trace.digest()
+    events = trace.events_of(0)
+    assert {int(events.stream[i]) for i in range(len(events)) if events.name[i] == "all_gather"} == {2}
+    assert len(events.split) == 2 * N
 
 
 def test_training_over_dp_and_tp_has_the_losses_and_the_trace_of_threads(cluster):
