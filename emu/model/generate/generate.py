@@ -18,7 +18,13 @@ from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
 
-_KNOWN = {"cp": (1,), "ep": (1,), "pp": (1,), "sharding": ("ddp",), "recompute": ("none", "full")}
+_KNOWN = {
+    "cp": (1,),
+    "ep": (1,),
+    "pipeline": ("gpipe", "1f1b", "interleaved"),
+    "sharding": ("ddp",),
+    "recompute": ("none", "full"),
+}
 
 
 def generate(model: Model, plan: Plan, stack: Stack) -> Trace:

@@ -60,8 +60,8 @@ class Buckets(Whole):
     autograd waits for is waited for at the end of the backward. Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp.
     """
 
-    def __init__(self, axis: str, passes: int) -> None:
-        self.axis, self.last = axis, passes - 1
+    def __init__(self, axis: str, passes: int, elements: int) -> None:
+        self.axis, self.last, self.elements = axis, passes - 1, elements
         self.filled, self.buckets, self.total = 0, 0, 0
         self.requests: list[int] = []
         self.part: Part | None = None
@@ -74,15 +74,14 @@ class Buckets(Whole):
         tape.compute(moved(part, 2 * gradient.elements))  # into its bucket, divided by the number of ranks
         self.filled, self.part = self.filled + gradient.elements, part
         limit = _BUCKET if self.buckets else _FIRST_BUCKET
-        if self.filled * item_bytes(part.stack.precision.gradient) >= limit:
+        full = self.filled * item_bytes(part.stack.precision.gradient) >= limit
+        if full or self.total + self.filled == self.elements:
             self._reduce(tape, part)
 
     def end(self, tape: Tape, pass_: int) -> None:
         """A backward has ended: what was reduced is waited for, and copied out."""
         if pass_ < self.last or self.part is None:
             return
-        if self.filled:
-            self._reduce(tape, self.part)
         tape.join(*self.requests)
         tape.compute(moved(self.part, 2 * self.total))
 

@@ -4,8 +4,11 @@ from emu.dtypes import item_bytes
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
+from emu.model.generate.passes import elements_of
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
+
+_ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
 
 def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
@@ -23,6 +26,7 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
         tape.compute(moved(first, elements))
         for axis in axes:
             tape.join(tape.ask(Ask(axis, "all_reduce", 1, "float32")))
+        tape.compute(_ADDED)
     if plan.pp > 1:
         tape.join(tape.ask(Ask("pp", "all_reduce", 1, "float32")))
     tape.compute(moved(first, 2 * sum(by_axes.values())))
@@ -37,7 +41,7 @@ def cut_axes(part: Part, name: str) -> tuple[str, ...]:
 def optimize(tape: Tape, parts: tuple[Part, ...]) -> None:
     """Weights, gradients and both moments read; weights and moments written."""
     precision = parts[0].stack.precision
-    count = sum(operator.parameters for part in parts for operator in part.operators)
+    count = elements_of(parts)
     item = 2 * item_bytes(precision.weight) + item_bytes(precision.gradient) + 4 * item_bytes(precision.moment)
     same = (2, 1, 4)
     roles = (precision.weight, precision.gradient, precision.moment)

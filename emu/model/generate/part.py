@@ -14,12 +14,13 @@ from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.model.generate.item import Ask, Doing, Gradient, Item, Wait, Work
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import RESIDUAL, Amount, Cut, ModelOperator, Tokens
+from emu.model.operator import NORM, RESIDUAL, Amount, Cut, ModelOperator, Tokens
 from emu.model.plan import Plan
 from emu.model.stack import Stack
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
+_BEFORE_WEIGHT = 6  # elements moved, for each of a norm, before the gradient of its weight is there: two products and a sum
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,12 @@ class Part:
         operator, precision = self.operators[i], self.stack.precision
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(i, arrived) if i == self._again else arrived
-        yield self.work(operator.name, operator.eager.backward_input, precision.weight)
+        early, late = _parted(operator)
+        yield self.work(operator.name, early, precision.weight)
         yield self.work(operator.name, operator.eager.backward_weight, precision.gradient)
         if operator.parameters:
             yield self._gradient(operator)
+        yield self.work(operator.name, late, precision.weight)
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
     def _then_again(self, i: int, arrived: list[Doing]) -> Iterable[Doing]:
@@ -145,6 +148,18 @@ class Part:
         if not self.plan.sp:
             return (self.asked("all_reduce", elements),)
         return self.copied("to scatter", elements), self.asked("reduce_scatter", elements)
+
+
+def _parted(operator: ModelOperator) -> tuple[Amount, Amount]:
+    """Of the gradients of what came in, what is worked out before that of the weight is there, and what after.
+
+    A norm without a kernel of its own first multiplies the gradient by what was scaled, and by the weight.
+    """
+    whole, of_each = operator.eager.backward_input, Amount(operator.outputs.flops, operator.outputs.whole, operator.outputs.cut)
+    before = of_each.times(_BEFORE_WEIGHT)
+    if operator.kind != NORM or before.elements >= whole.elements:
+        return whole, Amount()
+    return before, whole + before.times(-1)
 
 
 def _backwards(operators: tuple[ModelOperator, ...]) -> list[int]:

@@ -1,69 +1,43 @@
 """The step of one rank of a plan, by PyTorch's pieces: its passes, its gradients, its optimizer."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from emu.model.fits import stage_layers
-from emu.model.generate.gradients import Buckets, Gradients, Whole, run
-from emu.model.generate.item import Gradient
+from emu.model.generate.gradients import Buckets, Whole
 from emu.model.generate.optimizer import clip, optimize
-from emu.model.generate.part import Part
+from emu.model.generate.passes import Passes, elements_of, stage_parts
+from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
 from emu.model.generate.tape import Tape
-from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.stack import Stack
-
-
-def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int) -> tuple[Part, ...]:
-    """The parts of the model that a stage has, in the order of the model."""
-    sizes = stage_layers(plan, model)
-    first = sum(sizes[:stage])
-    kinds = model.kinds[first : first + sizes[stage]]
-    names = (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
-    made = {name: Part(model, plan, stack, name) for name in names}
-    return tuple(made[name] for name in names)
-
-
-class Passes(NamedTuple):
-    """Forward and backward of a stage."""
-
-    tape: Tape
-    parts: tuple[Part, ...]
-    gradients: Gradients
-
-    def forward(self) -> None:
-        """Of one microbatch."""
-        for part in self.parts:
-            run(self.tape, part.forward)
-
-    def backward(self, pass_: int) -> None:
-        """Of one microbatch: what autograd comes back to late last."""
-        late: list[tuple[Part, Gradient]] = []
-        for part in reversed(self.parts):
-            for item in part.backward:
-                if isinstance(item, Gradient) and item.late:
-                    late.append((part, item))
-                elif isinstance(item, Gradient):
-                    self._there(part, item, pass_)
-                else:
-                    run(self.tape, (item,))
-        for part, item in late:
-            self._there(part, item, pass_)
-        self.gradients.end(self.tape, pass_)
-
-    def _there(self, part: Part, gradient: Gradient, pass_: int) -> None:
-        run(self.tape, gradient.before)
-        self.gradients.there(self.tape, gradient, part, pass_)
+from emu.model.turns import all_turns
 
 
 def tape_of(model: Model, plan: Plan, stack: Stack, place: int) -> Tape:
     """What a rank at that place of its pipeline does in a step."""
     tape = Tape(stack.precision.activation)
-    parts = stage_parts(model, plan, stack, place)
-    gradients: Gradients = Buckets("dp", plan.passes) if plan.dp > 1 else Whole()
-    passes = Passes(tape, parts, gradients)
-    for number in range(plan.passes):
-        passes.forward()
-        passes.backward(number)
+    stages = {number: _passes(tape, model, plan, stack, number) for number in plan.stages_of(place * plan.stage_ranks)}
+    if plan.pp == 1:
+        for number in range(plan.passes):
+            stages[0].forward()
+            stages[0].backward(number)
+    else:
+        _pipelined({n: (each, ends_of(tape, model, plan, stack, n)) for n, each in stages.items()}, plan, place)
+    parts = tuple(part for each in stages.values() for part in each.parts)
     clip(tape, parts, plan)
     optimize(tape, parts)
     return tape
+
+
+def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Passes:
+    parts = stage_parts(model, plan, stack, stage)
+    return Passes(tape, parts, Buckets("dp", plan.passes, elements_of(parts)) if plan.dp > 1 else Whole())
+
+
+def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:
+    if plan.pipeline == "gpipe":
+        gpipe(*stages[place], plan.passes)
+    elif plan.pipeline == "1f1b":
+        one_forward_one_backward(*stages[place], plan.pp - 1 - place, plan.passes)
+    else:
+        by_turns(stages, all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place])

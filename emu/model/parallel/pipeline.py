@@ -68,7 +68,8 @@ class Pipeline:
         losses: list[Tensor] = []
         given = (tokens,) if 0 in self._has else ()
         told: dict[str, Any] = {"target": targets, "losses": losses} if self._last in self._has else {}
-        self._order.step(*given, **told)
+        # Else the last stage would keep the logits of all microbatches, and put them together at the end.
+        self._order.step(*given, return_outputs=False, **told)
         return [loss.detach() for loss in losses]
 
 

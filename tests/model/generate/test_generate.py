@@ -24,6 +24,8 @@ SINGLE = [
     "dp=2,microbatch=2",
     "recompute=full",
     "tp=2,recompute=full",
+    "pp=2",
+    "pp=2,order=gpipe",
 ]
 PRODUCTS = [
     "tp=2,dp=2",
@@ -35,13 +37,24 @@ PRODUCTS = [
     "tp=2,sp,dp=2,recompute=full,clip=1",
     "tp=2,sp,dp=2,microbatch=1,recompute=full,clip=1",
     "dp=2,recompute=full,microbatch=2",
+    "pp=2,clip=1",
+    "pp=2,dp=2",
+    "pp=2,tp=2,sp",
+    "pp=2,recompute=full,microbatch=2",
+    "pp=2,dp=2,tp=2,sp,clip=1",
 ]
-QUICK = {"dp=1", "tp=2,clip=1", "dp=2,recompute=full,microbatch=2", "tp=2,sp,recompute=full"}
+QUICK = {"dp=1", "pp=2,dp=2", "tp=2,clip=1", "dp=2,recompute=full,microbatch=2", "tp=2,sp,recompute=full"}
 
 
 @pytest.mark.parametrize("words", [w if w in QUICK else pytest.param(w, marks=pytest.mark.slow) for w in SINGLE + PRODUCTS])
 def test_a_generated_step_is_what_runs(words):
     assert compared(words).first is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["pp=3,vp=2,microbatch=2", "pp=3,vp=2,dp=2,clip=1", "pp=2,vp=3,layers=1x6,tp=2,sp"])
+def test_stages_that_a_place_has_several_of_take_turns_as_they_run(words):
+    assert compared(words, "llama-small", seq=4).first is None
 
 
 @pytest.mark.slow
@@ -89,10 +102,10 @@ def test_another_precision_changes_bytes_and_no_request():
     assert ratio[-1] == 1.0
 
 
-@pytest.mark.parametrize("words", ["cp=2", "tp=2,recompute=selective"])
+@pytest.mark.parametrize("words", ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv"])
 def test_what_cannot_be_generated_yet_is_refused(words):
     with pytest.raises(InputError, match="generate"):
-        generate(MODELS.find("llama-tiny"), parse_plan(words, global_batch=8, seq=16), Stack())
+        generate(MODELS.find("llama-small"), parse_plan(words, global_batch=8, seq=16), Stack())
 
 
 def test_an_unknown_software_or_dtype_is_refused():

@@ -1,0 +1,60 @@
+"""The passes of one stage on one rank: forward and backward of a microbatch, and where its gradients go."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from emu.model.fits import stage_layers
+from emu.model.generate.gradients import Gradients, run
+from emu.model.generate.item import Gradient
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.plan import Plan
+from emu.model.stack import Stack
+
+
+def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int) -> tuple[Part, ...]:
+    """The parts of the model that a stage has, in the order of the model."""
+    sizes = stage_layers(plan, model)
+    first = sum(sizes[:stage])
+    kinds = model.kinds[first : first + sizes[stage]]
+    names = (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
+    made = {name: Part(model, plan, stack, name) for name in names}
+    return tuple(made[name] for name in names)
+
+
+def elements_of(parts: Iterable[Part]) -> int:
+    """Parameters of a rank that has these."""
+    return sum(operator.parameters for part in parts for operator in part.operators)
+
+
+class Passes(NamedTuple):
+    """Forward and backward of a stage."""
+
+    tape: Tape
+    parts: tuple[Part, ...]
+    gradients: Gradients
+
+    def forward(self) -> None:
+        """Of one microbatch."""
+        for part in self.parts:
+            run(self.tape, part.forward)
+
+    def backward(self, pass_: int) -> None:
+        """Of one microbatch: what autograd comes back to late last."""
+        late: list[tuple[Part, Gradient]] = []
+        for part in reversed(self.parts):
+            for item in part.backward:
+                if isinstance(item, Gradient) and item.late:
+                    late.append((part, item))
+                elif isinstance(item, Gradient):
+                    self._there(part, item, pass_)
+                else:
+                    run(self.tape, (item,))
+        for part, item in late:
+            self._there(part, item, pass_)
+        self.gradients.end(self.tape, pass_)
+
+    def _there(self, part: Part, gradient: Gradient, pass_: int) -> None:
+        run(self.tape, gradient.before)
+        self.gradients.there(self.tape, gradient, part, pass_)

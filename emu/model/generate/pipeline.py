@@ -1,0 +1,102 @@
+"""The step of a rank of a pipeline: its microbatches, and what passes between its stages and those before and after them.
+
+As PyTorch's ScheduleGPipe, Schedule1F1B and ScheduleInterleaved1F1B run them: what is sent is waited for only where they do.
+Source: torch/distributed/pipelining/schedules.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from emu.model.generate.passes import Passes
+from emu.model.generate.tape import Tape
+from emu.model.model import Model
+from emu.model.plan import Plan
+from emu.model.stack import Stack
+from emu.model.turns import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.trace.trace import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What one stage sends to the stages before and after it, and receives from them."""
+
+    tape: Tape
+    before: int | None  # the place of the stage before in the group of the pipeline; None: there is none
+    after: int | None
+    elements: int  # of what passes
+    dtype: str
+
+    def send(self, what: str) -> list[int]:
+        """What a forward gave to the stage after, or a backward to the one before: the requests, if any."""
+        return self._message(Kind.SEND, self.after if what == FORWARD else self.before)
+
+    def receive(self, what: str) -> list[int]:
+        """What a forward or a backward takes."""
+        return self._message(Kind.RECV, self.before if what == FORWARD else self.after)
+
+    def _message(self, kind: Kind, peer: int | None) -> list[int]:
+        return [] if peer is None else [self.tape.message(kind, "pp", peer, self.elements, self.dtype)]
+
+
+def ends_of(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Ends:
+    """Of a stage; stages follow one another round the places of the pipeline, or there and back."""
+    where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
+    tokens = plan.pass_batch * plan.rank_seq // (plan.tp if plan.sp else 1)
+    return Ends(tape, where.get(stage - 1), where.get(stage + 1), tokens * model.hidden, stack.precision.activation)
+
+
+def gpipe(passes: Passes, ends: Ends, microbatches: int) -> None:
+    """All forwards, then all backwards; sends are waited for at the end of either."""
+    tape = ends.tape
+    for what, do in ((FORWARD, lambda _: passes.forward()), (BACKWARD, passes.backward)):
+        sent: list[int] = []
+        for number in range(microbatches):
+            tape.join(*ends.receive(what))
+            do(number)
+            sent += ends.send(what)
+        tape.join(*sent)
+
+
+def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, microbatches: int) -> None:
+    """As many forwards as stages follow; then one backward and one forward in turn, each with the messages of the other.
+
+    A send of the first forwards is waited for after the next; one that goes with a receive at once.
+    """
+    tape, ahead = ends.tape, min(microbatches, stages_after + 1)
+    sent: list[int] = []
+    for number in range(ahead):
+        tape.join(*ends.receive(FORWARD))
+        passes.forward()
+        tape.join(*sent)
+        sent = ends.send(FORWARD) if number < ahead - 1 else []
+    for number in range(microbatches):
+        # What the last forward gave goes out as a gradient comes in.
+        out = ends.send(FORWARD) if number <= microbatches - ahead else []
+        tape.join(*out, *ends.receive(BACKWARD))
+        passes.backward(number)
+        if number < microbatches - ahead:
+            tape.join(*ends.send(BACKWARD), *ends.receive(FORWARD))
+            passes.forward()
+        else:
+            tape.join(*sent)
+            sent = ends.send(BACKWARD)
+    tape.join(*sent)
+
+
+def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> None:
+    """Several stages of one place: receives are asked for ahead, and sends waited for at the end of the step."""
+    sent: list[int] = []
+    received: dict[Turn, list[int]] = {}
+    for turn in own:
+        passes, ends = stages[turn.stage]
+        if turn.what.startswith(SEND):
+            sent += ends.send(turn.what.removeprefix(SEND))
+        elif turn.what.startswith(RECEIVE):
+            received[turn] = ends.receive(turn.what.removeprefix(RECEIVE))
+        elif turn.what in (FORWARD, BACKWARD):
+            ends.tape.join(*received.pop(turn._replace(what=RECEIVE + turn.what), ()))
+            if turn.what == FORWARD:
+                passes.forward()
+            else:
+                passes.backward(turn.microbatch)
+    next(iter(stages.values()))[1].tape.join(*sent)

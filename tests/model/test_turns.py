@@ -1,0 +1,81 @@
+"""The turns of a pipeline are those of PyTorch's schedules; every message is sent once, and received before it is needed."""
+
+from itertools import product
+
+import pytest
+from torch.distributed.pipelining import schedules
+
+from emu.model.turns import (
+    BACKWARD,
+    DROP,
+    FORWARD,
+    GATHER,
+    RECEIVE,
+    REDUCE,
+    SEND,
+    Turn,
+    all_turns,
+    turns,
+    with_messages,
+)
+
+WORDS = {
+    "FORWARD": FORWARD, "FULL_BACKWARD": BACKWARD, "UNSHARD": GATHER, "RESHARD": DROP, "REDUCE_GRAD": REDUCE,
+    "SEND_F": SEND + FORWARD, "SEND_B": SEND + BACKWARD, "RECV_F": RECEIVE + FORWARD, "RECV_B": RECEIVE + BACKWARD,
+}  # fmt: skip
+INTERLEAVED = [(2, 2, 2), (2, 2, 3), (2, 2, 4), (4, 2, 8), (4, 2, 6), (2, 3, 4), (3, 2, 6), (2, 4, 8), (4, 4, 12)]
+
+
+def told(actions):
+    return [Turn(a.stage_index, WORDS[a.computation_type.name], a.microbatch_index or 0) for a in actions if a is not None]
+
+
+def schedule(kind, places, virtual, microbatches):
+    """PyTorch's schedule without stages, which it would need for nothing here."""
+    made = object.__new__(kind)
+    made._n_microbatches, made._num_stages = microbatches, places * virtual
+    made.pp_group_size, made.n_local_stages = places, virtual
+    made.number_of_rounds = max(1, microbatches // places)
+    made.microbatches_per_round = microbatches // made.number_of_rounds
+    return made
+
+
+@pytest.mark.parametrize(("places", "microbatches"), list(product((2, 3, 4), (4, 5, 8))))
+def test_gpipe_and_1f1b_are_those_of_pytorch(places, microbatches):
+    gpipe = schedule(schedules.ScheduleGPipe, places, 1, microbatches)._get_pipeline_order()
+    one = schedule(schedules.Schedule1F1B, places, 1, microbatches)._get_pipeline_order()
+    for place in range(places):
+        computed = [turn for turn in told(gpipe[place]) if turn.what != REDUCE]
+        assert list(turns("gpipe", place, places, 1, microbatches)) == computed
+        computed = [turn for turn in told(one[place]) if turn.what != REDUCE]
+        if place < places - 1:  # PyTorch's list counts the forwards of the last place from 1; what it runs does not
+            assert list(turns("1f1b", place, places, 1, microbatches)) == computed
+        else:
+            assert [turn.what for turn in turns("1f1b", place, places, 1, microbatches)] == [turn.what for turn in computed]
+
+
+@pytest.mark.parametrize(("places", "virtual", "microbatches"), INTERLEAVED)
+def test_interleaved_turns_and_their_messages_are_those_of_pytorch(places, virtual, microbatches):
+    made = schedule(schedules.ScheduleInterleaved1F1B, places, virtual, microbatches)
+    order = {place: made._calculate_single_rank_operations(place) for place in range(places)}
+    own = [turns("interleaved", place, places, virtual, microbatches) for place in range(places)]
+    assert [told(order[place]) for place in range(places)] == [list(each) for each in own]
+    weights = {p: schedules._add_reduce_grad(schedules._add_unshard_reshard(o), microbatches) for p, o in order.items()}
+    theirs = schedules._add_send_recv(weights, lambda stage: stage % places, places * virtual)
+    ours = with_messages(own, places * virtual, microbatches)
+    assert [told(theirs[place]) for place in range(places)] == [list(each) for each in ours]
+
+
+@pytest.mark.parametrize("shape", INTERLEAVED)
+def test_every_message_is_sent_once_and_received_before_it_is_needed(shape):
+    places, virtual, microbatches = shape
+    found = all_turns("interleaved", *shape)
+    for what, step in ((FORWARD, 1), (BACKWARD, -1)):
+        sent = {(t.stage + step, t.microbatch) for own in found for t in own if t.what == SEND + what}
+        got = {(t.stage, t.microbatch) for own in found for t in own if t.what == RECEIVE + what}
+        assert sent == got
+        assert len(sent) == (places * virtual - 1) * microbatches
+    for own in found:
+        at = {turn: i for i, turn in enumerate(own)}
+        for turn, i in at.items():
+            assert at.get(turn._replace(what=RECEIVE + turn.what), -1) < i
