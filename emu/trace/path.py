@@ -3,6 +3,7 @@
 It is walked from the end of the step back to its beginning: from a task to the one that released it, and so on. V tasks.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -85,9 +86,13 @@ class _Walk:
     firsts: list[int] = field(init=False)
     asked: I64 = field(init=False)  # the first event of each instance
     stages: dict[int, int] = field(init=False)
+    columns: tuple[memoryview, ...] = field(init=False)  # of tasks and what they wait for; one at a time, numpy is slow
 
     def __post_init__(self) -> None:
         self.firsts = [instance.first for instance in self.replayed.instances]
+        graph, line = self.replayed.graph, self.timeline
+        moments = line.start_fs, line.left_fs, line.end_fs
+        self.columns = tuple(c.data for c in (*moments, graph.pred_start, graph.pred, graph.pred_left, self.ranks))
         number, first = np.unique(self.replayed.instance, return_index=True)
         self.asked = first[number >= 0]
         self.stages = {r: i for g in self.trace.groups if g.axis == _STAGES for i, r in enumerate(g.ranks)}
@@ -113,18 +118,18 @@ class _Walk:
         return int(self.ranks[task]) if self.ranks[task] >= 0 else otherwise
 
     def _instance(self, task: int) -> int:
-        return int(np.searchsorted(self.firsts, task, side="right")) - 1
+        return bisect_right(self.firsts, task) - 1
 
     def _released_by(self, task: int, rank: int) -> int | None:
-        graph, line = self.replayed.graph, self.timeline
-        low, high = graph.pred_start[task], graph.pred_start[task + 1]
-        pred = graph.pred[low:high]
-        released = np.where(graph.pred_left[low:high], line.left_fs[pred], line.end_fs[pred]) == line.start_fs[task]
-        last = pred[released]
-        if not len(last):
-            return None
-        own = last[self.ranks[last] == rank]
-        return int((own if len(own) else last).min())
+        """The task that released one: of its rank if one of these did, and the first of several."""
+        start, left, ended, pred_start, pred, pred_left, ranks = self.columns
+        found: tuple[bool, int] | None = None
+        for at in range(pred_start[task], pred_start[task + 1]):
+            before = pred[at]
+            if (left if pred_left[at] else ended)[before] == start[task]:
+                other = (ranks[before] != rank, before)
+                found = other if found is None else min(found, other)
+        return None if found is None else found[1]
 
     def _what(self, task: int, instance: int, left_by: int) -> What:
         if instance < 0:
@@ -139,9 +144,14 @@ class _Walk:
 
     def _late(self, entry: int, instance: int, left_by: int) -> int | None:
         """The rank that enters by a join, if it does so after another one."""
-        first, end = self.replayed.first_event[left_by : left_by + 2]
-        own = first + np.flatnonzero(self.replayed.instance[first:end] == instance)
-        entered = self.timeline.end_fs[self.replayed.begins[own]]
         rank = int(self.ranks[entry])
-        late = rank not in (-1, left_by) and len(own) and int(entered[0]) < int(self.timeline.end_fs[entry])
-        return rank if late else None
+        if rank in (-1, left_by) or self._entry(rank, instance) != entry:  # the step begins amid the collective
+            return None
+        entered = self.timeline.end_fs
+        return rank if entered[self._entry(left_by, instance)] < entered[entry] else None
+
+    def _entry(self, rank: int, instance: int) -> int:
+        """The join by which a rank enters a collective; -1: it is not in it."""
+        first, end = self.replayed.first_event[rank : rank + 2]
+        own = np.flatnonzero(self.replayed.instance[first:end] == instance)
+        return int(self.replayed.begins[first + own[0]]) if len(own) else -1

@@ -148,3 +148,16 @@ def test_a_rank_that_others_stand_for_is_the_first_of_them(words):
     assert laid.timed_ranks == 2
     assert told.rank == 0
     assert set(found) == {computation(), sums("dp", waits_for=4)}
+
+
+def test_a_step_that_begins_amid_a_collective_does_not_say_what_it_waits_for(words):
+    """Rank 1 enters at 2 ms, after rank 0; step 1 ends on rank 2 at 5 ms, while what rank 1 sends goes on to 10 ms."""
+    both = Group("tp", (0, 1))
+    word = words.collective(8 * MS_OF_FLOATS, name="broadcast", root=1, step=2)
+    first, second = ((words.compute(ms), words.mark(), word, words.mark([2], step=2)) for ms in (1, 2))
+    third = words.compute(5), words.mark(), words.mark(step=2)
+    roles = [words.events(*rows) for rows in (first, second, third)]
+    trace = trace_of(*roles, role_of_rank=range(3), groups=(both,), group_of=((0,), (0,), ()))
+    found, (*_, told) = path_of(trace, MESH)
+    assert told.step_times_fs == (5 * MS, 5 * MS)
+    assert (told.step, in_ms(found)) == (2, {What("broadcast", "tp", None, None): 5})
