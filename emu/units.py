@@ -140,6 +140,14 @@ def format_flops(flops: float) -> str:
     return _metric(flops, "FLOP")
 
 
+def format_count(n: int) -> str:
+    """`405.9 B`, `131.4 k`, `12`: thousands, millions, billions and trillions."""
+    for power, word in ((4, " T"), (3, " B"), (2, " M"), (1, " k")):
+        if n >= 1000**power:
+            return f"{n / 1000**power:.4g}{word}"
+    return str(n)
+
+
 def _metric(value: float, unit: str) -> str:
     for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
         if abs(value) >= 1000**power:

@@ -157,7 +157,7 @@ def deepseek(name: str, c: Config) -> Model:
         tp_divides={
             "heads": c.heads,
             "feed-forward columns": c.dense_ffn,
-            "columns of an expert": c.ffn,
+            "groups of 4 columns of an expert": c.ffn // 4,
             "vocabulary": c.vocab,
         },
         shards=SHARDS,

@@ -11,7 +11,7 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
 from emu.model.parts.learned import TIED_SHARDS, Learned, Tied, learned_operators
@@ -32,7 +32,7 @@ class Config:
     @property
     def attention(self) -> Heads:
         """Sizes of the attention of each layer."""
-        return Heads(self.hidden, self.heads, self.heads, self.hidden // self.heads, biased=True)
+        return Heads(self.hidden, self.heads, self.heads, head_dim(self.hidden, self.heads), biased=True)
 
     @property
     def ffn(self) -> int:

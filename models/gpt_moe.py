@@ -10,7 +10,7 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
 from emu.model.parts.experts import Experts, Sparse
 from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
@@ -38,7 +38,7 @@ class Config:
     @property
     def attention(self) -> Heads:
         """Sizes of the attention of each layer."""
-        return Heads(self.hidden, self.heads, self.heads, self.hidden // self.heads, biased=True)
+        return Heads(self.hidden, self.heads, self.heads, head_dim(self.hidden, self.heads), biased=True)
 
     @property
     def ffn(self) -> int:
@@ -106,7 +106,12 @@ def gpt_moe(name: str, c: Config) -> Model:
         kinds=c.kinds,
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
-        tp_divides={"heads": c.heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        tp_divides={
+            "heads": c.heads,
+            "feed-forward columns": c.ffn,
+            "groups of 4 columns of an expert": c.ffn // 4,
+            "vocabulary": c.vocab,
+        },
         shards=SHARDS,
         experts=c.experts,
         top_k=c.top_k,

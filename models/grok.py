@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, initialised, output_operators, residual, shards
 from emu.model.parts.experts import Experts, Sparse
 from emu.model.parts.learned import Tied
@@ -43,8 +43,8 @@ class Config:
     @property
     def attention(self) -> Heads:
         """Sizes of the attention of each layer."""
-        head_dim = self.hidden // self.heads
-        return Heads(self.hidden, self.heads, self.kv_heads, head_dim, head_dim, self.rope_theta)
+        dim = head_dim(self.hidden, self.heads)
+        return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 
     @property
     def routing(self) -> Routing:
@@ -144,7 +144,12 @@ def grok(name: str, c: Config) -> Model:
         kinds=("moe",) * c.layers,
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
-        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        tp_divides={
+            "heads": c.heads,
+            "key and value heads": c.kv_heads,
+            "groups of 4 columns of an expert": c.ffn // 4,
+            "vocabulary": c.vocab,
+        },
         shards=SHARDS,
         experts=c.experts,
         top_k=c.top_k,

@@ -10,7 +10,7 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import GATED_SHARDS, Gated, gated_operators
 from emu.model.parts.norms import rms_norm
@@ -36,8 +36,8 @@ class Config:
     @property
     def attention(self) -> Heads:
         """Sizes of the attention of each layer."""
-        head_dim = self.hidden // self.heads
-        return Heads(self.hidden, self.heads, self.kv_heads, head_dim, head_dim, self.rope_theta, self.stretch)
+        dim = head_dim(self.hidden, self.heads)
+        return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta, self.stretch)
 
 
 def _llama2(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int) -> Config:

@@ -11,7 +11,7 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators
+from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
 from emu.model.parts.norms import LayerNorm1p, layer_norm_1p
@@ -33,8 +33,8 @@ class Config:
     @property
     def attention(self) -> Heads:
         """Sizes of the attention of each layer."""
-        head_dim = self.hidden // self.heads
-        return Heads(self.hidden, self.heads, self.kv_heads, head_dim, round(head_dim * self.turned))
+        dim = head_dim(self.hidden, self.heads)
+        return Heads(self.hidden, self.heads, self.kv_heads, dim, round(dim * self.turned))
 
     @property
     def ffn(self) -> int:

@@ -97,7 +97,12 @@ def qwen3_moe(name: str, c: Config) -> Model:
         kinds=("moe",) * c.layers,
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
-        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        tp_divides={
+            "heads": c.heads,
+            "key and value heads": c.kv_heads,
+            "groups of 4 columns of an expert": c.ffn // 4,
+            "vocabulary": c.vocab,
+        },
         shards=SHARDS,
         experts=c.experts,
         top_k=c.top_k,

@@ -10,6 +10,7 @@ from emu.units import (
     MAX_TICKS,
     TICKS_PER_S,
     format_bandwidth,
+    format_count,
     format_flops,
     format_size,
     format_time,
@@ -222,6 +223,8 @@ def test_a_time_is_printed_with_a_unit_that_fits(time, text):
 def test_rates_are_printed_in_powers_of_1000():
     assert [format_bandwidth(b) for b in (5, 1500, 50e9, 2e15)] == ["5 B/s", "1.5 kB/s", "50 GB/s", "2 PB/s"]
     assert format_flops(989e12) == "989 TFLOP"
+    counts = [format_count(n) for n in (12, 131_392, 4_852_992, 405_853_388_800, 1_160_487_002_112)]
+    assert counts == ["12", "131.4 k", "4.853 M", "405.9 B", "1.16 T"]
 
 
 @given(st.integers(0, 2**53))

@@ -3,9 +3,9 @@
 import click
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm
-from emu.model.model import MODELS
+from emu.model.model import ARCHITECTURES, MODELS
 from emu.topology.catalogue import TOPOLOGIES
-from emu.units import format_bandwidth, format_flops
+from emu.units import format_bandwidth, format_count, format_flops
 from launch.cli.options import import_option, json_option, print_json
 from launch.data.devices import DEVICES
 from launch.show.text.table import table
@@ -63,19 +63,19 @@ def _topologies(as_json: bool) -> None:
 @import_option
 @json_option
 def _models(as_json: bool) -> None:
-    """Models, with their sizes."""
-    rows: list[dict[str, object]] = [
-        {
-            "name": name,
-            "parameters": m.parameters(),
-            "layers": m.layers,
-            "hidden": m.hidden,
-            "heads": m.heads,
-            "vocab": m.vocab,
-            "max_seq": m.max_seq,
-        }
-        for name, m in MODELS
-    ]
+    """Models, with their sizes; of experts' models the parameters that one token sees, too. `--json` adds sources."""
+    architectures = {name: one.name for _, one in ARCHITECTURES for name in one.configs}
+    rows: list[dict[str, object]] = []
+    for name, m in MODELS:
+        total, active = m.parameters(), m.active_parameters()
+        row: dict[str, object] = (
+            {"name": name, "parameters": total, "active_parameters": active}
+            if as_json
+            else {"name": name, "parameters": format_count(total), "active": format_count(active)}
+        )
+        rows.append(row | {size: getattr(m, size) for size in ("layers", "hidden", "heads", "experts", "vocab", "max_seq")})
+        if as_json:
+            rows[-1] |= {"top_k": m.top_k, "architecture": architectures.get(name, ""), "source": m.source}
     _show(rows, as_json)
 
 

@@ -27,7 +27,9 @@ _PLAN_HELP = (
 
 
 @click.command("train")
-@click.option("--model", required=True, help="See `emu list models`.")
+@click.option(
+    "--model", required=True, metavar="NAME|FILE", help="See `emu list models`; a FILE is .toml, with sizes of one's own."
+)
 @click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
 @topology_option
 @click.option("--steps", default=5, show_default=True)

@@ -9,11 +9,23 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
+from emu.errors import must_be
 from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
 from emu.model.parts.rotary import Stretch, rotate_part, rotation, rotation_operators
 from emu.model.passes import element_wise
+
+
+def head_dim(hidden: int, heads: int) -> int:
+    """Elements of a head, where all heads together are as wide as the model.
+
+    Raises:
+        InputError: the heads do not divide the width.
+    """
+    if hidden % heads:
+        raise must_be("model", "heads", f"a divisor of hidden = {hidden}", heads)
+    return hidden // heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,12 @@ class Heads:
     biased: bool = False
     normed: bool = False  # queries and keys go through an RMSNorm a head
     norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise must_be("model", "kv_heads", f"a divisor of the {self.heads} heads", self.kv_heads)
+        if self.turned % 2:
+            raise must_be("model", "elements of a head that are turned", "even", self.turned)
 
     @property
     def columns(self) -> tuple[int, int]:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from emu.errors import must_be
+
 
 @dataclass(frozen=True, slots=True)
 class Routing:
@@ -26,6 +28,18 @@ class Routing:
     top_groups: int = 1  # that a token may go to
     corrected: bool = False  # a bias for each expert, which no gradient changes, takes part in the choice
     balance: float = 0.0  # coefficient of the balancing loss of its authors
+
+    def __post_init__(self) -> None:
+        if self.top_k > self.experts:
+            raise must_be("model", "top_k", f"at most the {self.experts} experts", self.top_k)
+        if self.groups == 1:
+            return
+        if self.experts % self.groups or self.experts < 2 * self.groups:
+            raise must_be("model", "groups", f"a divisor of the {self.experts} experts, of 2 or more each", self.groups)
+        open_experts = self.top_groups * self.experts // self.groups
+        if self.top_groups > self.groups or self.top_k > open_experts:
+            what = f"at most the {self.groups} groups, with {self.top_k} experts or more"
+            raise must_be("model", "top_groups", what, self.top_groups)
 
 
 class Router(nn.Module):

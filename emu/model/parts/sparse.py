@@ -6,6 +6,7 @@ permutations are those that PyTorch's counting mode sees; a fused kernel moves e
 
 from dataclasses import replace
 
+from emu.errors import must_be
 from emu.model.operator import PERMUTATION, ROUTER, Amount, ModelOperator, Passes, Tokens, of_experts, product
 from emu.model.parts.feed_forward import GATES
 from emu.model.parts.routing import Routing, rows_of
@@ -24,7 +25,14 @@ SHARED_SHARDS = {  # of a gated block that all tokens go through
 def sparse_operators(
     name: str, tokens: Tokens, hidden: int, ffn: int, c: Routing, activation: str, shared: tuple[ModelOperator, ...] = ()
 ) -> tuple[ModelOperator, ...]:
-    """Of the module `Sparse` that is called so, with the operators of the shared block that it may have."""
+    """Of the module `Sparse` that is called so, with the operators of the shared block that it may have.
+
+    Raises:
+        InputError: PyTorch's grouped product takes rows of multiples of 16 bytes only.
+    """
+    for size, what in ((hidden, "hidden"), (ffn, "columns of an expert")):
+        if size % 4:
+            raise must_be("model", what, "a multiple of 4, with experts", size)
     n, rows = tokens.n, rows_of(tokens.n, c, tokens.capacity)
     readers = 2 if shared else 1  # more than the first: the rows' choice, and the shared block
     together = element_wise(f"{name}.sum", "sum of blocks", n * hidden, sequence=True)

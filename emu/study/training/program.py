@@ -10,7 +10,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
 from emu.backend.rank.count import paused, track
-from emu.model.model import MODELS
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
 from emu.model.parallel.mesh import build_mesh
@@ -19,6 +18,7 @@ from emu.model.parallel.pipeline import Pipeline
 from emu.model.parallel.where import Held
 from emu.model.parallel.wrap import Parallel, alone, build_module, parallelize
 from emu.model.plan import Plan
+from emu.model.read import find_model
 from emu.study.training.text import batch
 
 
@@ -44,7 +44,7 @@ class Program:
 
     def __call__(self, rank: int) -> Outcome:
         """Train as one rank of the plan."""
-        model = MODELS.find(self.model)
+        model = find_model(self.model)
         with paused():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
         mesh = build_mesh(self.plan)
@@ -53,7 +53,7 @@ class Program:
     def reference(self) -> Outcome:
         """Train alone, with the same initial weights, on the whole batch."""
         single = replace(self, plan=self.plan.alone())
-        module = build_module(MODELS.find(self.model), single.plan, self.seed)
+        module = build_module(find_model(self.model), single.plan, self.seed)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # as every rank: a sum over two threads has other bits
         try:
@@ -80,7 +80,7 @@ class Program:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
         if mesh is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
-        return Pipeline(parallel.stages, MODELS.find(self.model), self.plan, mesh, loss).step
+        return Pipeline(parallel.stages, find_model(self.model), self.plan, mesh, loss).step
 
     def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets [sequences, tokens] of this rank's share of the batch."""

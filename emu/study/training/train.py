@@ -12,8 +12,9 @@ import psutil
 from emu.errors import InputError, must_be
 from emu.model.fits import check_executed, check_fits
 from emu.model.memory import host_bytes
-from emu.model.model import MODELS, Model
+from emu.model.model import Model
 from emu.model.plan import Plan
+from emu.model.read import anywhere, find_model
 from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
@@ -77,12 +78,12 @@ def train(
 
 def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Device, run_on: RunOn = on_threads) -> Learned:
     """The steps themselves, before any fabric; arguments and errors as of `train`."""
-    model = MODELS.find(request.model)
+    model = find_model(request.model)
     for topology in topologies:
         place(topology, request.plan.world)
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
-    program = Program(request.model, request.plan, request.text, request.steps, request.seed, request.learning_rate)
+    program = Program(anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate)
     learned = learn(program, choice, run_on)
     return replace(learned, trace=with_choice(learned.trace, choice))
 
@@ -105,7 +106,7 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
 
 def time_steps(request: TrainRequest, learned: Learned, topology: Topology, device: Device) -> Trained:
     """The steps of a run, timed on one topology."""
-    model, plan = MODELS.find(request.model), request.plan
+    model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     step = time_trace(learned.trace, choice, topology, device, request.dtype).step()
     per_s = 1 / step.step_time_s if step.step_time_s else 0.0

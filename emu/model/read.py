@@ -1,0 +1,83 @@
+"""A model by a word: the name of one in the catalogue, or a TOML file with the sizes of one's own for an architecture there.
+
+The file names the architecture and its sizes: the fields of the architecture's configuration.
+"""
+
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from emu.errors import InputError, must_be
+from emu.model.model import ARCHITECTURES, MODELS, Model
+from emu.topology.read.values import check_keys, located
+
+_ARCHITECTURE = "architecture"
+_SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "text in quotes"}
+
+
+def find_model(word: str) -> Model:
+    """The model that a word means: a name, or a path that ends in `.toml`.
+
+    Raises:
+        InputError: no such model, or a file that cannot be read or describes none; the message names the key.
+    """
+    return read_model(Path(word), word) if word.endswith(".toml") else MODELS.find(word)
+
+
+def anywhere(word: str) -> str:
+    """The word for a process that runs in another folder."""
+    return str(Path(word).resolve()) if word.endswith(".toml") else word
+
+
+def read_model(path: Path, name: str) -> Model:
+    """The model of one's own sizes that a file describes.
+
+    Raises:
+        InputError: no file, no TOML, an unknown architecture or key, a key that is missing, or a size that cannot be.
+    """
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"model: cannot read {name!r}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: no TOML: {error}") from None
+    wanted = given.pop(_ARCHITECTURE, None)
+    if not isinstance(wanted, str):
+        known = ", ".join(each for each, _ in ARCHITECTURES)
+        raise must_be(name, _ARCHITECTURE, "the name of one in quotes", wanted, f"known: {known}")
+    with located(name):
+        found = ARCHITECTURES.find(wanted)
+    config = _read(given, type(next(iter(found.configs.values()))), name, f"of {wanted}")
+    with located(name):
+        model = found.describe(name, config)
+        model.parameters()  # works out every part, which refuses sizes that do not fit each other
+    return model
+
+
+def _read(given: Mapping[str, Any], of: Any, where: str, whose: str) -> Any:
+    """A dataclass from a table of its fields."""
+    known = [field.name for field in fields(of)]
+    check_keys(given, known, where)
+    needed = [f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in given]
+    if missing:
+        raise InputError(f"{where}: keys missing: {', '.join(missing)}; the sizes {whose} are {', '.join(known)}")
+    hints = typing.get_type_hints(of)
+    return of(**{key: _value(value, hints[key], key, where) for key, value in given.items()})
+
+
+def _value(value: object, kind: Any, key: str, where: str) -> object:
+    if isinstance(kind, types.UnionType):  # X | None: a table, if it is given at all
+        kind = next(each for each in typing.get_args(kind) if each is not types.NoneType)
+    if is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise must_be(where, key, f"a table of {', '.join(f.name for f in fields(kind))}", value)
+        return _read(value, kind, f"{where}, {key}", f"of {key}")
+    fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if not fits or isinstance(value, bool) or (not isinstance(value, str) and value <= 0):  # type: ignore[operator]
+        raise must_be(where, key, _SHOWN[kind], value)
+    return float(value) if kind is float else value  # type: ignore[arg-type]
