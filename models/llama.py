@@ -56,7 +56,7 @@ def _llama3_1(config: Config) -> Config:
 
 _8B, _70B, _405B = _llama3(32, 4096, 32, 14336), _llama3(80, 8192, 64, 28672), _llama3(126, 16384, 128, 53248)
 CONFIGS = {
-    "llama-tiny": Config(layers=2, hidden=64, heads=8, kv_heads=4, ffn=192, vocab=256, max_seq=1024),
+    "llama-tiny": Config(layers=8, hidden=64, heads=8, kv_heads=4, ffn=192, vocab=256, max_seq=1024),
     "llama-small": Config(layers=6, hidden=256, heads=8, kv_heads=4, ffn=768, vocab=256, max_seq=2048),
     "llama2-7b": _llama2(32, 4096, 32, 32, 11008),
     "llama2-13b": _llama2(40, 5120, 40, 40, 13824),

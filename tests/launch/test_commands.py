@@ -15,8 +15,9 @@ from emu.errors import InputError
 from emu.model.fits import check_executed
 from emu.model.spell import parse_plan
 from emu.topology.catalogue import TOPOLOGIES
+from tests.two_layers import TWO_LAYERS
 
-TRAIN = ("train", "--model", "llama-tiny", "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
+TRAIN = ("train", "--model", TWO_LAYERS, "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
 KEYS = {"loss", "reference_loss", "gradient_error", "step_times_s", "step_time_s", "compute_s", "exposed_comm_s"}
 KEYS |= {"exposed_comm_by_axis_s", "tokens_per_s", "mfu", "peak_memory_bytes", "assumptions"}
 

@@ -18,6 +18,7 @@ from emu.trace.order import computes, order_of
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Events, Group, Kind
 from tests.trace.laid import trace_of
+from tests.two_layers import TWO_LAYERS
 
 _AMOUNTS = ("kind", "stream", "name", "dtype", "flops", "bytes", "count", "group", "instance", "root", "tag")
 
@@ -25,7 +26,7 @@ _AMOUNTS = ("kind", "stream", "name", "dtype", "flops", "bytes", "count", "group
 def recorded(words):
     """The steady step alone of a tiny model trained by a plan."""
     plan = parse_plan(words, global_batch=4, seq=8)
-    program = Program("llama-tiny", plan, read_text(), 4, 0, 1e-3)
+    program = Program(TWO_LAYERS, plan, read_text(), 4, 0, 1e-3)
     _, trace = LocalCluster().record(plan.world, Choice.parse(()), program)
     step = equal_steps(trace)[0][-1]
     return replace(trace, events=tuple(chosen(e, np.flatnonzero(e.step == step)) for e in trace.events))

@@ -10,6 +10,7 @@ from emu.model.spell import parse_plan
 from emu.model.stack import EXECUTED, Precision, Stack
 from emu.trace.trace import Kind
 from tests.model.generate.executed import compared
+from tests.two_layers import MODEL
 
 SINGLE = [
     "dp=1",
@@ -69,7 +70,7 @@ def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
 def test_a_plan_changed_by_a_little_is_told_from_what_runs():
     """So that the comparison above could have failed."""
     small, large = (
-        generate(MODELS.find("llama-tiny"), parse_plan(words, global_batch=8, seq=16), Stack(precision=EXECUTED))
+        generate(MODEL, parse_plan(words, global_batch=8, seq=16), Stack(precision=EXECUTED))
         for words in ("tp=2", "tp=2,recompute=full")
     )
     requests = [int((t.events[0].kind == Kind.COLLECTIVE).sum()) for t in (small, large)]
@@ -93,7 +94,7 @@ def test_flops_and_gradients_of_a_step_at_full_size():
 
 
 def test_another_precision_changes_bytes_and_no_request():
-    model, plan = MODELS.find("llama-tiny"), parse_plan("tp=2,dp=2", global_batch=8, seq=16)
+    model, plan = MODEL, parse_plan("tp=2,dp=2", global_batch=8, seq=16)
     whole, half = (generate(model, plan, Stack(precision=p)) for p in (EXECUTED, Precision()))
     asks = [e.kind == Kind.COLLECTIVE for t in (whole, half) for e in t.events]
     assert np.array_equal(*asks)

@@ -9,20 +9,20 @@ import torch
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.memory import rank_bytes
-from emu.model.model import MODELS
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.spell import parse_plan
 from emu.study.training.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
 from emu.trace.trace import Kind
+from tests.two_layers import MODEL as TINY
+from tests.two_layers import TWO_LAYERS
 
-TINY = MODELS.find("llama-tiny")
 BATCH = {"global_batch": 8, "seq": 64}
 
 
 def program(text, steps=3, **batch):
-    return Program("llama-tiny", parse_plan(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
+    return Program(TWO_LAYERS, parse_plan(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
 
 
 SLOW = [
