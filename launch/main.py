@@ -22,6 +22,7 @@ COMMANDS = {
     "train": "Train a model on emulated NPUs, and report how long a step takes.",
     "run": "Run your own PyTorch script, unmodified, on emulated NPUs.",
     "replay": "Time a recorded run on other topologies.",
+    "estimate": "Tell how long a training step takes at full size, without running it.",
     "compare": "Tell whether a step of two traces does the same.",
     "show": "Show a topology, a collective or a timeline, as text or as a picture.",
     "list": "List the collectives, topologies, models and devices.",

@@ -24,6 +24,7 @@ class Device:
     name: str
     peak_flops: Mapping[str, float]  # FLOP/s by torch's name of the dtype, dense
     hbm_Bps: float
+    memory_bytes: int = 0  # 0: not known
     flops_efficiency: float = 0.6
     hbm_efficiency: float = 0.8
     launch_overhead_s: float = 0.0  # of each operator

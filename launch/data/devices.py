@@ -25,7 +25,8 @@ _H100 = Device(
             "float8_e5m2": 1979e12,
         }
     ),
-    hbm_Bps=3.35e12,  # 3.35 TB/s, 80 GB of HBM3
+    hbm_Bps=3.35e12,  # 3.35 TB/s
+    memory_bytes=80 * 10**9,  # 80 GB of HBM3
     source="NVIDIA H100 Tensor Core GPU data sheet, H100 SXM",
 )
 

@@ -183,3 +183,16 @@ def test_a_topology_is_described_and_drawn(emu, tmp_path: Path) -> None:
     assert "64 (8 x 8)" in done.out
     assert "assumed" in done.out
     assert (tmp_path / "rack.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_estimate_prints_the_step_of_each_topology(emu) -> None:
+    switch = "switch:n=8,bandwidth=450GB/s,latency=1us"
+    args = ("estimate", "--model", "llama3-8b", "--plan", "tp=8,sp", "--global-batch", "2", "--seq", "4096")
+    args = (*args, "--topology", "ub-mesh:board", "--topology", switch)
+    done = emu(*args)
+    assert done.code == 0, done.err
+    assert done.out.count("MFU  ") == 2
+    assert "dtypes: weight bfloat16, activation bfloat16, gradient float32" in done.out
+    rows = emu(*args, "--json").json
+    assert [row["topology"] for row in rows] == ["ub-mesh:board", switch]
+    assert {"step_time_s", "mfu", "tokens_per_s", "memory_by_part_bytes", "how", "domain", "tasks", "wall_s"} <= rows[0].keys()

@@ -45,7 +45,7 @@ class Tape:
     """What one role does in a step."""
 
     dtype: str  # of computations
-    merged: bool = True
+    merged: bool = False  # as the longer of FLOPs and bytes, several at once take less time than one after another
     rows: list[_Row] = field(default_factory=list)
     waits: list[tuple[int, ...]] = field(default_factory=list)
     axes: dict[str, int] = field(default_factory=dict)  # the number of each group that the role talks to

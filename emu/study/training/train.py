@@ -19,6 +19,7 @@ from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program
+from emu.study.training.rate import MFU_ASSUMED, rate
 from emu.study.training.step import Step, time_trace, with_choice
 from emu.study.training.text import check_text, read_text
 from emu.topology.placement import place
@@ -109,9 +110,9 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     step = time_trace(learned.trace, choice, topology, device, request.dtype).step()
-    per_s = 1 / step.step_time_s if step.step_time_s else 0.0
+    reached = rate(model, plan, step.step_time_s, device.peak(request.dtype))
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
-    of_step["assumptions"] = (*step.assumptions, _MFU)
+    of_step["assumptions"] = (*step.assumptions, MFU_ASSUMED)
     return Trained(
         **of_step,
         model=model.name,
@@ -119,14 +120,8 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
         loss=learned.loss,
         reference_loss=learned.reference_loss,
         gradient_error=learned.gradient_error,
-        tokens_per_s=plan.tokens * per_s,
-        mfu=model.flops_per_token(plan.seq) * plan.tokens * per_s / (plan.world * device.peak(request.dtype)),
+        tokens_per_s=reached.tokens_per_s,
+        mfu=reached.mfu,
         wall_run_s=learned.wall_run_s,
         wall_reference_s=learned.wall_reference_s,
     )
-
-
-_MFU = (
-    "MFU counts 6 FLOPs a parameter but the input embedding's, and 12 x layers x heads x head size x sequence, a token; "
-    "attention is not halved for its causal mask, neither there nor in the operators' time"
-)

@@ -1,0 +1,112 @@
+"""How long would a training step take? From the model and the plan alone: nothing runs, so that any size can be asked for."""
+
+import time
+from dataclasses import dataclass, fields
+from typing import Any
+
+from emu.errors import InputError
+from emu.model.fits import check_fits
+from emu.model.generate.generate import generate
+from emu.model.memory import memory_by_part
+from emu.model.model import MODELS, Model
+from emu.model.plan import Plan
+from emu.model.spell import spell
+from emu.model.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.training.rate import MFU_ASSUMED, rate
+from emu.study.training.step import Step, TimedTrace, time_trace
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.device import Device
+from emu.units import format_size
+
+DEFAULT = Stack()
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateRequest:
+    """A step of which model, laid how over ranks, by which software."""
+
+    model: str
+    plan: Plan
+    stack: Stack = DEFAULT
+    algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated(Step):
+    """A step on one topology."""
+
+    model: str
+    plan: str
+    software: str
+    tokens_per_s: float
+    mfu: float
+    how: str  # which way the engine took
+    domain: int  # ranks whose tasks were timed; the others are equal to them by symmetry
+    tasks: int
+    wall_s: float  # of all this
+
+
+def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Estimated:
+    """The step on a topology, its ranks on the first NPUs.
+
+    Raises:
+        InputError: a plan that fits neither model nor topology, that cannot be generated yet, or a model that does not fit
+            the memory of the device.
+    """
+    began = time.perf_counter()
+    model, plan = MODELS.find(request.model), request.plan
+    place(topology, plan.world)
+    check_fits(plan, model)
+    memory = memory_by_part(model, plan, request.stack)
+    _check_memory(memory, model, plan, device)
+    trace = generate(model, plan, request.stack)
+    # The dtypes of a generated trace are those of its precision: none is timed as another.
+    timed = time_trace(trace, choice_on(topology, request.algorithms, "float32"), topology, device, "float32")
+    return _estimated(request, model, timed, memory, time.perf_counter() - began)
+
+
+def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory: dict[str, int], wall_s: float) -> Estimated:
+    plan, precision = request.plan, request.stack.precision
+    step, activation = timed.step(), precision.activation
+    of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
+    of_step["dtype"] = activation
+    of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = memory, sum(memory.values())
+    reached = rate(model, plan, step.step_time_s, timed.device.peak(activation))
+    said = {f.name: getattr(precision, f.name) for f in fields(precision)}
+    own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items())}"
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _MEMORY, MFU_ASSUMED)
+    return Estimated(
+        **of_step,
+        model=model.name,
+        plan=spell(plan),
+        software=request.stack.software,
+        tokens_per_s=reached.tokens_per_s,
+        mfu=reached.mfu,
+        how=timed.timeline.how,
+        domain=timed.replayed.timed_ranks,
+        tasks=len(timed.timeline.end_fs),
+        wall_s=wall_s,
+    )
+
+
+def _check_memory(memory: dict[str, int], model: Model, plan: Plan, device: Device) -> None:
+    needed = sum(memory.values())
+    if device.memory_bytes and needed > device.memory_bytes:
+        parts = ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in memory.items())
+        raise InputError(
+            f"estimate: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory ({parts}), and the "
+            f"{device.name} has {format_size(device.memory_bytes)}; {_mend(memory, plan)}"
+        )
+
+
+def _mend(memory: dict[str, int], plan: Plan) -> str:
+    """What makes the largest part smaller."""
+    largest = max(memory, key=lambda name: memory[name])
+    if largest == "activations":
+        return f"take recompute=full, a microbatch below {plan.pass_batch}, or more tp with sp"
+    return "take more tp or pp, or sharding=fsdp"
+
+
+_MEMORY = "memory is that of states and of what eager PyTorch keeps for the backward of the passes under way, without buffers"

@@ -1,0 +1,48 @@
+"""`emu estimate`: a training step at full size, without running it."""
+
+import click
+
+from emu.model.spell import parse_plan
+from emu.study.choice.chooser import AUTO
+from emu.study.training.estimate import EstimateRequest, estimate
+from emu.topology.catalogue import build_topology
+from launch.cli.options import ALGORITHM_HELP, import_option, json_option, print_json, topology_option
+from launch.data.devices import find_device
+from launch.show.progress import bar
+from launch.show.text.estimate import estimate_report
+
+
+@click.command("estimate")
+@click.option("--model", required=True, help="See `emu list models`.")
+@click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="As of `emu train`.")
+@topology_option
+@click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")
+@click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
+@click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
+@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@import_option
+@json_option
+def estimate_command(
+    model: str,
+    plan: str,
+    topologies: tuple[str, ...],
+    global_batch: int,
+    seq: int,
+    device: str,
+    algorithms: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Tell how long a training step takes, where its time goes and what memory it needs, without running it.
+
+    \b
+    emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
+    """
+    laid = parse_plan(plan, global_batch=global_batch, seq=seq)
+    request = EstimateRequest(model, laid, algorithms=(AUTO, *algorithms))
+    built, found = [build_topology(word) for word in topologies], find_device(device, request.stack.precision.activation)
+    with bar(f"estimating a step of {model}"):
+        results = [estimate(request, each, found) for each in built]
+    if as_json:
+        print_json(results[0] if len(results) == 1 else results)
+    else:
+        click.echo("\n\n".join(map(estimate_report, results)))

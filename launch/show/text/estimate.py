@@ -1,0 +1,19 @@
+"""An estimated step, as text."""
+
+from emu.study.training.estimate import Estimated
+from launch.show.text.step import foot_lines, step_lines
+
+
+def estimate_report(r: Estimated) -> str:
+    """One topology's figures."""
+    ranks = "all ranks" if r.domain == r.ranks else f"{r.domain} of {r.ranks} ranks, which stand for all"
+    lines = [
+        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, as {r.software} asks",
+        "",
+        *step_lines(r),
+        f"tokens/s        {r.tokens_per_s:,.0f}",
+        f"MFU             {r.mfu:.3g}",
+        f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
+        *foot_lines(r),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+"""A step that is estimated is the step that real ranks take; what does not fit a device is refused."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from emu.collective.algorithm import Choice
+from emu.errors import InputError
+from emu.model.spell import parse_plan
+from emu.model.stack import EXECUTED, Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.learn import on_threads
+from emu.study.training.program import Program
+from emu.study.training.step import time_trace
+from emu.study.training.text import read_text
+from emu.topology.catalogue import build_topology
+from launch.data.devices import find_device
+
+BOARD = build_topology("ub-mesh:board")
+H100 = find_device("h100", "bfloat16")
+BIG = {"global_batch": 64, "seq": 8192}
+
+
+def asked(plan, model="llama-tiny", precision=None, **batch):
+    stack = Stack() if precision is None else Stack(precision=precision)
+    return EstimateRequest(model, parse_plan(plan, **batch), stack, ("auto",))
+
+
+@pytest.mark.parametrize("plan", ["dp=1", "dp=2,tp=2", "tp=4,sp,clip=1"])
+def test_an_estimated_step_takes_as_long_as_that_of_real_ranks(plan):
+    request = asked(plan, precision=EXECUTED, global_batch=8, seq=64)
+    program = Program(request.model, request.plan, read_text(), 3, seed=0, learning_rate=1e-3)
+    _, trace = on_threads(request.plan.world, Choice(), program)
+    ran = time_trace(trace, choice_on(BOARD, ("auto",), "float32"), BOARD, H100, "float32").step()
+    found = estimate(request, BOARD, H100)
+    assert found.step_time_s == pytest.approx(ran.step_time_s, rel=0.02)
+    assert found.exposed_comm_s == pytest.approx(ran.exposed_comm_s, rel=0.02)
+    assert found.algorithms == {op: name for op, name in ran.algorithms.items() if op in found.algorithms}
+
+
+def test_a_real_model_at_its_real_size_is_estimated_by_one_rank_of_a_rack():
+    found = estimate(asked("tp=8,sp,dp=8,microbatch=1", "llama3-8b", **BIG), build_topology("ub-mesh:rack"), H100)
+    assert (found.ranks, found.domain) == (64, 1)
+    assert found.compute_s + found.exposed_comm_s + found.idle_s == pytest.approx(found.step_time_s)
+    assert 0.1 < found.mfu < 0.6  # of the peak; operators reach 0.6 of it at the most
+    assert sum(found.memory_by_part_bytes.values()) == found.peak_memory_bytes < H100.memory_bytes
+
+
+def test_a_slower_network_shows_in_communication_and_in_nothing_else():
+    request = asked("tp=8,sp", "llama3-8b", global_batch=1, seq=4096)
+    links = "switch:n=8,latency=1us,bandwidth="
+    fast, slow = (estimate(request, build_topology(f"{links}{rate}"), H100) for rate in ("450GB/s", "45GB/s"))
+    assert slow.compute_s == fast.compute_s
+    assert slow.exposed_comm_s > 5 * fast.exposed_comm_s
+    assert slow.mfu < fast.mfu
+
+
+def test_a_model_that_does_not_fit_the_device_is_refused_with_what_would_help():
+    takes = r"takes .* of a rank's memory \(weights .*, activations .*\), and the h100 has 74\.51 GiB"
+    for batch, mend in [
+        (1, "take more tp or pp, or sharding=fsdp"),
+        (64, "take recompute=full, a microbatch below 64, or more tp with sp"),
+    ]:
+        with pytest.raises(InputError, match=f"^estimate: llama3-70b by tp=8 {takes}; {re.escape(mend)}$"):
+            estimate(asked("tp=8", "llama3-70b", global_batch=batch, seq=2048), BOARD, H100)
+    unknown = replace(H100, memory_bytes=0)
+    assert estimate(asked("tp=8", "llama3-70b", global_batch=1, seq=2048), BOARD, unknown).step_time_s > 0
