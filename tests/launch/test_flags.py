@@ -32,6 +32,7 @@ FLAGS = {
     | CLUSTER,
     "run": TIMED | {"--ranks", "--trace"},
     "replay": TIMED | {"--perturb"},
+    "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm"},
     "compare": set(),
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
