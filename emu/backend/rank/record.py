@@ -88,6 +88,7 @@ class Recorder:
         self._numbers: dict[object, int] = {}
         self.streams = Streams()
         self._step = 0
+        self._updating = 0  # optimizers that are stepping, one inside another
         self._deferred: list[int] = []
         self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # modules; optimizers, and of how many states
 
@@ -144,6 +145,7 @@ class Recorder:
 
     def begin_update(self, optimizer: Optimizer) -> None:
         """Join what no backward joined; know weights and gradients."""
+        self._updating += 1
         weights = [p for group in optimizer.param_groups for p in group["params"]]
         if optimizer not in self._known:
             self.count.mark(weights, WEIGHTS)
@@ -153,12 +155,14 @@ class Recorder:
         self._deferred.clear()
 
     def end_step(self, optimizer: Optimizer) -> None:
-        """End a step; know what the optimizer keeps, if it keeps more than before."""
+        """End a step, unless it is that of a part of an optimizer, as ZeRO has one; know what it keeps, if more than before."""
         if self._known.get(optimizer) != len(optimizer.state):
             self._known[optimizer] = len(optimizer.state)
             self.count.mark(tensors_in([*optimizer.state.values()]), OPTIMIZER)
-        self.mark("step")
-        self._step += 1
+        self._updating -= 1
+        if not self._updating:
+            self.mark("step")
+            self._step += 1
 
     def resize(self, seq: int, count: int, size_bytes: int) -> None:
         """Set the size of a request, which is known only once all members have called."""

@@ -10,7 +10,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.model.fits import check_fits
-from emu.model.generate.rank import tape_of
+from emu.model.generate.rank import tapes_of
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -22,7 +22,7 @@ _KNOWN = {
     "cp": (1,),
     "ep": (1,),
     "pipeline": ("gpipe", "1f1b", "interleaved"),
-    "sharding": ("ddp",),
+    "sharding": ("ddp", "zero1"),
     "recompute": ("none", "full"),
 }
 
@@ -40,7 +40,8 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
     """
     check_fits(plan, model)
     _check(plan)
-    tapes = [tape_of(model, plan, stack, place) for place in range(plan.pp)]
+    of_places = [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
+    tapes, shares = [tape for of_place in of_places for tape in of_place], len(of_places[0])
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
     members = {axis: plan.groups(axis) for axis in axes}
     groups = tuple(Group(axis, ranks) for axis in axes for ranks in members[axis])
@@ -50,10 +51,10 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
     meta = (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
     return Trace(
         tuple(tape.events() for tape in tapes),
-        column(np.arange(plan.world) // plan.stage_ranks, np.int32),
+        column(_roles(plan, shares), np.int32),
         groups,
-        tuple(row for place, tape in enumerate(tapes) for row in _rows(tape, number, place, plan.stage_ranks)),
-        np.zeros((plan.pp, len(PARTS)), np.int64),
+        tuple(row for place, of_place in enumerate(of_places) for row in _rows(of_place[0], number, place, plan.stage_ranks)),
+        np.zeros((len(tapes), len(PARTS)), np.int64),
         meta,
     )
 
@@ -62,6 +63,12 @@ def _check(plan: Plan) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
             raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), "no other can be generated yet")
+
+
+def _roles(plan: Plan, shares: int) -> I64:
+    """[N] by place in the pipeline, and by place in dp where each has a share of the states."""
+    ranks = np.arange(plan.world)
+    return np.asarray(ranks // plan.stage_ranks * shares + ranks // (plan.tp * plan.cp) % plan.dp % shares)
 
 
 def _numbers(groups: Sequence[tuple[int, ...]], world: int) -> I64:

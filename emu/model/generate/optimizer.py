@@ -38,12 +38,30 @@ def cut_axes(part: Part, name: str) -> tuple[str, ...]:
     return ("tp",) if style is not None and style.cuts else ()
 
 
-def optimize(tape: Tape, parts: tuple[Part, ...]) -> None:
+def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
+    """All that a rank has."""
+    tape.compute(_adamw(tape, parts[0], elements_of(parts)))
+    return tape
+
+
+def optimize_share(tape: Tape, parts: tuple[Part, ...], shares: int, share: int) -> Tape:
+    """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others.
+
+    Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py: the largest first, each to the rank with the least.
+    """
+    owned: list[list[int]] = [[] for _ in range(shares)]
+    for size in sorted((o.parameters for part in parts for o in part.operators if o.parameters), reverse=True):
+        min(owned, key=sum).append(size)
+    tape.compute(_adamw(tape, parts[0], sum(owned[share])))
+    weight = parts[0].stack.precision.weight
+    sent = [tape.ask(Ask("dp", "broadcast", size, weight), root=root) for root, own in enumerate(owned) for size in own]
+    tape.join(*sent)
+    return tape
+
+
+def _adamw(tape: Tape, part: Part, elements: int) -> Work:
     """Weights, gradients and both moments read; weights and moments written."""
-    precision = parts[0].stack.precision
-    count = elements_of(parts)
-    item = 2 * item_bytes(precision.weight) + item_bytes(precision.gradient) + 4 * item_bytes(precision.moment)
-    same = (2, 1, 4)
-    roles = (precision.weight, precision.gradient, precision.moment)
-    elements = sum(times for times, role in zip(same, roles, strict=True) if role == tape.dtype)
-    tape.compute(Work("adamw", 0, count * item, count * elements))
+    precision = part.stack.precision
+    roles = ((2, precision.weight), (1, precision.gradient), (4, precision.moment))
+    size = sum(times * item_bytes(role) for times, role in roles)
+    return Work("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from emu.model.generate.gradients import Buckets, Whole
-from emu.model.generate.optimizer import clip, optimize
+from emu.model.generate.optimizer import clip, optimize, optimize_share
 from emu.model.generate.passes import Passes, elements_of, stage_parts
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
 from emu.model.generate.tape import Tape
@@ -13,8 +13,8 @@ from emu.model.stack import Stack
 from emu.model.turns import all_turns
 
 
-def tape_of(model: Model, plan: Plan, stack: Stack, place: int) -> Tape:
-    """What a rank at that place of its pipeline does in a step."""
+def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
+    """What the ranks at one place of their pipelines do in a step: one tape for all, or one for each share of the states."""
     tape = Tape(stack.precision.activation)
     stages = {number: _passes(tape, model, plan, stack, number) for number in plan.stages_of(place * plan.stage_ranks)}
     if plan.pp == 1:
@@ -25,8 +25,9 @@ def tape_of(model: Model, plan: Plan, stack: Stack, place: int) -> Tape:
         _pipelined({n: (each, ends_of(tape, model, plan, stack, n)) for n, each in stages.items()}, plan, place)
     parts = tuple(part for each in stages.values() for part in each.parts)
     clip(tape, parts, plan)
-    optimize(tape, parts)
-    return tape
+    if plan.sharding == "zero1" and plan.dp > 1:
+        return [optimize_share(tape.copy(), parts, plan.dp, share) for share in range(plan.dp)]
+    return [optimize(tape, parts)]
 
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Passes:

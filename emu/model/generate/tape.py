@@ -65,11 +65,11 @@ class Tape:
         self._add(_Row(Kind.COMPUTE, stream, work.name, self.dtype, *work[1:], -1, 0, 0), of.joined)
         of.last, of.joined, of.open = len(self.rows) - 1, (), True
 
-    def ask(self, ask: Ask, stream: int = 0) -> int:
+    def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective; its number."""
         size = ask.elements * item_bytes(ask.dtype)
         what = (ask.operation, ask.dtype, 0, size, ask.elements)
-        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), 0, 0))
+        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; its number."""
@@ -92,6 +92,11 @@ class Tape:
         of = self._stream(stream)
         of.open = False
         return (*([of.last] if of.last >= 0 else []), *of.joined)
+
+    def copy(self) -> "Tape":
+        """Another with the same events, to go on by itself."""
+        of = {number: replace(stream) for number, stream in self.streams.items()}
+        return Tape(self.dtype, self.merged, [*self.rows], [*self.waits], {**self.axes}, of)
 
     def events(self) -> Events:
         """As columns, with the mark that ends the step."""

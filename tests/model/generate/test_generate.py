@@ -27,6 +27,7 @@ SINGLE = [
     "tp=2,recompute=full",
     "pp=2",
     "pp=2,order=gpipe",
+    "dp=2,sharding=zero1",
 ]
 PRODUCTS = [
     "tp=2,dp=2",
@@ -43,8 +44,10 @@ PRODUCTS = [
     "pp=2,tp=2,sp",
     "pp=2,recompute=full,microbatch=2",
     "pp=2,dp=2,tp=2,sp,clip=1",
+    "tp=2,dp=2,sharding=zero1",
+    "pp=2,dp=2,sharding=zero1",
 ]
-QUICK = {"dp=1", "pp=2,dp=2", "tp=2,clip=1", "dp=2,recompute=full,microbatch=2", "tp=2,sp,recompute=full"}
+QUICK = {"dp=1", "pp=2,dp=2,sharding=zero1", "tp=2,clip=1", "dp=2,recompute=full,microbatch=2", "tp=2,sp,recompute=full"}
 
 
 @pytest.mark.parametrize("words", [w if w in QUICK else pytest.param(w, marks=pytest.mark.slow) for w in SINGLE + PRODUCTS])
