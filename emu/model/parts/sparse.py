@@ -39,7 +39,7 @@ def sparse_operators(
     return (
         replace(product(f"{name}.router.gate", n, hidden, c.experts), sequence=True),
         _scores(f"{name}.router.scores", n, c),
-        _dispatch(f"{name}.dispatch", n, rows, hidden, c),
+        _dispatch(f"{name}.dispatch", n, rows, hidden, c, filled=tokens.capacity > 0),
         *_experts(f"{name}.experts", rows, hidden, ffn, c, activation),
         _combine(f"{name}.combine", n, rows, hidden, filled=tokens.capacity > 0),
         element_wise(f"{name}.inputs", "sum of gradients", readers * n * hidden, sequence=True),
@@ -80,11 +80,10 @@ def _scores(name: str, n: int, c: Routing) -> ModelOperator:
     return ModelOperator(name, ROUTER, 0, eager, fused, Amount(whole=n * k), sequence=True)
 
 
-def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing) -> ModelOperator:
+def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing, *, filled: bool) -> ModelOperator:
     """Choices are counted and sorted by expert, and each row taken; backward each token's rows are added."""
     choices, read = n * c.top_k, min(n, rows)
-    filled = 0 if rows == choices else 65 * rows - 16 * choices
-    sorting = 64 * choices + 52 * c.experts + filled
+    sorting = 64 * choices + 52 * c.experts + (65 * rows - 16 * choices if filled else 0)
     eager = Passes(
         Amount(whole=(rows + read) * hidden, fixed_bytes=sorting + 8 * rows),
         Amount(whole=(rows + 3 * n) * hidden, fixed_bytes=8 * rows),
