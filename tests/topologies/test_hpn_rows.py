@@ -8,6 +8,8 @@ import pytest
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import bisection
 from emu.topology.faults import without
+from tests.topologies.counted import hpn as counted
+from tests.topologies.counted import of_tier
 from tests.topologies.hpn_nodes import PAPER, PORT, of_kind, out_of
 
 ROWS = {
@@ -69,6 +71,12 @@ def _nic(topology):
     return out_of(topology, 0, of_kind(topology, "ToR"))
 
 
+def _tors(topology):
+    """Switches that the NICs' links lead to."""
+    nic = of_tier(topology, "NIC to ToR") & (topology.links.src < topology.n_npus)
+    return len(np.unique(topology.links.dst[nic]))
+
+
 def _spans(topology, ranks, size):
     return len(set((topology.place(ranks) // size).tolist()))
 
@@ -87,7 +95,7 @@ COMPUTED = {
     "hpn-tor-os": lambda built: round(_down(built("hpn:pod"))[0] / _up(built("hpn:pod"))[0], 3),
     "hpn-seg": lambda built: built("hpn:segment").n_npus,
     "hpn-seg-bk": lambda built: built("hpn:segment:backup=8").n_npus - len(built("hpn:segment:backup=8").place(1024)),
-    "hpn-seg-tor": lambda built: built("hpn:segment").bill["ToR switch"],
+    "hpn-seg-tor": lambda built: _tors(built("hpn:segment")),
     "hpn-pod": lambda built: built("hpn:pod").n_npus,
     "hpn-agg-os": lambda built: _agg(built("hpn"), "ToR") / _agg(built("hpn"), "Core"),
     "hpn-875": lambda built: (
@@ -125,7 +133,7 @@ COMPUTED = {
         built(PAPER).bill["optical transceiver"],
         built(PAPER).n_npus,
     ),
-    "rx-hpn360": lambda built: built("hpn:pod").bill["ToR switch"] + built("hpn:pod").bill["Agg switch"],
+    "rx-hpn360": lambda built: counted(built("hpn:pod"))["ToR switch"] + counted(built("hpn:pod"))["Agg switch"],
 }
 
 
