@@ -6,6 +6,7 @@ from math import gcd
 
 from emu.errors import must_be
 from emu.model.model import Model
+from emu.model.order import ORDERS
 from emu.model.plan import Plan, divisors, nearest
 
 EXECUTED = ("tp", "cp", "dp", "pp")  # the axes by which real ranks can train; each of the others is 1
@@ -40,6 +41,9 @@ def check_executed(plan: Plan) -> None:
         if field.name in _NOT_YET and value != field.default:
             only = f"of the axes only {', '.join(EXECUTED)} can be executed"
             raise must_be("plan", field.name, str(field.default), value, only)
+    if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding != "ddp":
+        mend = "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b"
+        raise must_be("plan", "sharding", f"ddp in the order {plan.pipeline}", plan.sharding, mend)
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:

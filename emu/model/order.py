@@ -16,6 +16,7 @@ class Order(NamedTuple):
     virtual: tuple[int, ...]  # V that it takes; (): 2 or more
     times: int  # the fewest M, times P; 0: any
     rounds: bool = False  # whether M must come in equal rounds of at least P
+    splits: bool = False  # whether the gradients of inputs and of weights are separate turns
     wraps: bool = False  # whether the second stage of a rank is the mirror of its first (V-shaped), not P later
 
     def takes(self, virtual: int) -> bool:
@@ -27,9 +28,9 @@ ORDERS = {
     "gpipe": Order((1,), 0),
     "1f1b": Order((1,), 1),
     "interleaved": Order((), 1, rounds=True),
-    "zero-bubble": Order((), 1, rounds=True),
-    "zbv": Order((2,), 0, wraps=True),
-    "dualpipev": Order((2,), 2, wraps=True),
+    "zero-bubble": Order((), 1, rounds=True, splits=True),
+    "zbv": Order((2,), 0, splits=True, wraps=True),
+    "dualpipev": Order((2,), 2, splits=True, wraps=True),
 }
 
 

@@ -157,6 +157,11 @@ def test_a_world_of_another_size_is_refused():
     ("plan", "message"),
     [
         (Plan(dp=2, ep=2), "plan: ep must be 1, got 2; of the axes only tp, cp, dp, pp can be executed"),
+        (
+            Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"),
+            "plan: sharding must be ddp in the order zbv, got 'fsdp'; "
+            "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b",
+        ),
         (Plan(capacity=1.25), "plan: capacity must be 0.0, got 1.25; of the axes only tp, cp, dp, pp can be executed"),
     ],
 )

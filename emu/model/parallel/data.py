@@ -1,9 +1,12 @@
 """Data parallelism: gradients averaged over the ranks that see other tokens, states whole on each or sharded over them."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -13,8 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
 from emu.model.parallel.mesh import REPLICATE, SHARD, flat
+from emu.model.parallel.where import local
 from emu.model.plan import Plan
 
+_BUCKET = 25 << 20  # bytes, DDP's
 # What a model returns is a view, which nobody here changes.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
@@ -32,6 +37,18 @@ def replicate(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     ignored = [name for name, _ in module.named_buffers()]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, ignored)  # type: ignore[no-untyped-call]
     return DistributedDataParallel(module, device_mesh=others, forward_sync_buffers=False)
+
+
+def average(gradients: Sequence[Tensor], over: DeviceMesh) -> None:
+    """Average gradients in place, a bucket of DDP's size at a time, the last first."""
+    parts = [local(each) for each in reversed(gradients)]
+    buckets, _ = _compute_bucket_assignment_by_size(parts, [_BUCKET])
+    for bucket in buckets:
+        flat = torch.cat([parts[i].flatten() for i in bucket]).div_(over.size())
+        dist.all_reduce(flat, group=over.get_group())
+        pieces = torch.split(flat, [parts[i].numel() for i in bucket])
+        for i, piece in zip(bucket, pieces, strict=True):
+            parts[i].copy_(piece.view_as(parts[i]))
 
 
 def shard_states(module: nn.Module, mesh: DeviceMesh) -> None:

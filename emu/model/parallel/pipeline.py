@@ -18,8 +18,12 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
     _PipelineSchedule,
 )
+from torch.distributed.tensor import DTensor
 
 from emu.model.model import Model
+from emu.model.order import ORDERS
+from emu.model.parallel.data import average
+from emu.model.parallel.mesh import flat
 from emu.model.plan import Plan
 
 _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
@@ -33,6 +37,24 @@ _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
+class _Stage(PipelineStage):
+    """A stage that averages gradients itself, where a split backward gives them past the hooks of DDP.
+
+    PyTorch's `stage_backward_weight` sets them by itself (torch.distributed.pipelining, 2.13).
+    """
+
+    others: DeviceMesh | None = None  # over whom; None: DDP or FSDP does it
+
+    def perform_reduce_grad(self, grad_scale_factor: int) -> None:
+        """After the last gradient of the last microbatch."""
+        super().perform_reduce_grad(grad_scale_factor)
+        for p in self.submod.parameters():
+            if isinstance(p.grad, DTensor) and isinstance(p, DTensor) and p.grad.placements != p.placements:
+                p.grad = p.grad.redistribute(placements=p.placements)  # such as a table's, which is the whole table's at first
+        if self.others is not None and self.others.size() > 1:
+            average([p.grad for p in self.submod.parameters() if p.grad is not None], self.others)
+
+
 class Pipeline:
     """The stages of one rank, and the order in which it runs microbatches through them."""
 
@@ -41,7 +63,7 @@ class Pipeline:
         shapes = _Shapes(model, plan)
         group = mesh["pp"].get_group()
         made = [
-            PipelineStage(
+            _Stage(
                 module,
                 number,
                 plan.stages,
@@ -52,6 +74,9 @@ class Pipeline:
             )
             for number, module in stages.items()
         ]
+        if ORDERS[plan.pipeline].splits:
+            for each in made:
+                each.others = flat(mesh, "dp", "cp")
         kind: Any = _CLASSES[plan.pipeline]
         single = issubclass(kind, PipelineScheduleSingle)
         # PyTorch divides the gradients of what it finds after the first forward, from which DDP hides tensor-parallel weights.

@@ -11,7 +11,8 @@ def recomputed(module: nn.Module, how: str) -> None:
 
     Args:
         module: With its layers in `layers`.
-        how: `full`: each layer; `selective`: the core of each attention; `none`.
+        how: `full`: each layer; `selective`: the core of each attention, which under context parallelism asks for keys and
+            values again; `none`. What a flash kernel keeps beside its inputs is a log-sum-exp a query and head, no scores.
 
     Source: Korthikanti et al. (2022), section 5.
     """

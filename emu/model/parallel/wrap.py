@@ -9,6 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.count import paused
 from emu.model.model import Model
+from emu.model.order import ORDERS
 from emu.model.parallel.context import share_sequences
 from emu.model.parallel.data import replicate, shard_states
 from emu.model.parallel.mesh import part_of
@@ -90,7 +91,7 @@ def _wrapped(module: nn.Module, model: Model, mesh: DeviceMesh, plan: Plan, rank
     if plan.sharding == "fsdp":
         shard_states(module, mesh)
     held = held_of(_named(module))
-    if plan.sharding != "fsdp":
+    if plan.sharding != "fsdp" and not (plan.pp > 1 and ORDERS[plan.pipeline].splits):
         module = replicate(module, mesh)
     parameters = dict(_named(module))
     return Parallel({0: module}, parameters, {name: held[name] for name in parameters})

@@ -65,6 +65,21 @@ def test_losses_and_gradients_are_those_of_one_process(text):
     assert 0 < learned.gradient_error <= 1e-4
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dp=2,pp=2,vp=2,order=zero-bubble",
+        pytest.param("cp=2,pp=2,vp=2,order=zbv,recompute=selective", marks=pytest.mark.slow),
+        pytest.param("tp=2,sp,dp=2,pp=2,vp=2,order=dualpipev,clip=0.1", marks=pytest.mark.slow),
+    ],
+)
+def test_a_split_backward_gives_the_gradients_of_one_process(text):
+    run = replace(program(text, 1, seq=32), model="nemotron-tiny")  # layers enough for 4 stages
+    learned = learn(run, Choice())
+    np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)
+    assert 0 < learned.gradient_error <= 1e-4
+
+
 def test_one_rank_is_the_reference_to_the_bit():
     learned = learn(program("dp=1"), Choice())
     assert learned.loss == learned.reference_loss
