@@ -6,11 +6,13 @@ What is chosen depends on the request and the topology alone: every rank, every 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from emu.collective.algorithm import Choice, Chooser, Request, Served
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
+from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
@@ -35,11 +37,14 @@ class Fastest:
         """What serves it: the first by name of those that take as little."""
         if request.operation not in self.operations:
             return self.otherwise(request) if self.otherwise else None
-        npus = tuple(order(self.topology)[list(request.ranks)].tolist())
-        item_bytes = _item_bytes(timed_as(request.dtype, self.dtype))
-        return fastest(
-            Site.of(self.topology, npus), Wanted(request.operation, request.root, request.elements, item_bytes)
-        ).served
+        return _served(self.topology, timed_as(request.dtype, self.dtype), request)
+
+
+@lru_cache(maxsize=2**16)
+def _served(topology: Topology, dtype: str, request: Request) -> Served:
+    npus = first_alike(topology, tuple(order(topology)[list(request.ranks)].tolist()))
+    wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype))
+    return fastest(Site.of(topology, npus), wanted).served
 
 
 def _item_bytes(dtype: str) -> int:
