@@ -11,6 +11,7 @@ from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.model.fits import check_fits
 from emu.model.generate.rank import tapes_of
+from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -22,7 +23,7 @@ _KNOWN = {
     "cp": (1,),
     "ep": (1,),
     "pipeline": ("gpipe", "1f1b", "interleaved"),
-    "sharding": ("ddp", "zero1"),
+    "sharding": ("ddp", "zero1", "fsdp"),
     "recompute": ("none", "full"),
 }
 
@@ -43,7 +44,7 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
     of_places = [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
     tapes, shares = [tape for of_place in of_places for tape in of_place], len(of_places[0])
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    members = {axis: plan.groups(axis) for axis in axes}
+    members = {axis: _members(plan, axis) for axis in axes}
     groups = tuple(Group(axis, ranks) for axis in axes for ranks in members[axis])
     number, first = {}, 0
     for axis in axes:
@@ -63,6 +64,17 @@ def _check(plan: Plan) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
             raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), "no other can be generated yet")
+    if plan.sharding == "fsdp" and plan.dp > 1 and plan.tp * plan.pp > 1:
+        raise must_be("generate", "sharding", "ddp or zero1 with tp or pp", "fsdp", "both at once cannot be generated yet")
+
+
+def _members(plan: Plan, axis: str) -> list[tuple[int, ...]]:
+    """The groups of an axis; where states are sharded over a part of dp, its two halves, that which shards the faster."""
+    if axis == SHARD:
+        return [ranks[i : i + plan.sharded] for ranks in plan.groups("dp") for i in range(0, plan.dp, plan.sharded)]
+    if axis == REPLICATE:
+        return [ranks[i :: plan.sharded] for ranks in plan.groups("dp") for i in range(plan.sharded)]
+    return list(plan.groups(axis))
 
 
 def _roles(plan: Plan, shares: int) -> I64:

@@ -1,7 +1,6 @@
 """What becomes of the gradients of a rank: added up over its passes, and reduced as the plan's data parallelism does."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Gradient, Wait, Work
@@ -31,21 +30,32 @@ def moved(part: Part, elements: int) -> Work:
     return part.work("gradients", Amount(parameters=elements), part.stack.precision.gradient)
 
 
-class Gradients(Protocol):
-    """Takes the gradients of all passes of one rank."""
-
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """One of them is there."""
-
-    def end(self, tape: Tape, pass_: int) -> None:
-        """A backward has ended."""
-
-
 class Whole:
-    """On each rank whole: added up over the passes, and no more."""
+    """Weights and gradients whole on each rank; gradients are added up over the passes, and no more.
+
+    Those of other kinds do more at some of these moments.
+    """
+
+    def begin(self) -> None:
+        """A forward begins."""
+
+    def enter(self, place: int) -> None:
+        """The forward of a part begins, the first in the model at place 0."""
+
+    def leave(self, place: int) -> None:
+        """It has ended."""
+
+    def turn(self) -> None:
+        """The gradient of what the module gave is there."""
+
+    def enter_backward(self, place: int) -> None:
+        """The backward of a part begins."""
+
+    def leave_backward(self, place: int, pass_: int) -> None:
+        """It has ended."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """One of them is there."""
+        """The gradient of a parameter is there."""
         if pass_:
             tape.compute(moved(part, 3 * gradient.elements))
 

@@ -39,4 +39,10 @@ class Gradient(NamedTuple):
 
 
 Doing = Work | Ask | Wait
-Item = Doing | Gradient
+
+
+class Turn(NamedTuple):
+    """The loss has its gradient: the backward comes to the module itself."""
+
+
+Item = Doing | Gradient | Turn

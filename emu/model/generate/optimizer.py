@@ -5,6 +5,7 @@ from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
 from emu.model.generate.passes import elements_of
+from emu.model.generate.sharded import shard_axis
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
 
@@ -21,7 +22,7 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
         for operator in part.operators:
             if operator.parameters:
                 axes = cut_axes(part, operator.name)
-                by_axes[axes] = by_axes.get(axes, 0) + operator.parameters
+                by_axes[axes] = by_axes.get(axes, 0) + operator.parameters // _shared_by(plan)
     for axes, elements in sorted(by_axes.items()):
         tape.compute(moved(first, elements))
         for axis in axes:
@@ -35,12 +36,18 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
 def cut_axes(part: Part, name: str) -> tuple[str, ...]:
     """Along which a rank's gradients of an operator are parts of a whole."""
     style = part.styles.get(name)
-    return ("tp",) if style is not None and style.cuts else ()
+    shared = (shard_axis(part.plan),) if _shared_by(part.plan) > 1 else ()
+    return (*shared, "tp") if style is not None and style.cuts else shared
+
+
+def _shared_by(plan: Plan) -> int:
+    """Ranks each of which has a part of what others have whole."""
+    return plan.sharded if plan.sharding == "fsdp" else 1
 
 
 def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
     """All that a rank has."""
-    tape.compute(_adamw(tape, parts[0], elements_of(parts)))
+    tape.compute(_adamw(tape, parts[0], elements_of(parts) // _shared_by(parts[0].plan)))
     return tape
 
 

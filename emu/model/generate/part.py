@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.errors import InputError
-from emu.model.generate.item import Ask, Doing, Gradient, Item, Wait, Work
+from emu.model.generate.item import Ask, Doing, Gradient, Item, Turn, Wait, Work
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import NORM, RESIDUAL, Amount, Cut, ModelOperator, Tokens
+from emu.model.operator import LOSS, NORM, RESIDUAL, Amount, Cut, ModelOperator, Tokens
 from emu.model.plan import Plan
 from emu.model.stack import Stack
 
@@ -69,6 +69,8 @@ class Part:
         if operator.parameters:
             yield self._gradient(operator)
         yield self.work(operator.name, late, precision.weight)
+        if operator.kind == LOSS:
+            yield Turn()
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
     def _then_again(self, i: int, arrived: list[Doing]) -> Iterable[Doing]:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from emu.model.fits import stage_layers
-from emu.model.generate.gradients import Gradients, run
-from emu.model.generate.item import Gradient
+from emu.model.generate.gradients import Whole, run
+from emu.model.generate.item import Gradient, Turn
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
@@ -33,24 +33,31 @@ class Passes(NamedTuple):
 
     tape: Tape
     parts: tuple[Part, ...]
-    gradients: Gradients
+    gradients: Whole
 
     def forward(self) -> None:
         """Of one microbatch."""
-        for part in self.parts:
+        self.gradients.begin()
+        for place, part in enumerate(self.parts):
+            self.gradients.enter(place)
             run(self.tape, part.forward)
+            self.gradients.leave(place)
 
     def backward(self, pass_: int) -> None:
         """Of one microbatch: what autograd comes back to late last."""
         late: list[tuple[Part, Gradient]] = []
-        for part in reversed(self.parts):
+        for place, part in reversed(list(enumerate(self.parts))):
+            self.gradients.enter_backward(place)
             for item in part.backward:
-                if isinstance(item, Gradient) and item.late:
+                if isinstance(item, Turn):
+                    self.gradients.turn()
+                elif isinstance(item, Gradient) and item.late:
                     late.append((part, item))
                 elif isinstance(item, Gradient):
                     self._there(part, item, pass_)
                 else:
                     run(self.tape, (item,))
+            self.gradients.leave_backward(place, pass_)
         for part, item in late:
             self._there(part, item, pass_)
         self.gradients.end(self.tape, pass_)

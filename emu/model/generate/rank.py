@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from emu.model.generate.gradients import Buckets, Whole
 from emu.model.generate.optimizer import clip, optimize, optimize_share
+from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes, elements_of, stage_parts
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
+from emu.model.generate.sharded import Sharded
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -32,7 +34,15 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Passes:
     parts = stage_parts(model, plan, stack, stage)
-    return Passes(tape, parts, Buckets("dp", plan.passes, elements_of(parts)) if plan.dp > 1 else Whole())
+    return Passes(tape, parts, _gradients(tape, plan, parts))
+
+
+def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...]) -> Whole:
+    if plan.dp == 1:
+        return Whole()
+    if plan.sharding == "fsdp":
+        return Sharded(tape, plan, parts)
+    return Buckets("dp", plan.passes, elements_of(parts))
 
 
 def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:

@@ -28,6 +28,8 @@ SINGLE = [
     "pp=2",
     "pp=2,order=gpipe",
     "dp=2,sharding=zero1",
+    "dp=2,sharding=fsdp",
+    "dp=4,sharding=fsdp,shard=2",
 ]
 PRODUCTS = [
     "tp=2,dp=2",
@@ -46,8 +48,19 @@ PRODUCTS = [
     "pp=2,dp=2,tp=2,sp,clip=1",
     "tp=2,dp=2,sharding=zero1",
     "pp=2,dp=2,sharding=zero1",
+    "dp=2,sharding=fsdp,microbatch=2",
+    "dp=2,sharding=fsdp,clip=1",
+    "dp=2,sharding=fsdp,recompute=full",
+    "dp=4,sharding=fsdp,shard=2,microbatch=1,recompute=full,clip=1",
 ]
-QUICK = {"dp=1", "pp=2,dp=2,sharding=zero1", "tp=2,clip=1", "dp=2,recompute=full,microbatch=2", "tp=2,sp,recompute=full"}
+QUICK = {
+    "dp=4,sharding=fsdp,shard=2,microbatch=1,recompute=full,clip=1",
+    "dp=1",
+    "pp=2,dp=2,sharding=zero1",
+    "tp=2,clip=1",
+    "dp=2,recompute=full,microbatch=2",
+    "tp=2,sp,recompute=full",
+}
 
 
 @pytest.mark.parametrize("words", [w if w in QUICK else pytest.param(w, marks=pytest.mark.slow) for w in SINGLE + PRODUCTS])
@@ -106,7 +119,10 @@ def test_another_precision_changes_bytes_and_no_request():
     assert ratio[-1] == 1.0
 
 
-@pytest.mark.parametrize("words", ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv"])
+@pytest.mark.parametrize(
+    "words",
+    ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv", "tp=2,dp=2,sharding=fsdp", "dp=8,shard=8,sharding=fsdp,pp=2"],
+)
 def test_what_cannot_be_generated_yet_is_refused(words):
     with pytest.raises(InputError, match="generate"):
         generate(MODELS.find("llama-small"), parse_plan(words, global_batch=8, seq=16), Stack())

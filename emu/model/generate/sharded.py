@@ -1,0 +1,162 @@
+"""Weights sharded by FSDP2: gathered before a layer needs them, on streams of their own, and gradients scattered after it.
+
+A layer is gathered before its forward while the one before is computed, and in the backward while the one after is; the
+embedding and the head are one group, the root, which stays whole from the forward to the end of the backward.
+Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+"""
+
+from dataclasses import dataclass, field
+
+from emu.errors import must_be
+from emu.model.generate.gradients import Whole, moved
+from emu.model.generate.item import Ask, Work
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.model import EMBEDDING, HEAD
+from emu.model.operator import LOOKUP, Amount
+from emu.model.plan import Plan
+
+REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the axes of dp where states are sharded over a part of it
+_COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # streams, beside the default one
+_ROOT = -1
+
+
+def shard_axis(plan: Plan) -> str:
+    """The axis over which states are sharded."""
+    return "dp" if plan.sharded == plan.dp else SHARD
+
+
+@dataclass
+class Sharded(Whole):
+    """The weights and gradients of one rank that has the whole depth of the model."""
+
+    tape: Tape
+    plan: Plan
+    parts: tuple[Part, ...]
+    whole: set[int] = field(default_factory=set)  # groups whose weights are there: a layer's place, or the root
+    coming: dict[int, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
+    before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
+    scattered: tuple[int, ...] = ()  # when the gradients scattered last were
+    reduced: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            check_rows(part, self.plan)
+
+    def begin(self) -> None:
+        """A forward begins: nothing is gathered before the optimizer has ended."""
+        for stream in (_COPY_IN, _GATHER):
+            self.tape.join(*self.tape.now(), stream=stream)
+        self._forward(_ROOT)
+
+    def enter(self, place: int) -> None:
+        """A part's forward begins."""
+        if self._group(place) != _ROOT:
+            self._forward(self._group(place))
+
+    def leave(self, place: int) -> None:
+        """A part's forward has ended."""
+        self.whole -= {self._group(place)} - {_ROOT}
+        if place == len(self.parts) - 1:
+            self._free()
+
+    def turn(self) -> None:
+        """The gradient of what the model gave is there."""
+        self._next(len(self.parts) - 1)
+
+    def enter_backward(self, place: int) -> None:
+        """A part's backward begins."""
+        group = self._group(place)
+        if group in self.coming:
+            self._arrive(group)
+            self.before = self.tape.now()
+            self._free()
+        if group != _ROOT:
+            self._next(place)
+
+    def leave_backward(self, place: int, pass_: int) -> None:
+        """A part's backward has ended."""
+        group = self._group(place)
+        if group != _ROOT:
+            self._scatter(group, pass_)
+
+    def end(self, tape: Tape, pass_: int) -> None:
+        """A backward has ended."""
+        self._scatter(_ROOT, pass_)
+        tape.join(*self.reduced)
+        self.reduced = ()
+
+    def _group(self, place: int) -> int:
+        return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else place
+
+    def _of(self, group: int) -> list[Part]:
+        return [self.parts[group]] if group != _ROOT else [p for p in self.parts if p.name in (EMBEDDING, HEAD)]
+
+    def _elements(self, group: int) -> int:
+        return sum(operator.parameters for part in self._of(group) for operator in part.operators)
+
+    def _forward(self, group: int) -> None:
+        self._gather(group)
+        self._free()
+        self._arrive(group)
+        self.before = self.tape.now()
+
+    def _free(self) -> None:
+        """What was gathered before is in its place, and its buffer may be used again."""
+        for stream in (_COPY_IN, _GATHER):
+            self.tape.join(*self.before, stream=stream)
+        self.before = ()
+
+    def _next(self, place: int) -> None:
+        """Ask for the weights of the layer before."""
+        if place and self._group(place - 1) not in self.whole:
+            self._gather(self._group(place - 1))
+
+    def _gather(self, group: int) -> None:
+        tape, elements = self.tape, self._elements(group)
+        tape.compute(self._weights("copied in", 2 * elements // self.plan.sharded), _COPY_IN)
+        tape.join(*tape.now(_COPY_IN), stream=_GATHER)
+        weight = self.parts[0].stack.precision.weight
+        tape.join(tape.ask(Ask(shard_axis(self.plan), "all_gather", elements, weight), _GATHER), stream=_GATHER)
+        self.coming[group] = tape.now(_GATHER)
+
+    def _arrive(self, group: int) -> None:
+        self.tape.join(*self.coming.pop(group))
+        self.tape.compute(self._weights("copied out", 2 * self._elements(group)))
+        self.whole.add(group)
+
+    def _weights(self, name: str, elements: int) -> Work:
+        part = self.parts[0]
+        return part.work(name, Amount(parameters=elements), part.stack.precision.weight)
+
+    def _scatter(self, group: int, pass_: int) -> None:
+        self.whole.discard(group)
+        if pass_ < self.plan.passes - 1:
+            return
+        tape, elements, gradient = self.tape, self._elements(group), self.parts[0].stack.precision.gradient
+        tape.join(*self.scattered)
+        tape.compute(moved(self.parts[0], 2 * elements))
+        tape.join(*tape.now(), stream=_SCATTER)
+        tape.join(tape.ask(Ask(shard_axis(self.plan), "reduce_scatter", elements, gradient), _SCATTER), stream=_SCATTER)
+        self.scattered = self.reduced = tape.now(_SCATTER)
+        if self.plan.sharded < self.plan.dp:
+            tape.join(*self.scattered, stream=_REDUCE)
+            all_reduce = Ask(REPLICATE, "all_reduce", elements // self.plan.sharded, gradient)
+            tape.join(tape.ask(all_reduce, _REDUCE), stream=_REDUCE)
+            self.reduced = tape.now(_REDUCE)
+
+
+def check_rows(part: Part, plan: Plan) -> None:
+    """Refuse parameters whose rows the ranks cannot share evenly.
+
+    Raises:
+        InputError: the first such parameter.
+    """
+    for operator in part.operators:
+        if operator.shape:
+            rows = operator.shape[1]
+        else:
+            rows = operator.parameters // part.model.hidden if operator.kind == LOOKUP else operator.parameters
+        if operator.parameters and rows % plan.sharded:
+            what = f"a divisor of the {rows} rows of {operator.name} that a rank has"
+            raise must_be("generate", "dp or shard", what, plan.sharded, "uneven shards cannot be generated yet")
