@@ -56,6 +56,7 @@ class Whole:
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """The gradient of a parameter is there."""
+        run(tape, gradient.before)
         if pass_:
             tape.compute(moved(part, 3 * gradient.elements))
 

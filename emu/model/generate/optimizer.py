@@ -17,20 +17,21 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
     if not plan.clip:
         return
     first = parts[0]
-    by_axes: dict[tuple[str, ...], int] = {}
+    by_axes: dict[tuple[str, ...], list[int]] = {}
     for part in parts:
         for operator in part.operators:
             if operator.parameters:
                 axes = cut_axes(part, operator.name)
-                by_axes[axes] = by_axes.get(axes, 0) + operator.parameters // _shared_by(plan)
-    for axes, elements in sorted(by_axes.items()):
-        tape.compute(moved(first, elements))
+                by_axes.setdefault(axes, []).append(operator.parameters // _shared_by(plan))
+    for axes, sizes in sorted(by_axes.items()):
+        # The norm of each is written, stacked, squared and added up.
+        tape.compute(moved(first, sum(sizes) + 6 * len(sizes) + 2))
         for axis in axes:
             tape.join(tape.ask(Ask(axis, "all_reduce", 1, "float32")))
         tape.compute(_ADDED)
     if plan.pp > 1:
         tape.join(tape.ask(Ask("pp", "all_reduce", 1, "float32")))
-    tape.compute(moved(first, 2 * sum(by_axes.values())))
+    tape.compute(moved(first, 2 * sum(map(sum, by_axes.values()))))
 
 
 def cut_axes(part: Part, name: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from emu.model.fits import stage_layers
 from emu.model.generate.gradients import Whole, run
-from emu.model.generate.item import Gradient, Turn
+from emu.model.generate.item import Ask, Gradient, Turn, Wait
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
@@ -40,7 +40,10 @@ class Passes(NamedTuple):
         self.gradients.begin()
         for place, part in enumerate(self.parts):
             self.gradients.enter(place)
-            run(self.tape, part.forward)
+            run(self.tape, (Wait(), *part.forward[:-1]))
+            # What a part ends with is waited for where the next one reads it.
+            last = part.forward[-1]
+            run(self.tape, (last._replace(held=True) if isinstance(last, Ask) else last,))
             self.gradients.leave(place)
 
     def backward(self, pass_: int) -> None:
@@ -54,14 +57,10 @@ class Passes(NamedTuple):
                 elif isinstance(item, Gradient) and item.late:
                     late.append((part, item))
                 elif isinstance(item, Gradient):
-                    self._there(part, item, pass_)
+                    self.gradients.there(self.tape, item, part, pass_)
                 else:
                     run(self.tape, (item,))
             self.gradients.leave_backward(place, pass_)
         for part, item in late:
-            self._there(part, item, pass_)
+            self.gradients.there(self.tape, item, part, pass_)
         self.gradients.end(self.tape, pass_)
-
-    def _there(self, part: Part, gradient: Gradient, pass_: int) -> None:
-        run(self.tape, gradient.before)
-        self.gradients.there(self.tape, gradient, part, pass_)

@@ -8,8 +8,8 @@ Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 from dataclasses import dataclass, field
 
 from emu.errors import must_be
-from emu.model.generate.gradients import Whole, moved
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.gradients import Whole, moved, run
+from emu.model.generate.item import Ask, Doing, Gradient, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
@@ -38,6 +38,8 @@ class Sharded(Whole):
     before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
     scattered: tuple[int, ...] = ()  # when the gradients scattered last were
     reduced: tuple[int, ...] = ()
+    partial: dict[int, list[Doing]] = field(default_factory=dict)  # by group: what is asked for before gradients are scattered
+    current: int = _ROOT  # the group whose backward goes on
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -66,7 +68,7 @@ class Sharded(Whole):
 
     def enter_backward(self, place: int) -> None:
         """A part's backward begins."""
-        group = self._group(place)
+        group = self.current = self._group(place)
         if group in self.coming:
             self._arrive(group)
             self.before = self.tape.now()
@@ -79,6 +81,14 @@ class Sharded(Whole):
         group = self._group(place)
         if group != _ROOT:
             self._scatter(group, pass_)
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """The gradient of a parameter is there; what its ranks of tp have different parts of is added up once, later."""
+        now = tuple(item for item in gradient.before if isinstance(item, Work))
+        super().there(tape, gradient._replace(before=now), part, pass_)
+        if pass_ == self.plan.passes - 1:
+            asked = [item for item in gradient.before if not isinstance(item, Work)]
+            self.partial.setdefault(self.current, []).extend(asked)
 
     def end(self, tape: Tape, pass_: int) -> None:
         """A backward has ended."""
@@ -134,6 +144,7 @@ class Sharded(Whole):
         if pass_ < self.plan.passes - 1:
             return
         tape, elements, gradient = self.tape, self._elements(group), self.parts[0].stack.precision.gradient
+        run(tape, self.partial.pop(group, ()))
         tape.join(*self.scattered)
         tape.compute(moved(self.parts[0], 2 * elements))
         tape.join(*tape.now(), stream=_SCATTER)

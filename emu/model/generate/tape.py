@@ -84,6 +84,8 @@ class Tape:
 
     def join(self, *events: int, stream: int = 0) -> None:
         """What comes next on the stream waits for these."""
+        if not events:
+            return
         of = self._stream(stream)
         of.joined, of.open = tuple(dict.fromkeys((*of.joined, *events))), False
 
