@@ -9,8 +9,7 @@ from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan, divisors, nearest
 
-EXECUTED = ("tp", "cp", "dp", "pp")  # the axes by which real ranks can train; each of the others is 1
-_NOT_YET = ("ep", "etp", "capacity")  # of all that a plan says
+_NOT_YET = ("capacity",)  # of all that a plan says, what real ranks cannot train by
 
 
 def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
@@ -25,12 +24,26 @@ def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
         if size % plan.tp:
             fits = nearest(plan.tp, divisors(_common(model.tp_divides.values())))
             raise must_be("plan", "tp", f"a divisor of the {size} {name} of {model.name}", plan.tp, f"take tp={fits}")
+    _check_experts(plan, model)
     if plan.seq > model.max_seq:
         raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", plan.seq)
     stage_layers(plan, model)
 
 
-def check_executed(plan: Plan) -> None:
+def _check_experts(plan: Plan, model: Model) -> None:
+    for name in ("ep", "etp", "capacity"):
+        value = getattr(plan, name)
+        if not model.experts and value > (1 if name == "ep" else 0):
+            raise must_be("plan", name, f"left out, as {model.name} has no experts", value)
+    if model.experts and model.experts % plan.ep:
+        mend = f"take ep={nearest(plan.ep, divisors(model.experts))}"
+        raise must_be("plan", "ep", f"a divisor of the {model.experts} experts of {model.name}", plan.ep, mend)
+    if plan.exchanges and plan.rank_seq % plan.tp:
+        what = f"such that the {plan.rank_seq} tokens of a rank divide by tp={plan.tp}, as its block of experts asks"
+        raise must_be("plan", "seq", what, plan.seq)
+
+
+def check_executed(plan: Plan, model: Model) -> None:
     """Refuse what real ranks cannot train by.
 
     Raises:
@@ -39,11 +52,13 @@ def check_executed(plan: Plan) -> None:
     for field in fields(plan):
         value = getattr(plan, field.name)
         if field.name in _NOT_YET and value != field.default:
-            only = f"of the axes only {', '.join(EXECUTED)} can be executed"
-            raise must_be("plan", field.name, str(field.default), value, only)
+            raise must_be("plan", field.name, str(field.default), value, "it cannot be executed yet")
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding != "ddp":
         mend = "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b"
         raise must_be("plan", "sharding", f"ddp in the order {plan.pipeline}", plan.sharding, mend)
+    if model.tied and plan.pp > 1 and {0, plan.stages - 1} <= set(plan.stages_of(0)):
+        what = f"one whose ends are on two ranks, as {model.name} has one table for words in and out"
+        raise must_be("plan", "order", what, plan.pipeline, "take order=1f1b, gpipe or interleaved")
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:

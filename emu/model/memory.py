@@ -20,9 +20,11 @@ def rank_bytes(model: Model, plan: Plan) -> int:
     """Largest live storage of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
     states = _STATES + (1 if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" else 0)
     sharded = 1 if plan.sharding == "ddp" else plan.sharded * plan.cp
-    weights = FLOAT32 * model.parameters(plan.tp) // (plan.pp * sharded)  # an end of a pipeline holds somewhat more
+    # What is sharded is so over all ranks that hold it, of experts too. An end of a pipeline holds somewhat more.
+    held = model.parameters(plan.tp) // sharded if sharded > 1 else model.parameters(plan.tp, plan.ep, plan.etp)
+    weights = FLOAT32 * held // plan.pp
     tokens = Tokens(plan.rank_seq, plan.seq if plan.cp_comm == "all_gather" else 0, plan.pass_batch)
-    cut = Cut(plan.tp)
+    cut = Cut(plan.tp, plan.ep, plan.etp)
     kept = model.saved(tokens, cut).bytes() + FLOAT32 * tokens.n * (_LOGITS * model.vocab + (model.hidden if cut.tp > 1 else 0))
     table = FLOAT32 * model.vocab * model.hidden if cut.tp > 1 else 0  # DTensor's gradient of an embedding is whole at first
     return max(states * weights + table, (states - 1) * weights + kept)

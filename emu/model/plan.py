@@ -122,6 +122,11 @@ class Plan:
         return self.etp or self.tp
 
     @property
+    def exchanges(self) -> bool:
+        """Whether tokens travel to their experts: not where the ranks of tp, which have the same tokens, share every expert."""
+        return self.ep > 1 or self.expert_tp != self.tp
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Of every axis, those of expert layers too: edp is what etp and ep leave of tp * cp * dp."""
         edp = self.stage_ranks // (self.expert_tp * self.ep)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from emu.model.fits import EXECUTED
 from emu.model.plan import Plan
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
@@ -18,11 +17,18 @@ from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.train import train_report
 
-_AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "dp": "data", "pp": "pipeline"}
+_AXES = {
+    "tp": "tensor",
+    "cp": "context",
+    "ep": "expert",
+    "etp": "experts' tensor",
+    "dp": "data",
+    "pp": "pipeline",
+}
 _PLAN_HELP = (
-    f"How many ways each axis of parallelism splits the run; their product is the number of ranks. Axes: "
-    f"{', '.join(f'{axis} ({_AXES[axis]} parallel)' for axis in EXECUTED)}; an axis that is not named is 1. "
-    f"Not executed yet: {', '.join(f'{axis} ({_AXES[axis]})' for axis in _AXES if axis not in EXECUTED)}."
+    f"How many ways each axis of parallelism splits the run; tp x cp x dp x pp is the number of ranks, and ep and etp regroup "
+    f"them for the experts of a model. Axes: {', '.join(f'{axis} ({kind} parallel)' for axis, kind in _AXES.items())}; "
+    f"an axis that is not named is 1, and etp is tp."
 )
 
 

@@ -4,15 +4,14 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
-from emu.errors import InputError
 from emu.model.fits import check_executed
+from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.topology.catalogue import TOPOLOGIES
 from tests.two_layers import TWO_LAYERS
@@ -56,16 +55,12 @@ def test_training_on_several_topologies_gives_one_run_and_a_step_each(emu, tmp_p
     assert emu(*replay, "1").code == 2
 
 
-def test_the_help_of_training_names_the_axes_that_work_and_those_that_do_not(emu) -> None:
+def test_the_help_of_training_names_every_axis_and_each_of_them_works(emu) -> None:
     words = " ".join(emu("train", "--help").out.split())
-    works, not_yet = words.split("Axes: ")[1].split("Not executed yet: ")
-    named = {axis: axis in re.findall(r"(\w+) \(", works) for axis in ("tp", "cp", "ep", "dp", "pp")}
-    assert {axis: axis in re.findall(r"(\w+) \(", not_yet.split(".")[0]) for axis in ("tp", "cp", "ep", "dp", "pp")} == {
-        a: not n for a, n in named.items()
-    }
-    for axis, listed in named.items():
-        with nullcontext() if listed else pytest.raises(InputError, match=f"plan: {axis} must be 1"):
-            check_executed(parse_plan(f"{axis}=2" if axis == "dp" else f"{axis}=2,dp=2"))
+    named = re.findall(r"(\w+) \([\w']+ ?\w* parallel\)", words.split("Axes: ")[1])
+    assert set(named) == {"tp", "cp", "ep", "etp", "dp", "pp"}
+    for axis in named:
+        check_executed(parse_plan(f"{axis}=2" if axis == "dp" else f"{axis}=2,dp=2"), MODELS.find("gpt-moe-tiny"))
 
 
 def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Path) -> None:

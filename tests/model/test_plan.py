@@ -154,20 +154,44 @@ def test_a_world_of_another_size_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("plan", "message"),
+    ("model", "plan", "message"),
     [
-        (Plan(dp=2, ep=2), "plan: ep must be 1, got 2; of the axes only tp, cp, dp, pp can be executed"),
+        ("llama-tiny", Plan(dp=2, ep=2), "plan: ep must be left out, as llama-tiny has no experts, got 2"),
+        ("llama-tiny", Plan(dp=2, etp=2), "plan: etp must be left out, as llama-tiny has no experts, got 2"),
+        ("llama-tiny", Plan(capacity=1.5), "plan: capacity must be left out, as llama-tiny has no experts, got 1.5"),
         (
-            Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"),
-            "plan: sharding must be ddp in the order zbv, got 'fsdp'; "
-            "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b",
+            "gpt-moe-tiny",
+            Plan(dp=3, ep=3, global_batch=3),
+            "plan: ep must be a divisor of the 4 experts of gpt-moe-tiny, got 3; take ep=2 or 4",
         ),
-        (Plan(capacity=1.25), "plan: capacity must be 0.0, got 1.25; of the axes only tp, cp, dp, pp can be executed"),
+        (
+            "gpt-moe-tiny",
+            Plan(tp=2, dp=2, ep=2, seq=7),
+            "plan: seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts asks, got 7",
+        ),
     ],
 )
-def test_what_real_ranks_cannot_train_by_is_refused(plan, message):
+def test_experts_that_do_not_divide_are_refused_with_what_fits(model, plan, message):
     with refused(message):
-        check_executed(plan)
+        check_fits(plan, MODELS.find(model))
+
+
+def test_what_pytorch_cannot_share_in_a_split_backward_is_refused():
+    with refused(
+        "plan: sharding must be ddp in the order zbv, got 'fsdp'; "
+        "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b"
+    ):
+        check_executed(Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"), TINY)
+
+
+def test_a_table_of_words_in_two_stages_of_one_rank_is_refused():
+    plan = Plan(pp=2, vp=2, order="zbv")
+    check_executed(plan, TINY)
+    with refused(
+        "plan: order must be one whose ends are on two ranks, as gpt-moe-tiny has one table for words in and out, got 'zbv'; "
+        "take order=1f1b, gpipe or interleaved"
+    ):
+        check_executed(plan, MODELS.find("gpt-moe-tiny"))
 
 
 def test_rank_is_tensor_parallel_fastest_then_context_data_pipeline():

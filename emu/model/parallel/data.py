@@ -1,21 +1,22 @@
 """Data parallelism: gradients averaged over the ranks that see other tokens, states whole on each or sharded over them."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
-from emu.model.parallel.mesh import REPLICATE, SHARD, flat
+from emu.model.parallel.experts import blocks_of
+from emu.model.parallel.mesh import REPLICATE, SHARD, Meshes, flat, part_of
 from emu.model.parallel.where import local
 from emu.model.plan import Plan
 
@@ -24,17 +25,17 @@ _BUCKET = 25 << 20  # bytes, DDP's
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 
-def replicate(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def replicate(module: nn.Module, mesh: DeviceMesh, left_out: Iterable[str] = ()) -> nn.Module:
     """The module under DDP, over all ranks that see other tokens; itself where there is only one.
 
-    Either way its parameters become local tensors, and so their gradients.
+    Either way its parameters become local tensors, and so their gradients. Those left out, by name, are not averaged.
     """
     others = flat(mesh, "dp", "cp")
     if others is None or others.size() == 1:
         _pre_dp_module_transform(module)
         return module
     # Buffers are constants: broadcasting them would be time for nothing, and ranks of cp have tables of other positions.
-    ignored = [name for name, _ in module.named_buffers()]
+    ignored = [*left_out, *(name for name, _ in module.named_buffers())]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, ignored)  # type: ignore[no-untyped-call]
     return DistributedDataParallel(module, device_mesh=others, forward_sync_buffers=False)
 
@@ -51,24 +52,65 @@ def average(gradients: Sequence[Tensor], over: DeviceMesh) -> None:
             parts[i].copy_(piece.view_as(parts[i]))
 
 
-def shard_states(module: nn.Module, mesh: DeviceMesh) -> None:
+def shard_states(module: nn.Module, meshes: Meshes, plan: Plan) -> None:
     """Weights, gradients and optimizer states sharded by FSDP2, layer by layer; in place.
 
-    Over dp and cp as one, or over the half of dp that shards, with copies over the other (HSDP).
+    Over dp and cp as one, or over the half of dp that shards, with copies over the other (HSDP). Experts whose tokens travel
+    are sharded block by block over what is left beside them.
     """
+    mesh = meshes.dense
     over = flat(mesh, "dp", SHARD, "cp")
     if over is not None and REPLICATE in (mesh.mesh_dim_names or ()):
         over = DeviceMesh._concatenate([mesh[REPLICATE], over])
+    beside = part_of(meshes.experts, "edp")
+    for experts in blocks_of(module).values() if beside is not None else ():
+        block: FSDPModule = fully_shard(experts, mesh=beside)
+        block.set_gradient_divide_factor(plan.dp * plan.cp)
+        # A sum, then the division: only NCCL has them in one. Of one rank PyTorch would divide twice.
+        block.set_force_sum_reduction_for_comms(beside is not None and beside.size() > 1)
     for layer in module.get_submodule("layers").children():
         fully_shard(layer, mesh=over)
     fully_shard(module, mesh=over)
 
 
-def optimizer_of(parameters: Iterable[nn.Parameter], plan: Plan, mesh: DeviceMesh | None, learning_rate: float) -> Optimizer:
-    """AdamW, fused; one group of parameters for each mesh that they are sharded on."""
-    others = flat(mesh, "dp", "cp") if mesh is not None else None
-    if plan.sharding == "zero1" and others is not None:
-        group = others.get_group()
+def optimizer_of(
+    parameters: Mapping[str, nn.Parameter], travelling: Collection[str], plan: Plan, meshes: Meshes | None, learning_rate: float
+) -> Optimizer:
+    """AdamW, fused: under ZeRO-1 one over each group of ranks that share states, else one over all.
+
+    Args:
+        parameters: Of this rank, by name.
+        travelling: Which of them are of experts that tokens travel to.
+        plan: Which states are shared.
+        meshes: Of all axes; None on one rank alone.
+        learning_rate: Of AdamW.
+    """
+    if plan.sharding != "zero1" or meshes is None:
+        return _adamw(parameters.values(), None, learning_rate)
+    dense = [p for name, p in parameters.items() if name not in travelling]
+    experts = [parameters[name] for name in travelling]
+    over = (flat(meshes.dense, "dp", "cp"), part_of(meshes.experts, "edp"))
+    parts = [_adamw(each, mesh, learning_rate) for each, mesh in zip((dense, experts), over, strict=True) if each]
+    return parts[0] if len(parts) == 1 else _Several(parts)
+
+
+class _Several(Optimizer):
+    """Optimizers that step as one."""
+
+    def __init__(self, parts: Sequence[Optimizer]) -> None:
+        super().__init__([{"params": group["params"]} for part in parts for group in part.param_groups], {})
+        self._parts = parts
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Of each in turn."""
+        for part in self._parts:
+            part.step(closure)
+
+
+def _adamw(parameters: Iterable[nn.Parameter], shared: DeviceMesh | None, learning_rate: float) -> Optimizer:
+    """With states shared out over a mesh; or with one group of parameters for each mesh that they are sharded on."""
+    if shared is not None and shared.size() > 1:
+        group = shared.get_group()
         return ZeroRedundancyOptimizer(
             list(parameters), optimizer_class=AdamW, process_group=group, lr=learning_rate, fused=True
         )

@@ -1,13 +1,34 @@
-"""The mesh of a plan's axes, on PyTorch's default group."""
+"""The meshes of a plan's axes, on PyTorch's default group: of the layers that all tokens see, and of experts."""
 
-from math import prod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from emu.model.plan import Plan
+from emu.model.ranks import EXPERT_AXES
 
 REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp where states are sharded over a part of it
+
+
+class Meshes(NamedTuple):
+    """One set of ranks, seen twice."""
+
+    dense: DeviceMesh
+    experts: DeviceMesh | None  # of the same ranks; None where tokens stay on their rank
+
+    def group(self, axis: str) -> ProcessGroup:
+        """Of an axis of either."""
+        own = set(self.experts.mesh_dim_names or ()) - {"pp"} if self.experts is not None else ()
+        mesh = self.experts if self.experts is not None and axis in own else self.dense
+        return mesh.get_group(axis)
+
+
+def build_meshes(plan: Plan) -> Meshes:
+    """Those of a plan; of experts only where its tokens travel to them."""
+    return Meshes(build_mesh(plan), _expert_mesh(plan) if plan.exchanges else None)
 
 
 def build_mesh(plan: Plan) -> DeviceMesh:
@@ -15,10 +36,19 @@ def build_mesh(plan: Plan) -> DeviceMesh:
 
     Where there is cp there is dp, if of one rank: gradients travel over both as one axis, whose group is not that of attention.
     """
-    sizes = {"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}
-    dims = {name: size for name, size in sizes.items() if size > 1 or (name == "dp" and plan.cp > 1)} or {"dp": 1}
-    assert prod(dims.values()) == plan.world
-    return init_device_mesh("cpu", tuple(dims.values()), mesh_dim_names=tuple(dims))
+    return _mesh({"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}, "dp" if plan.cp > 1 else "")
+
+
+def _expert_mesh(plan: Plan) -> DeviceMesh:
+    """With `edp` even where it is one rank: FSDP2 then divides the gradients of experts there as elsewhere."""
+    return _mesh({axis: plan.sizes[axis] for axis in reversed(EXPERT_AXES)}, "edp", dist.get_backend())
+
+
+def _mesh(sizes: Mapping[str, int], always: str = "", backend: str | None = None) -> DeviceMesh:
+    """Told a backend, PyTorch does not take the default group for an axis that is the whole world, as another may be too."""
+    dims = {name: size for name, size in sizes.items() if size > 1 or name == always} or {"dp": 1}
+    told: Any = dict.fromkeys(dims, backend) if backend else None
+    return init_device_mesh("cpu", tuple(dims.values()), mesh_dim_names=tuple(dims), backend_override=told)
 
 
 def _data(plan: Plan) -> dict[str, int]:
@@ -27,16 +57,15 @@ def _data(plan: Plan) -> dict[str, int]:
     return {"dp": plan.dp}
 
 
-def part_of(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
+def part_of(mesh: DeviceMesh | None, *names: str) -> DeviceMesh | None:
     """Those of the named axes that the mesh has, as one of their own; None if it has none of them."""
-    there = tuple(name for name in mesh.mesh_dim_names or () if name in names)
-    return mesh[there] if there else None
+    there = tuple(name for name in (mesh.mesh_dim_names if mesh is not None else None) or () if name in names)
+    return mesh[there] if mesh is not None and there else None
 
 
 def flat(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
-    """The named axes as one, such as `dp_cp`, with a group of its own; None if the mesh has none of them."""
+    """The named axes as one, such as `dp_cp`, with a group of its own, as in `_mesh`; None if the mesh has none of them."""
     part = part_of(mesh, *names)
     if part is None or part.ndim == 1:
         return part
-    # Told a backend, PyTorch does not take the default group for an axis that is the whole world, as another axis may be too.
     return part._flatten("_".join(part.mesh_dim_names or ()), backend_override=dist.get_backend())

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.parallel.data import average
+from emu.model.parallel.experts import blocks_of
 from emu.model.parallel.mesh import flat
 from emu.model.plan import Plan
 
@@ -44,6 +45,7 @@ class _Stage(PipelineStage):
     """
 
     others: DeviceMesh | None = None  # over whom; None: DDP or FSDP does it
+    left_out: frozenset[nn.Parameter] = frozenset()  # of experts, whose gradients are added up over other ranks
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
         """After the last gradient of the last microbatch."""
@@ -52,7 +54,7 @@ class _Stage(PipelineStage):
             if isinstance(p.grad, DTensor) and isinstance(p, DTensor) and p.grad.placements != p.placements:
                 p.grad = p.grad.redistribute(placements=p.placements)  # such as a table's, which is the whole table's at first
         if self.others is not None and self.others.size() > 1:
-            average([p.grad for p in self.submod.parameters() if p.grad is not None], self.others)
+            average([p.grad for p in self.submod.parameters() if p.grad is not None and p not in self.left_out], self.others)
 
 
 class Pipeline:
@@ -77,6 +79,8 @@ class Pipeline:
         if ORDERS[plan.pipeline].splits:
             for each in made:
                 each.others = flat(mesh, "dp", "cp")
+                blocks = blocks_of(each.submod).values() if plan.exchanges else ()
+                each.left_out = frozenset(p for block in blocks for p in block.parameters())
         kind: Any = _CLASSES[plan.pipeline]
         single = issubclass(kind, PipelineScheduleSingle)
         # PyTorch divides the gradients of what it finds after the first forward, from which DDP hides tensor-parallel weights.

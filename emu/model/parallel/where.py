@@ -13,6 +13,7 @@ class Held(NamedTuple):
 
     part: tuple[tuple[int, int], ...]  # by dimension: from where to where
     axes: tuple[str, ...] = ()  # of the mesh, along which the ranks hold different parts
+    again: bool = False  # a copy of what another stage has
 
     def cut(self, whole: Tensor) -> Tensor:
         """That part of the whole."""
@@ -30,7 +31,8 @@ def _held(parameter: Tensor) -> Held:
     mesh, placements = parameter.device_mesh, parameter.placements
     shape, offset = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
     names = mesh.mesh_dim_names or ()
-    axes = tuple(name for name, placement in zip(names, placements, strict=True) if not placement.is_replicate())
+    cut = zip(names, placements, mesh.shape, strict=True)
+    axes = tuple(name for name, placement, size in cut if size > 1 and not placement.is_replicate())
     return Held(tuple((first, first + size) for first, size in zip(offset, shape, strict=True)), axes)
 
 

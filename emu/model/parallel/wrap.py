@@ -1,21 +1,23 @@
 """PyTorch's own parallel pieces put round a model as a plan says, from the inside out."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed import ProcessGroup
 
 from emu.backend.rank.count import paused
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.parallel.context import share_sequences
 from emu.model.parallel.data import replicate, shard_states
-from emu.model.parallel.mesh import part_of
+from emu.model.parallel.experts import Reduced, blocks_of, cut_experts, localize, own_tokens
+from emu.model.parallel.mesh import Meshes, part_of
 from emu.model.parallel.recompute import recomputed
 from emu.model.parallel.stage import shards_there, stages_here
 from emu.model.parallel.tensor import shard_tensors
+from emu.model.parallel.tied import add_gradient, aliases_of, ends_group, with_aliases
 from emu.model.parallel.where import Held, held_of, local
 from emu.model.plan import Plan
 
@@ -32,12 +34,22 @@ class Parallel:
     stages: Mapping[int, nn.Module]  # by number; without a pipeline the whole model is stage 0
     parameters: Mapping[str, nn.Parameter]  # by the name in the plain module
     held: Mapping[str, Held]  # which part of each is here
+    travelling: Collection[str] = ()  # which parameters are of experts that tokens travel to
+    reduced: Collection[Reduced] = ()  # their gradients, where FSDP2 has them not
+    tied: Mapping[str, ProcessGroup] = field(default_factory=dict)  # of what has a copy in another stage, where both are
 
     @property
     def module(self) -> nn.Module:
         """The whole model, where there is no pipeline."""
         (module,) = self.stages.values()
         return module
+
+    def settle(self) -> None:
+        """Finish what backward passes have begun, before gradients are read."""
+        for each in self.reduced:
+            each.settle()
+        for name, group in self.tied.items():
+            add_gradient(self.parameters[name], group)
 
     def gradients(self) -> dict[str, Tensor]:
         """This rank's part of each gradient: copies for the host to keep, which no rank is charged for."""
@@ -60,44 +72,71 @@ def alone(module: nn.Module) -> Parallel:
     return Parallel({0: module}, parameters, held_of(parameters.items()))
 
 
-def parallelize(whole: nn.Module, model: Model, mesh: DeviceMesh, plan: Plan, rank: int) -> Parallel:
+def parallelize(whole: nn.Module, model: Model, meshes: Meshes, plan: Plan, rank: int) -> Parallel:
     """Lay a model over the ranks of a plan: what this rank has of it.
 
     Args:
         whole: The module, with equal weights on every rank: each keeps its own part, none is sent.
         model: Which it is.
-        mesh: As `build_mesh`.
+        meshes: As `build_meshes`.
         plan: The sizes of the axes.
         rank: Which one is here.
 
     Raises:
         InputError: a path of the model's shards names nothing in the module, or its style is unknown.
     """
+    aliases = aliases_of(whole) if plan.pp > 1 else {}
     parts = stages_here(whole, model, plan, rank) if plan.pp > 1 else {0: whole}
-    wrapped = {number: _wrapped(part, model, mesh, plan, rank) for number, part in parts.items()}
-    parameters = {name: parameter for each in wrapped.values() for name, parameter in each.parameters.items()}
+    shards = with_aliases(model.shards, aliases)
+    wrapped = {number: _wrapped(part, shards, meshes, plan, rank) for number, part in parts.items()}
+    ends = ends_group(plan) if aliases else None
     held = {name: part for each in wrapped.values() for name, part in each.held.items()}
-    return Parallel({number: each.module for number, each in wrapped.items()}, parameters, held)
+    return Parallel(
+        {number: each.module for number, each in wrapped.items()},
+        {aliases.get(name, name): p for each in wrapped.values() for name, p in each.parameters.items()},
+        {aliases.get(name, name): part._replace(again=True) if name in aliases else part for name, part in held.items()},
+        [name for each in wrapped.values() for name in each.travelling],
+        [reduced for each in wrapped.values() for reduced in each.reduced],
+        {first: ends for name, first in aliases.items() if ends is not None and {name, first} & held.keys()},
+    )
 
 
-def _wrapped(module: nn.Module, model: Model, mesh: DeviceMesh, plan: Plan, rank: int) -> Parallel:
-    tp, cp = part_of(mesh, "tp"), part_of(mesh, "cp")
-    if cp is not None:
-        share_sequences(module, cp, plan, plan.positions(rank))
-    if tp is not None:
-        shards = shards_there(module, model.shards) if plan.pp > 1 else model.shards
-        shard_tensors(module, tp, shards, by_tokens=plan.sp)
+def _wrapped(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Plan, rank: int) -> Parallel:
+    _split(module, shards, meshes, plan, rank)
     recomputed(module, plan.recompute)
     if plan.sharding == "fsdp":
-        shard_states(module, mesh)
+        shard_states(module, meshes, plan)
     held = held_of(_named(module))
+    blocks = blocks_of(module) if meshes.experts is not None else {}
+    weights = [f"{name}.{own}" for name, block in blocks.items() for own, _ in block.named_parameters()]
+    reduced: list[Reduced] = []
+    if plan.sharding != "fsdp":
+        localize(blocks.values())
+        reduced = [Reduced(block.parameters(), meshes.group("edp"), plan) for block in blocks.values()]
     if plan.sharding != "fsdp" and not (plan.pp > 1 and ORDERS[plan.pipeline].splits):
-        module = replicate(module, mesh)
+        module = replicate(module, meshes.dense, weights)
     parameters = dict(_named(module))
-    return Parallel({0: module}, parameters, {name: held[name] for name in parameters})
+    travelling = [_plain(name) for name in weights]
+    return Parallel({0: module}, parameters, {name: held[name] for name in parameters}, travelling, reduced)
+
+
+def _split(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Plan, rank: int) -> None:
+    """By context, experts and tensor parallelism, in place."""
+    tp, cp = part_of(meshes.dense, "tp"), part_of(meshes.dense, "cp")
+    if cp is not None:
+        share_sequences(module, cp, plan, plan.positions(rank))
+    if meshes.experts is not None:
+        cut_experts(module, meshes.experts, plan)
+    if tp is not None:
+        styles = own_tokens(shards) if meshes.experts is not None else shards
+        shard_tensors(module, tp, shards_there(module, styles) if plan.pp > 1 else styles, by_tokens=plan.sp)
 
 
 def _named(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """The parameters under their names in the plain module."""
     for name, parameter in module.named_parameters():
-        yield name.removeprefix(_DDP).replace(_CHECKPOINT, ""), parameter
+        yield _plain(name), parameter
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(_DDP).replace(_CHECKPOINT, "")

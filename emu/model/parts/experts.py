@@ -41,23 +41,29 @@ def _grouped(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     return functional.grouped_mm(rows, whole, offs=ends)
 
 
-class Sparse(nn.Module):
-    """Each token through the experts that its router chose, and through the shared block if there is one.
+class Here(nn.Module):
+    """All experts are on this rank, and rows stay where they are; expert parallelism puts an exchange in its place."""
 
-    What lies before and after `experts` is rows in the order of all experts: expert parallelism exchanges them there.
-    """
+    def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
+        """What the experts give of rows [R, hidden] in their order, of which each has so many [E] -> [R, hidden]."""
+        return experts(rows, counts)  # type: ignore[no-any-return]
+
+
+class Sparse(nn.Module):
+    """Each token through the experts that its router chose, and through the shared block if there is one."""
 
     def __init__(self, hidden: int, c: Routing, experts: Experts, shared: nn.Module | None = None) -> None:
         super().__init__()
         self.c, self.capacity = c, 0.0
         self.router, self.experts, self.shared = Router(hidden, c), experts, shared
+        self.exchange: nn.Module = Here()
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]."""
         flat = x.flatten(0, -2)
         chosen, weights = self.router(flat)
         sent = dispatch(chosen, self.c, self.capacity)
-        rows = self.experts(flat.index_select(0, sent.tokens), sent.counts)
+        rows = self.exchange(self.experts, flat.index_select(0, sent.tokens), sent.counts)
         out = combine(rows, weights, sent, len(flat)).view_as(x)
         return out if self.shared is None else out + self.shared(x)
 

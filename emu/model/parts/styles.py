@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-_WHOLE = Replicate()
+_WHOLE, _TOKENS = Replicate(), Shard(1)
 
 
 def _tied(between: Placement) -> ParallelStyle:
@@ -97,6 +97,17 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     # Inside such a block, whatever lies between the blocks: as "shared" and "rowwise".
     "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
     "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
+    # Such a block whose tokens travel to their experts: inside it every rank has its own tokens, or rows of them.
+    "own tokens": lambda between: PrepareModuleInputOutput(
+        input_layouts=(between,),
+        desired_input_layouts=(_TOKENS,),
+        use_local_input=True,
+        output_layouts=(_TOKENS,),
+        desired_output_layouts=(between,),
+    ),
+    "own rows": lambda _: SequenceParallel(sequence_dim=0, use_local_output=True),
+    "own shared": lambda _: PrepareModuleInput(input_layouts=(_TOKENS,), desired_input_layouts=(_WHOLE,)),
+    "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
     # A block that begins with products that are whole on every rank; what then goes to the heads of each.
     "whole": _taken_whole,
     "summed": lambda _: Summed(),

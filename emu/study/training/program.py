@@ -6,13 +6,12 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
 from emu.backend.rank.count import paused, track
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
-from emu.model.parallel.mesh import build_mesh
+from emu.model.parallel.mesh import Meshes, build_meshes
 from emu.model.parallel.passes import accumulate
 from emu.model.parallel.pipeline import Pipeline
 from emu.model.parallel.where import Held
@@ -47,8 +46,8 @@ class Program:
         model = find_model(self.model)
         with paused():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
-        mesh = build_mesh(self.plan)
-        return self._train(parallelize(whole, model, mesh, self.plan, rank), mesh, rank)
+        meshes = build_meshes(self.plan)
+        return self._train(parallelize(whole, model, meshes, self.plan, rank), meshes, rank)
 
     def reference(self) -> Outcome:
         """Train alone, with the same initial weights, on the whole batch."""
@@ -61,26 +60,27 @@ class Program:
         finally:
             torch.set_num_threads(threads)
 
-    def _train(self, parallel: Parallel, mesh: DeviceMesh | None, rank: int) -> Outcome:
+    def _train(self, parallel: Parallel, meshes: Meshes | None, rank: int) -> Outcome:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
-        optimizer = optimizer_of(parallel.parameters.values(), self.plan, mesh, self.learning_rate)
-        run = self._runner(parallel, mesh)
+        optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
+        run = self._runner(parallel, meshes)
         losses, gradients = [], {}
         for step in range(self.steps):
             losses.append(run(*self._tokens(rank, step)))
+            parallel.settle()
             if step in (0, self.steps - 1):
                 gradients[step] = parallel.gradients()
             if self.plan.clip:
-                clip_gradients(parallel.parameters, parallel.held, mesh, self.plan.clip)
+                clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
             optimizer.step()
             optimizer.zero_grad()
         return Outcome(tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held)
 
-    def _runner(self, parallel: Parallel, mesh: DeviceMesh | None) -> Callable[[Tensor, Tensor], list[Tensor]]:
+    def _runner(self, parallel: Parallel, meshes: Meshes | None) -> Callable[[Tensor, Tensor], list[Tensor]]:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
-        if mesh is None or self.plan.pp == 1:
+        if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
-        return Pipeline(parallel.stages, find_model(self.model), self.plan, mesh, loss).step
+        return Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss).step
 
     def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets [sequences, tokens] of this rank's share of the batch."""

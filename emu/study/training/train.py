@@ -91,7 +91,7 @@ def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Dev
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
     check_fits(request.plan, model)
-    check_executed(request.plan)
+    check_executed(request.plan, model)
     device.peak(request.dtype)
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:

@@ -9,7 +9,7 @@ import torch
 from emu.cluster.threads import Threads
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.parallel.mesh import build_mesh, flat
+from emu.model.parallel.mesh import build_mesh, build_meshes, flat
 from emu.model.parallel.where import local
 from emu.model.parallel.wrap import build_module, parallelize
 from emu.model.plan import Plan
@@ -41,7 +41,7 @@ PLANS = [
 def test_the_parts_of_all_ranks_together_are_the_whole_initial_weights(plan):
     def body(rank):
         whole = build_module(TINY, plan, seed=5)
-        parallel = parallelize(whole, TINY, build_mesh(plan), plan, rank)
+        parallel = parallelize(whole, TINY, build_meshes(plan), plan, rank)
         return parallel.held, {name: local(p.detach()).clone() for name, p in parallel.parameters.items()}
 
     expected = dict(build_module(TINY, plan.alone(), seed=5).named_parameters())
@@ -59,7 +59,7 @@ def test_a_plan_cuts_what_a_rank_holds():
 
     def held(plan):
         def body(rank):
-            parallel = parallelize(build_module(TINY, plan, 0), TINY, build_mesh(plan), plan, rank)
+            parallel = parallelize(build_module(TINY, plan, 0), TINY, build_meshes(plan), plan, rank)
             return sum(local(p).numel() for p in parallel.parameters.values())
 
         return on_ranks(plan, body)
@@ -102,7 +102,7 @@ def test_shards_that_name_nothing_are_refused(shards, message):
     plan, damaged = Plan(tp=2), replace(TINY, shards=shards)
 
     def body(rank):
-        parallelize(build_module(TINY, plan, 0), damaged, build_mesh(plan), plan, rank)
+        parallelize(build_module(TINY, plan, 0), damaged, build_meshes(plan), plan, rank)
 
     with pytest.raises(InputError, match=re.escape(message)):
         on_ranks(plan, body)

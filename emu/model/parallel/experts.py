@@ -1,0 +1,211 @@
+"""Expert parallelism: each rank has some experts, and rows of tokens travel to them and back.
+
+Experts are cut over `ep` by their number, and over `etp` by the columns of their first products and the rows of their last. A
+rank routes its own tokens. An all_to_all over `ep` takes each row to a rank of its expert: the number of rows an expert first,
+where no capacity fixes it, then the rows. An all_gather over `etp` brings the rows of all ranks that share the experts. After
+the experts a reduce_scatter over `etp` adds up what each computed, and an all_to_all brings the rows back. Backward the same
+happens the other way round.
+
+Under tensor parallelism each rank's own tokens are those that sequence parallelism gives it. Without sequence parallelism,
+where Megatron-LM trains no experts, the tokens of the block are cut over `tp` as with it, and what comes out is gathered: so no
+token is sent twice. Source: Singh et al., A Hybrid Tensor-Expert-Data Parallelism Approach (2023), section 5.1 (duplicate
+token dropping).
+
+Loss is a mean over dp * cp ranks, and the ranks of `edp` that have an expert see each token once: so the sum of their
+gradients divided by dp * cp is that of one process. Megatron-LM has the same as an average over edp, times edp / (dp * cp).
+
+Source: Megatron-LM, core/transformer/moe/token_dispatcher (the all-to-all one) and core/distributed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_to_all_single_autograd
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Placement, Shard, distribute_tensor
+
+from emu.model.parallel.mesh import part_of
+from emu.model.parallel.where import local
+from emu.model.parts.experts import Experts, Sparse
+from emu.model.plan import Plan
+
+# What the styles of a block of experts become where tokens travel: inside it every rank has its own tokens.
+_OWN = {"sparse": "own tokens", "experts": None, "inner shared": "own shared", "inner rowwise": "own rowwise"}
+
+
+def own_tokens(shards: Mapping[str, str]) -> dict[str, str]:
+    """The styles by path of a model whose tokens travel to their experts, from those of one whose tokens do not."""
+    routers = {f"{path}.router.gate": "own rows" for path, style in shards.items() if style == "sparse"}
+    kept = {path: _OWN.get(style, style) for path, style in shards.items()}
+    return {path: style for path, style in kept.items() if style is not None} | routers
+
+
+def cut_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
+    """Leave each rank its part of every expert's weights, and let rows travel; in place.
+
+    Args:
+        module: With whole weights, equal on every rank: none is sent.
+        mesh: As `Meshes.experts`.
+        plan: The sizes of the axes.
+    """
+    over = part_of(mesh, "ep", "etp")
+    for block in (each for each in module.modules() if isinstance(each, Sparse)):
+        if over is None:
+            return
+        for name, weight in list(block.experts.named_parameters()):
+            parts: dict[str, Placement] = {"ep": Shard(0), "etp": Shard(1) if name == "w2" else Shard(2)}  # [E, in, out]
+            cut = distribute_tensor(weight, over, [parts[axis] for axis in over.mesh_dim_names or ()], src_data_rank=None)
+            block.experts.register_parameter(name, nn.Parameter(cut))
+        block.exchange = _Exchange(over, counted=not plan.capacity)
+
+
+def blocks_of(module: nn.Module) -> dict[str, Experts]:
+    """Of each block by name, what has its experts' weights."""
+    return {name: each for name, each in module.named_modules() if isinstance(each, Experts)}
+
+
+class _Exchange(nn.Module):
+    """Rows to the ranks of their experts, through them, and back."""
+
+    def __init__(self, mesh: DeviceMesh, *, counted: bool) -> None:
+        super().__init__()
+        names = mesh.mesh_dim_names or ()
+        self._ep, self._etp = (mesh.get_group(axis) if axis in names else None for axis in ("ep", "etp"))
+        self._counted = counted
+
+    def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
+        """As `emu.model.parts.experts.Here`, of all experts; `experts` has those of this rank."""
+        with torch.no_grad():
+            given = counts.view(self._ep.size() if self._ep else 1, -1)  # [ranks of ep, their experts]
+            taken = self._others(given)
+            all_taken = self._of_shards(taken)
+            order = _by_expert(all_taken)
+        there, back = given.sum(1).tolist(), taken.sum(1).tolist()
+        shares = all_taken.sum((1, 2)).tolist()
+        rows = _sent(rows, back, there, self._ep)
+        rows = rows if self._etp is None else _Gathered.apply(rows, shares, self._etp)  # type: ignore[no-untyped-call]
+        out = experts(rows.index_select(0, order), all_taken.sum((0, 1))).index_select(0, order.argsort())
+        out = out if self._etp is None else _Added.apply(out, shares, self._etp)  # type: ignore[no-untyped-call]
+        return _sent(out, there, back, self._ep)
+
+    def _others(self, given: Tensor) -> Tensor:
+        """[ranks of ep that rows come from, experts here]."""
+        if self._ep is None or not self._counted:  # where a capacity fills every expert up, all give the same
+            return given
+        taken = torch.empty_like(given)
+        dist.all_to_all_single(taken, given.contiguous(), group=self._ep)
+        return taken
+
+    def _of_shards(self, taken: Tensor) -> Tensor:
+        """[ranks of etp, ranks of ep, experts here]."""
+        if self._etp is None:
+            return taken[None]
+        if not self._counted:
+            return taken.expand(self._etp.size(), *taken.shape)
+        every = taken.new_empty(self._etp.size(), *taken.shape)
+        dist.all_gather_single(every, taken, group=self._etp)
+        return every
+
+
+def _by_expert(counts: Tensor) -> Tensor:
+    """Rows lie by where they come from, then by expert; the order in which they lie by expert alone."""
+    experts = torch.arange(counts.size(-1)).expand(counts.shape).flatten()
+    return experts.repeat_interleave(counts.flatten()).argsort(stable=True)
+
+
+def _sent(rows: Tensor, taken: list[int], given: list[int], group: ProcessGroup | None) -> Tensor:
+    return rows if group is None else all_to_all_single_autograd(rows, taken, given, group)
+
+
+class _Gathered(torch.autograd.Function):
+    """Rows of all ranks, of which each has another number; backward the sum of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
+        ctx.sizes, ctx.group = sizes, group
+        return _gather(rows, sizes, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _add(gradient, ctx.sizes, ctx.group), None, None
+
+
+class _Added(torch.autograd.Function):
+    """The sum over all ranks, of which each keeps its rows; backward their gradients are gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
+        ctx.sizes, ctx.group = sizes, group
+        return _add(rows, sizes, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _gather(gradient, ctx.sizes, ctx.group), None, None
+
+
+def _arrived(rows: Tensor) -> Tensor:
+    """What PyTorch's all_to_all gives is waited for where it is used, but not by another collective."""
+    return rows.trigger_wait() if isinstance(rows, AsyncCollectiveTensor) else rows  # type: ignore[no-untyped-call]
+
+
+def _gather(rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
+    every = rows.new_empty(sum(sizes), rows.size(1))
+    dist.all_gather(list(torch.split(every, sizes)), _arrived(rows).contiguous(), group=group)
+    return every
+
+
+def _add(rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
+    own = rows.new_empty(sizes[group.rank()], rows.size(1))
+    dist.reduce_scatter(own, list(torch.split(_arrived(rows).contiguous(), sizes)), group=group)
+    return own
+
+
+def localize(blocks: Iterable[Experts]) -> None:
+    """Make local tensors of the weights, in place."""
+    for each in blocks:
+        for name, weight in list(each.named_parameters()):
+            each.register_parameter(name, nn.Parameter(local(weight.detach())))
+
+
+class Reduced:
+    """Gradients of experts, added up over `edp` and divided, a request for each block of experts.
+
+    It is asked for when the last pass has given a block its gradients, as DDP does for its own buckets; DDP has one group only.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], group: ProcessGroup, plan: Plan) -> None:
+        self._parameters, self._group = list(parameters), group if group.size() > 1 else None
+        self._left = self._all = plan.passes * len(self._parameters)
+        self._ranks = plan.dp * plan.cp
+        self._asked: tuple[Tensor, dist.Work | None] | None = None
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
+
+    def _arrived(self, _: Tensor) -> None:
+        self._left -= 1
+        if not self._left:
+            self._ask()
+
+    @torch.no_grad()
+    def _ask(self) -> None:
+        bucket = torch.cat([p.grad.flatten() for p in self._parameters if p.grad is not None]).div_(self._ranks)
+        work = dist.all_reduce(bucket, group=self._group, async_op=True) if self._group is not None else None
+        self._asked = bucket, work
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Wait, and put the gradients in their places; ask first where a split backward pass gave no notice of them."""
+        if self._asked is None:
+            self._ask()
+        assert self._asked is not None
+        bucket, work = self._asked
+        if work is not None:
+            work.wait()
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        parts = torch.split(bucket, [g.numel() for g in gradients])
+        torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(parts, gradients, strict=True)])
+        self._asked, self._left = None, self._all
