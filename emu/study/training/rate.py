@@ -7,7 +7,8 @@ from emu.model.plan import Plan
 
 MFU_ASSUMED = (
     "MFU counts 6 FLOPs a parameter but the input embedding's, and 12 x layers x heads x head size x sequence, a token; "
-    "attention is not halved for its causal mask, neither there nor in the operators' time"
+    "attention is not halved for its causal mask, neither there nor in the operators' time; but cp by p2p skips the half of "
+    "each block of other ranks' keys that the mask hides"
 )
 
 
