@@ -1,15 +1,12 @@
 """Does a plan fit a model, and can it be executed? All is checked before anything is built."""
 
 from collections.abc import Iterable
-from dataclasses import fields
 from math import gcd
 
 from emu.errors import must_be
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan, divisors, nearest
-
-_NOT_YET = ("capacity",)  # of all that a plan says, what real ranks cannot train by
 
 
 def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
@@ -49,10 +46,6 @@ def check_executed(plan: Plan, model: Model) -> None:
     Raises:
         InputError: the message names what they can.
     """
-    for field in fields(plan):
-        value = getattr(plan, field.name)
-        if field.name in _NOT_YET and value != field.default:
-            raise must_be("plan", field.name, str(field.default), value, "it cannot be executed yet")
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding != "ddp":
         mend = "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b"
         raise must_be("plan", "sharding", f"ddp in the order {plan.pipeline}", plan.sharding, mend)

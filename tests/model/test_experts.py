@@ -9,7 +9,7 @@ from emu.model.operator import Amount, Tokens
 from emu.model.parts.experts import Experts, Sparse, limit
 from emu.model.parts.feed_forward import Gated, gated_operators
 from emu.model.parts.latent import Latent, LatentAttention
-from emu.model.parts.routing import Router, Routing, balance_loss, combine, dispatch, imbalance, rows_of
+from emu.model.parts.routing import Router, Routing, balance, combine, dispatch, imbalance, rows_of
 from emu.model.parts.sparse import sparse_operators
 
 HIDDEN, FFN, N = 16, 24, 40
@@ -177,18 +177,31 @@ def test_the_balancing_loss_is_one_where_all_is_even_and_more_where_it_is_not():
     assert imbalance(skewed, torch.zeros(8, 1, dtype=torch.long)) == pytest.approx(4 * 0.7)
 
 
-def test_a_program_that_asks_for_it_gets_the_balancing_loss_of_all_routers():
-    c = Routing(6, 2, balance=0.02)
-    blocks = torch.nn.ModuleList([block(c), block(c)])
-    for each in blocks:
-        each.router.balances = True
-    x = torch.randn(1, N, HIDDEN)
-    blocks[1](blocks[0](x))
-    balance_loss(blocks).backward()
-    losses = [each.router.balance_loss.item() for each in blocks]
-    assert balance_loss(blocks).item() == pytest.approx(sum(losses))
-    assert all(0.02 * 0.9 < loss < 0.02 * 3 for loss in losses)
-    assert all(each.router.gate.weight.grad.abs().sum() > 0 for each in blocks)
+def test_the_balancing_loss_of_every_router_gets_its_gradient_as_if_it_were_added():
+    """Three times that of each, though nobody adds it; the gradients of experts do not know it."""
+    c, x = Routing(6, 2, balance=0.02), torch.randn(N, HIDDEN, requires_grad=True)
+    one = block(c)
+
+    def gradients():
+        found = {name: p.grad.clone() for name, p in one.named_parameters()} | {"x": x.grad.clone()}
+        one.zero_grad()
+        x.grad = None
+        return found
+
+    alone = one(x[None]).square().sum()
+    alone.backward()
+    without = gradients()
+    scores = one.router.gate(x).softmax(-1)
+    (one(x[None]).square().sum() + 3 * 0.02 * imbalance(scores, scores.topk(2)[1])).backward()
+    wanted = gradients()
+    balance(one, 3.0)
+    out = one(x[None]).square().sum()
+    assert out == alone
+    out.backward()
+    found = gradients()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[name])
+        assert torch.equal(gradient, without[name]) == name.startswith("experts")
 
 
 def test_latent_attention_is_attention_of_keys_and_values_made_from_a_narrow_row():

@@ -13,6 +13,7 @@ from emu.model.order import ORDERS
 from emu.model.parallel.context import share_sequences
 from emu.model.parallel.data import replicate, shard_states
 from emu.model.parallel.experts import Reduced, blocks_of, cut_experts, localize, own_tokens
+from emu.model.parallel.groups import route, route_all
 from emu.model.parallel.mesh import Meshes, part_of
 from emu.model.parallel.recompute import recomputed
 from emu.model.parallel.stage import shards_there, stages_here
@@ -66,9 +67,10 @@ def build_module(model: Model, plan: Plan, seed: int) -> nn.Module:
     return module
 
 
-def alone(module: nn.Module) -> Parallel:
-    """A module on one rank, as it is."""
+def alone(module: nn.Module, plan: Plan) -> Parallel:
+    """A module on one rank, which has the whole batch of a plan."""
     parameters = dict(module.named_parameters())
+    route_all(module, plan)
     return Parallel({0: module}, parameters, held_of(parameters.items()))
 
 
@@ -103,6 +105,7 @@ def parallelize(whole: nn.Module, model: Model, meshes: Meshes, plan: Plan, rank
 
 def _wrapped(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Plan, rank: int) -> Parallel:
     _split(module, shards, meshes, plan, rank)
+    route(module, plan)
     recomputed(module, plan.recompute)
     if plan.sharding == "fsdp":
         shard_states(module, meshes, plan)

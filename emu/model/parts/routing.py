@@ -7,7 +7,7 @@ Report (2024), section 2.1.2 (sigmoid scores, a bias that only chooses, node-lim
 
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,18 +45,18 @@ class Routing:
 class Router(nn.Module):
     """Scores of each expert, the best of them, and what each is weighed with.
 
-    With `balances` set before a forward pass, `balance_loss` is what a training program may add to its loss.
+    The balancing loss of its authors, times `balances`, gets its gradient from any backward pass, as if it were added to the
+    loss: so that it need not travel to where the loss is. 0: it takes no part.
     """
 
     correction: Tensor | None
-    balance_loss: Tensor | None
 
     def __init__(self, hidden: int, c: Routing) -> None:
         super().__init__()
         self.c = c
         self.gate = nn.Linear(hidden, c.experts, bias=False)
         self.register_buffer("correction", torch.zeros(c.experts) if c.corrected else None, persistent=c.corrected)
-        self.balances, self.balance_loss = False, None
+        self.balances = 0.0
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[N, hidden] -> the experts [N, K] of each token, and their weights [N, K]."""
@@ -68,8 +68,9 @@ class Router(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)
         if self.c.scale != 1:
             weights = weights * self.c.scale
-        if self.balances:
-            self.balance_loss = self.c.balance * imbalance(scores, chosen)
+        if self.balances and self.c.balance:
+            added = self.balances * self.c.balance * imbalance(scores, chosen)
+            weights = _Added.apply(weights, added)  # type: ignore[no-untyped-call]
         return chosen, weights
 
     def _choose(self, scores: Tensor) -> Tensor:
@@ -83,6 +84,19 @@ class Router(nn.Module):
         return ranked.topk(self.c.top_k, -1)[1]
 
 
+class _Added(torch.autograd.Function):
+    """What comes in first; backward a loss beside it gets the gradient 1. Source: Megatron-LM, MoEAuxLossAutoScaler."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, loss: Tensor) -> Tensor:
+        ctx.like = torch.ones_like(loss)
+        return weights.view_as(weights)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient, ctx.like
+
+
 def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
     """E times the sum over experts of the share of choices that fell on each, times its mean score: 1 where all are even.
 
@@ -94,10 +108,11 @@ def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
     return n * (share / chosen.numel() * mean).sum()
 
 
-def balance_loss(module: nn.Module) -> Tensor:
-    """The sum over all routers of a model that were told to keep theirs."""
-    losses = [each.balance_loss for each in module.modules() if isinstance(each, Router) and each.balance_loss is not None]
-    return torch.stack(losses).sum()
+def balance(module: nn.Module, times: float) -> None:
+    """Let the balancing losses of all routers of a model take part in its loss, so many times; 0: none does."""
+    for each in module.modules():
+        if isinstance(each, Router):
+            each.balances = times
 
 
 class Sent(NamedTuple):

@@ -56,7 +56,7 @@ class Program:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # as every rank: a sum over two threads has other bits
         try:
-            return single._train(alone(module), None, 0)
+            return single._train(alone(module, self.plan), None, 0)
         finally:
             torch.set_num_threads(threads)
 
