@@ -35,8 +35,11 @@ def build_mesh(plan: Plan) -> DeviceMesh:
     """The mesh of the axes that have more than one rank, slowest first; of one rank, `dp` alone.
 
     Where there is cp there is dp, if of one rank: gradients travel over both as one axis, whose group is not that of attention.
+    And where FSDP2 shards, which without a mesh would take all ranks of the world.
     """
-    return _mesh({"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}, "dp" if plan.cp > 1 else "")
+    return _mesh(
+        {"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}, "dp" if plan.cp > 1 or plan.sharding == "fsdp" else ""
+    )
 
 
 def _expert_mesh(plan: Plan) -> DeviceMesh:

@@ -9,6 +9,7 @@ import torch
 from emu.cluster.threads import Threads
 from emu.errors import InputError
 from emu.model.model import MODELS
+from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.mesh import build_mesh, build_meshes, flat
 from emu.model.parallel.where import local
 from emu.model.parallel.wrap import build_module, parallelize
@@ -16,7 +17,7 @@ from emu.model.plan import Plan
 from emu.model.ranks import AXES
 from emu.model.spell import spell
 
-TINY = MODELS.find("llama-tiny")
+TINY, MOE = MODELS.find("llama-tiny"), MODELS.find("gpt-moe-tiny")
 
 
 def on_ranks(plan, body):
@@ -37,14 +38,27 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=spell)
-def test_the_parts_of_all_ranks_together_are_the_whole_initial_weights(plan):
+OF_EXPERTS = [
+    Plan(dp=4, ep=2),
+    Plan(dp=4, ep=2, sharding="fsdp"),
+    Plan(tp=2, ep=2, dp=2, pp=2),
+    Plan(tp=2, sp=True, ep=2, etp=1, pp=2, sharding="fsdp"),
+    Plan(dp=4, ep=2, etp=2, pp=2, sharding="zero1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [*((TINY, plan) for plan in PLANS), *((MOE, plan) for plan in OF_EXPERTS)],
+    ids=lambda value: spell(value) if isinstance(value, Plan) else value.name,
+)
+def test_the_parts_of_all_ranks_together_are_the_whole_initial_weights(model, plan):
     def body(rank):
-        whole = build_module(TINY, plan, seed=5)
-        parallel = parallelize(whole, TINY, build_meshes(plan), plan, rank)
+        whole = build_module(model, plan, seed=5)
+        parallel = parallelize(whole, model, build_meshes(plan), plan, rank)
         return parallel.held, {name: local(p.detach()).clone() for name, p in parallel.parameters.items()}
 
-    expected = dict(build_module(TINY, plan.alone(), seed=5).named_parameters())
+    expected = dict(build_module(model, plan.alone(), seed=5).named_parameters())
     seen = {name: torch.zeros_like(p, dtype=torch.int) for name, p in expected.items()}
     for held, parts in on_ranks(plan, body):
         for name, part in parts.items():
@@ -52,6 +66,26 @@ def test_the_parts_of_all_ranks_together_are_the_whole_initial_weights(plan):
             held[name].cut(seen[name]).add_(1)
     for name, times in seen.items():
         assert 0 < times.min() == times.max(), name
+
+
+@pytest.mark.parametrize("plan", [plan for plan in OF_EXPERTS if plan.sharding != "fsdp"], ids=spell)
+def test_the_norm_counts_every_gradient_once_whoever_has_its_parts(plan):
+    """Copies of experts, and of a table of words at both ends of a pipeline, count once."""
+    gradients = {name: p.detach() for name, p in build_module(MOE, plan.alone(), seed=7).named_parameters()}
+    whole = torch.stack([g.square().sum() for g in gradients.values()]).sum().sqrt()
+
+    def body(rank):
+        meshes = build_meshes(plan)
+        parallel = parallelize(build_module(MOE, plan, seed=5), MOE, meshes, plan, rank)
+        for name, parameter in parallel.parameters.items():
+            parameter.grad = parallel.held[name].cut(gradients[name]).clone()
+        norm = clip_gradients(parallel.parameters, parallel.held, meshes, limit=1.0)
+        cut = {name: parallel.held[name].cut(gradients[name]) / norm for name in parallel.parameters}
+        return norm, all(torch.allclose(p.grad, cut[name]) for name, p in parallel.parameters.items())
+
+    for norm, scaled in on_ranks(plan, body):
+        torch.testing.assert_close(norm, whole)
+        assert scaled
 
 
 def test_a_plan_cuts_what_a_rank_holds():
