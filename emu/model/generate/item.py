@@ -36,6 +36,7 @@ class Gradient(NamedTuple):
     elements: int  # of the rank's part
     late: bool  # whether autograd comes to it only after all that computes
     before: tuple["Doing", ...] = ()  # what is still done with it then
+    times: int = 1  # how many times as large it is until that is done
 
 
 Doing = Work | Ask | Wait

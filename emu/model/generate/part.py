@@ -94,7 +94,7 @@ class Part:
         style = self.styles.get(operator.name) or self.styles.get(operator.name.removesuffix(".bias"))
         late = style is not None and style.holds and self.plan.sharding != "fsdp"
         done = tuple(item for item in style.gradient(operator)) if style is not None else ()
-        return Gradient(operator.name, operator.parameters, late, done)
+        return Gradient(operator.name, operator.parameters, late, done, style.times if style is not None else 1)
 
     def _begun_by(self, i: int) -> list["Style"]:
         """The styles of modules whose first operator this is, the outermost first."""
@@ -187,7 +187,8 @@ class Style(NamedTuple):
     leave_backward: tuple[Doing, ...] = ()  # before the gradient of what went out is used
     holds: bool = True  # whether parameters of the module are DTensors
     cuts: bool = False  # whether each rank has another part of them
-    gradient: Callable[[ModelOperator], tuple[Doing, ...]] = lambda _: ()
+    gradient: Callable[[ModelOperator], tuple[Doing, ...]] = lambda _: ()  # what makes it the rank's own part
+    times: int = 1  # how many times as large it is before
 
 
 def _shared(part: Part, path: str) -> Style:
@@ -215,6 +216,7 @@ def _vocabulary(part: Part, path: str) -> Style:
         leave=(part.work("embedding", zeroed, weight), *rows.leave),
         enter_backward=(whole,),
         gradient=lambda _: (taken,),
+        times=part.plan.tp,
     )
 
 

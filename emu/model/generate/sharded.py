@@ -38,7 +38,9 @@ class Sharded(Whole):
     before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
     scattered: tuple[int, ...] = ()  # when the gradients scattered last were
     reduced: tuple[int, ...] = ()
-    partial: dict[int, list[Doing]] = field(default_factory=dict)  # by group: what is asked for before gradients are scattered
+    partial: dict[int, list[tuple[Doing, ...]]] = field(
+        default_factory=dict
+    )  # by group, what is done before they are scattered
     current: int = _ROOT  # the group whose backward goes on
 
     def __post_init__(self) -> None:
@@ -83,12 +85,10 @@ class Sharded(Whole):
             self._scatter(group, pass_)
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """The gradient of a parameter is there; what its ranks of tp have different parts of is added up once, later."""
-        now = tuple(item for item in gradient.before if isinstance(item, Work))
-        super().there(tape, gradient._replace(before=now), part, pass_)
+        """The gradient of a parameter is there: over the passes it is added up as it is, and made the rank's own once."""
+        super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
-            asked = [item for item in gradient.before if not isinstance(item, Work)]
-            self.partial.setdefault(self.current, []).extend(asked)
+            self.partial.setdefault(self.current, []).append(gradient.before)
 
     def end(self, tape: Tape, pass_: int) -> None:
         """A backward has ended."""
@@ -144,7 +144,8 @@ class Sharded(Whole):
         if pass_ < self.plan.passes - 1:
             return
         tape, elements, gradient = self.tape, self._elements(group), self.parts[0].stack.precision.gradient
-        run(tape, self.partial.pop(group, ()))
+        for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
+            run(tape, doing)
         tape.join(*self.scattered)
         tape.compute(moved(self.parts[0], 2 * elements))
         tape.join(*tape.now(), stream=_SCATTER)

@@ -54,6 +54,8 @@ PRODUCTS = [
     "dp=4,sharding=fsdp,shard=2,microbatch=1,recompute=full,clip=1",
     "tp=2,dp=2,sharding=fsdp",
     "tp=2,sp,dp=2,sharding=fsdp",
+    "tp=2,dp=2,sharding=fsdp,microbatch=2",
+    "tp=2,sp,dp=2,sharding=fsdp,microbatch=1,clip=1,recompute=full",
     "tp=2,dp=4,sharding=fsdp,shard=2,clip=1",
 ]
 QUICK = {
