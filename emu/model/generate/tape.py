@@ -131,7 +131,10 @@ class Tape:
         self.waits.append(tuple(waits))
 
     def _stream(self, number: int) -> _Stream:
-        return self.streams.setdefault(number, _Stream())
+        found = self.streams.get(number)
+        if found is None:
+            found = self.streams[number] = _Stream()
+        return found
 
     def _number(self, axis: str) -> int:
         return self.axes.setdefault(axis, len(self.axes))
