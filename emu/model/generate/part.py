@@ -14,7 +14,7 @@ from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.model.generate.item import Ask, Doing, Gradient, Item, Turn, Wait, Work
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import LOSS, NORM, RESIDUAL, Amount, Cut, ModelOperator, Tokens
+from emu.model.operator import LOOKUP, LOSS, NORM, RESIDUAL, SUM, Amount, Cut, ModelOperator, Tokens
 from emu.model.plan import Plan
 from emu.model.stack import Stack
 
@@ -61,11 +61,15 @@ class Part:
 
     def _backward(self, i: int) -> Iterable[Item]:
         operator, precision = self.operators[i], self.stack.precision
+        if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
+            return
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(i, arrived) if i == self._again else arrived
         early, late = _parted(operator)
         yield self.work(operator.name, early, precision.weight)
         yield self.work(operator.name, operator.eager.backward_weight, precision.gradient)
+        if operator.kind == LOOKUP and operator.cut and self.model.tied:
+            yield self.work("tied", Amount(parameters=3 * operator.parameters), precision.gradient)
         if operator.parameters:
             yield self._gradient(operator)
         yield self.work(operator.name, late, precision.weight)
@@ -165,12 +169,15 @@ def _parted(operator: ModelOperator) -> tuple[Amount, Amount]:
 
 
 def _backwards(operators: tuple[ModelOperator, ...]) -> list[int]:
-    """Autograd's order: the reverse, but that the gradients of a residual are added when both are there."""
+    """Autograd's order: the reverse, but that the gradients of a residual are added when both are there.
+
+    A sum of embeddings has no such two.
+    """
     order: list[int] = []
     pending: list[int] = []
     begins = [0, *(i + 1 for i, o in enumerate(operators) if o.kind == RESIDUAL)]
     for i in reversed(range(len(operators))):
-        if operators[i].kind == RESIDUAL:
+        if operators[i].kind == RESIDUAL and operators[0].kind != LOOKUP:
             pending.append(i)
         else:
             order.append(i)

@@ -74,6 +74,13 @@ def test_a_generated_step_is_what_runs(words):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", ["dp=1", "dp=2,microbatch=1", "dp=2,sharding=fsdp"])
+@pytest.mark.parametrize("name", ["gpt-tiny", "nemotron-tiny", "mixtral-tiny", "deepseek-tiny", "qwen3-moe-tiny"])
+def test_a_step_of_another_architecture_is_what_runs(name, words):
+    assert compared(words, name, global_batch=4, seq=8).first is None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["pp=3,vp=2,microbatch=2", "pp=3,vp=2,dp=2,clip=1", "pp=2,vp=3,layers=1x6,tp=2,sp"])
 def test_stages_that_a_place_has_several_of_take_turns_as_they_run(words):
     assert compared(words, "llama-small", seq=4).first is None
