@@ -30,7 +30,7 @@ def replicate(module: nn.Module, mesh: DeviceMesh, left_out: Iterable[str] = ())
 
     Either way its parameters become local tensors, and so their gradients. Those left out, by name, are not averaged.
     """
-    others = flat(mesh, "dp", "cp")
+    others = flat(mesh, "dp", REPLICATE, SHARD, "cp")
     if others is None or others.size() == 1:
         _pre_dp_module_transform(module)
         return module
@@ -89,7 +89,7 @@ def optimizer_of(
         return _adamw(parameters.values(), None, learning_rate)
     dense = [p for name, p in parameters.items() if name not in travelling]
     experts = [parameters[name] for name in travelling]
-    over = (flat(meshes.dense, "dp", "cp"), part_of(meshes.experts, "edp"))
+    over = (flat(meshes.dense, "dp", SHARD, "cp"), part_of(meshes.experts, "edp"))
     parts = [_adamw(each, mesh, learning_rate) for each, mesh in zip((dense, experts), over, strict=True) if each]
     return parts[0] if len(parts) == 1 else _Several(parts)
 

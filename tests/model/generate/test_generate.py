@@ -133,7 +133,7 @@ def test_another_precision_changes_bytes_and_no_request():
 
 @pytest.mark.parametrize(
     "words",
-    ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv", "pp=3,dp=2,sharding=fsdp"],
+    ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv", "pp=3,dp=2,sharding=fsdp", "dp=4,sharding=zero1,shard=2"],
 )
 def test_what_cannot_be_generated_yet_is_refused(words):
     with pytest.raises(InputError, match="generate"):

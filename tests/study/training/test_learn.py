@@ -43,6 +43,7 @@ PLANS = [
     "pp=2,order=gpipe,microbatch=4",
     "dp=2,recompute=full",
     "dp=2,sharding=zero1",
+    "dp=4,sharding=zero1,shard=2",
     "dp=2,sharding=fsdp",
     "dp=4,sharding=fsdp,shard=2,clip=0.1",
     "tp=2,sp,dp=2,sharding=fsdp,clip=0.1,recompute=full,microbatch=2",
