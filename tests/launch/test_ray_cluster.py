@@ -320,7 +320,7 @@ def test_a_rank_that_never_comes_is_named(cluster, monkeypatch):
 
 
 SCRIPT = """
-import os, sys
+import os, signal, sys
 from functools import partial
 from pathlib import Path
 import torch
@@ -336,6 +336,7 @@ def program(folder, rank):
     while True:
         dist.all_reduce(data)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 launched.emu.main = lambda *_, **__: run_on("ray")(int(sys.argv[2]), Choice(), partial(program, sys.argv[1]))
 launched.main([])
 """

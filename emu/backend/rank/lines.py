@@ -78,7 +78,7 @@ def _frames() -> Iterator[FrameType]:
 
 def raised_at(error: BaseException) -> Line | None:
     """The innermost line of the user's in an error's traceback."""
-    lines = [line for line in _lines(error.__traceback__) if is_users(line.file)]
+    lines = [line for line in _lines(_from_start(error.__traceback__)) if is_users(line.file)]
     return lines[-1] if lines else None
 
 

@@ -23,7 +23,7 @@ from emu.backend.rank.call import Call, Members, dtype_name
 from emu.backend.rank.count import Count, Operator, tensors_in
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.streams import Streams
-from emu.collective.operation import OPERATIONS, operation
+from emu.collective.operation import OPERATIONS, ROUTED, operation
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
 _TYPES = (
@@ -69,7 +69,7 @@ _EVEN = _Splits((), 1)
 
 
 def _splits_of(call: Call) -> _Splits:
-    if call.operation not in OPERATIONS:
+    if call.operation not in OPERATIONS or call.operation in ROUTED:  # tokens are all of one size
         return _EVEN
     of = operation(call.operation, len(call.group.ranks), call.root)
     known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))

@@ -19,12 +19,13 @@ def compare_lines(asked: Asked, rows: Iterable[BenchRow | PassedOver]) -> Iterat
         rows: All sizes of an algorithm, one after the other.
     """
     op, width = asked.operation, max(map(len, names(asked)))
-    yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
-    yield ""
-    yield _line("algorithm", [(format_size(size), "") for size in asked.request.sizes], width)
-    seen = []
+    seen: list[BenchRow | PassedOver] = []
     for built, of in groupby(rows, key=lambda row: row.built):
         line = list(of)
+        if not seen:  # not before: what cannot be timed leaves nothing but its error
+            yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
+            yield ""
+            yield _line("algorithm", [(format_size(size), "") for size in asked.request.sizes], width)
         seen += line
         yield _line(built, map(_cell, line), width)
     yield from _tail(seen)
