@@ -51,7 +51,7 @@ class Part:
     def _forward(self, operators: tuple[ModelOperator, ...]) -> Iterable[Doing]:
         for i, operator in enumerate(operators):
             yield from (item for style in self._begun_by(i) for item in style.enter)
-            yield self.work(operator.name, operator.eager.forward, self.stack.precision.weight)
+            yield self.work(operator.name, _forward(operator), self.stack.precision.weight)
             yield from (item for style in self._ended_by(i) for item in style.leave)
 
     @cached_property
@@ -154,6 +154,12 @@ class Part:
         if not self.plan.sp:
             return (self.asked("all_reduce", elements),)
         return self.copied("to scatter", elements), self.asked("reduce_scatter", elements)
+
+
+def _forward(operator: ModelOperator) -> Amount:
+    """A lookup reads no more than the table that the rank has."""
+    beyond = max(0, operator.outputs.whole - operator.parameters) if operator.kind == LOOKUP else 0
+    return operator.eager.forward + Amount(whole=-beyond)
 
 
 def _parted(operator: ModelOperator) -> tuple[Amount, Amount]:
