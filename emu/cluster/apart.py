@@ -62,7 +62,6 @@ class Apart:
         self._latest = ""
         self.failure: BaseException | None = None  # the first, whether the program has seen it or not
 
-    @starts_rank
     def run(self, program: Callable[[int], Any], store: Store, n_ranks: int) -> Any:
         """Run the program with PyTorch's default group made; return when all it asked for is done."""
         start = Generators()
@@ -199,6 +198,7 @@ class Job:
     timeout_s: float
     _kept: Links | None = field(default=None, repr=False)  # others may still be reading what was sent
 
+    @starts_rank
     def __call__(self, rank: int, host: str) -> Ended:
         """Be a rank; `host` is the address of this machine that the others reach it by."""
         store, board = reach_store(self.host, self.port), reach_store(self.host, self.port)
