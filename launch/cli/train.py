@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from emu.model.plan import Plan
+from emu.model.order import ORDERS
+from emu.model.plan import CHOICES, Plan
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
 from emu.study.training.text import read_text
@@ -25,10 +26,21 @@ _AXES = {
     "dp": "data",
     "pp": "pipeline",
 }
+_SETTINGS = (
+    "sp (tp also splits what lies between its products)",
+    "microbatch=SEQUENCES",
+    f"order={'|'.join(ORDERS)}",
+    "vp=VIRTUAL STAGES of a rank",
+    "layers=7,8x14,7 of each stage",
+    *(f"{name}={'|'.join(known)}" for name, known in CHOICES.items()),
+    "shard=RANKS over which fsdp or zero1 shards, all of dp unless given",
+    "capacity=FACTOR of an expert",
+    "clip=NORM of the gradients",
+)
 _PLAN_HELP = (
     f"How many ways each axis of parallelism splits the run; tp x cp x dp x pp is the number of ranks, and ep and etp regroup "
     f"them for the experts of a model. Axes: {', '.join(f'{axis} ({kind} parallel)' for axis, kind in _AXES.items())}; "
-    f"an axis that is not named is 1, and etp is tp."
+    f"an axis that is not named is 1, and etp is tp. Settings: {', '.join(_SETTINGS)}."
 )
 
 

@@ -12,7 +12,8 @@ from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
 from emu.model.fits import check_executed
 from emu.model.model import MODELS
-from emu.model.spell import parse_plan
+from emu.model.plan import CHOICES
+from emu.model.spell import WORDS, parse_plan
 from emu.topology.catalogue import TOPOLOGIES
 from tests.two_layers import TWO_LAYERS
 
@@ -61,6 +62,13 @@ def test_the_help_of_training_names_every_axis_and_each_of_them_works(emu) -> No
     assert set(named) == {"tp", "cp", "ep", "etp", "dp", "pp"}
     for axis in named:
         check_executed(parse_plan(f"{axis}=2" if axis == "dp" else f"{axis}=2,dp=2"), MODELS.find("gpt-moe-tiny"))
+
+
+def test_the_help_of_training_names_every_setting_of_a_plan(emu) -> None:
+    words = " ".join(emu("train", "--help").out.split()).partition("How many ways")[2].partition("--topology")[0]
+    assert {name for name in WORDS if not re.search(rf"\b{name}\b", words)} == set()
+    for name, known in CHOICES.items():
+        assert f"{name}={'|'.join(known)}" in words
 
 
 def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Path) -> None:
