@@ -1,6 +1,6 @@
 """The events of one role, written down in the order of issue as a recorder would: one by one, or a stretch of them again.
 
-Computations of a stream that nothing comes between are one event, unless they are kept apart.
+Computations are kept apart: one takes the longer of its FLOPs and bytes, so that several as one would take too little.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,6 @@ class _Row(NamedTuple):
 class _Stream:
     last: int = -1  # its last computation
     joined: tuple[int, ...] = ()  # what its next computation waits for
-    open: bool = False  # whether its next computation is one event with the last
 
 
 @dataclass(slots=True)
@@ -45,7 +44,6 @@ class Tape:
     """What one role does in a step."""
 
     dtype: str  # of computations
-    merged: bool = False  # as the longer of FLOPs and bytes, several at once take less time than one after another
     rows: list[_Row] = field(default_factory=list)
     waits: list[tuple[int, ...]] = field(default_factory=list)
     axes: dict[str, int] = field(default_factory=dict)  # the number of each group that the role talks to
@@ -57,13 +55,8 @@ class Tape:
         if not (work.bytes or work.flops):
             return
         of = self._stream(stream)
-        if self.merged and of.open:
-            row = self.rows[of.last]
-            flops, size, count = row.flops + work.flops, row.bytes + work.bytes, row.elements + work.elements
-            self.rows[of.last] = row._replace(flops=flops, bytes=size, elements=count)
-            return
         self._add(_Row(Kind.COMPUTE, stream, work.name, self.dtype, *work[1:], -1, 0, 0), of.joined)
-        of.last, of.joined, of.open = len(self.rows) - 1, (), True
+        of.last, of.joined = len(self.rows) - 1, ()
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective; its number."""
@@ -78,7 +71,6 @@ class Tape:
 
     def _request(self, row: _Row) -> int:
         of = self._stream(row.stream)
-        of.open = False
         self._add(row, (*([of.last] if of.last >= 0 else []), *of.joined))
         return len(self.rows) - 1
 
@@ -87,18 +79,17 @@ class Tape:
         if not events:
             return
         of = self._stream(stream)
-        of.joined, of.open = tuple(dict.fromkeys((*of.joined, *events))), False
+        of.joined = tuple(dict.fromkeys((*of.joined, *events)))
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
         """The end of all that a stream was asked for, to be joined by another."""
         of = self._stream(stream)
-        of.open = False
         return (*([of.last] if of.last >= 0 else []), *of.joined)
 
     def copy(self) -> "Tape":
         """Another with the same events, to go on by itself."""
         of = {number: replace(stream) for number, stream in self.streams.items()}
-        return Tape(self.dtype, self.merged, [*self.rows], [*self.waits], {**self.axes}, of)
+        return Tape(self.dtype, [*self.rows], [*self.waits], {**self.axes}, of)
 
     def events(self) -> Events:
         """As columns, with the mark that ends the step."""
