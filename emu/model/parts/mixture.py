@@ -1,0 +1,96 @@
+"""A decoder whose layers all have grouped-query attention, then experts gated by SiLU, behind an RMSNorm each; nothing tied."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.parts.attention import Attention, Heads, attention_operators
+from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
+from emu.model.parts.experts import Experts, Sparse
+from emu.model.parts.norms import rms_norm
+from emu.model.parts.routing import Routing
+from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture(ABC):
+    """Sizes of one."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int  # of one expert
+    vocab: int
+    max_seq: int
+    experts: int
+    top_k: int
+    balance: float
+    rope_theta: float
+    norm_eps: float
+    source: str
+
+    @property
+    @abstractmethod
+    def attention(self) -> Heads:
+        """Sizes of the attention of each layer."""
+
+    @property
+    def routing(self) -> Routing:
+        """Softmax over all experts, of which the best are normalised: the same as a softmax over the best."""
+        return Routing(self.experts, self.top_k, balance=self.balance)
+
+
+def _build(c: Mixture, tokens: int) -> Decoder:
+    """The module, with its first weights."""
+
+    def layer() -> Layer:
+        norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
+        experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
+        return Layer(Attention(c.attention, tokens), Sparse(c.hidden, c.routing, experts), *norms, block="sparse")
+
+    output = nn.Linear(c.hidden, c.vocab, bias=False)
+    norm = nn.RMSNorm(c.hidden, c.norm_eps)
+    module = Decoder(nn.Embedding(c.vocab, c.hidden), (layer() for _ in range(c.layers)), norm, output)
+    initialised(module)
+    return module
+
+
+def _part(c: Mixture, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
+    """The operators of a part; held equal to the module by the counting mode."""
+    n = tokens.n
+    if name == EMBEDDING:
+        return (lookup("embedding", n, c.vocab, c.hidden),)
+    if name == HEAD:
+        return rms_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
+    ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "silu gate")
+    return layer_operators(rms_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+
+
+def mixture(name: str, c: Mixture, kind: str, attention_shards: Mapping[str, str]) -> Model:
+    """The model of one configuration, its layers of a kind that is called so, its attention cut as said."""
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=(kind,) * c.layers,
+        part=lambda part_name, tokens: _part(c, part_name, tokens),
+        build=lambda tokens: _build(c, tokens),
+        tp_divides={
+            "heads": c.heads,
+            "key and value heads": c.kv_heads,
+            "groups of 4 columns of an expert": c.ffn // 4,
+            "vocabulary": c.vocab,
+        },
+        shards=shards({"attention": attention_shards, "sparse": SPARSE_SHARDS}),
+        experts=c.experts,
+        top_k=c.top_k,
+        source=c.source,
+    )
