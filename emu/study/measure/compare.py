@@ -44,16 +44,16 @@ def compare(asked: Asked) -> Iterator[BenchRow | PassedOver]:
         InputError: as `measure`; or no algorithm fits.
     """
     best = dict.fromkeys(asked.request.sizes, float("inf"))
-    for name in _by_bound(asked):
+    for heavy, name in _by_bound(asked):
         with suppress(RowsError, TornError):
-            for row in _rows(asked, name, best):
+            for row in _bounded(asked, name, best) if heavy else measure(_named(asked, name, asked.request.sizes)):
                 if isinstance(row, BenchRow):
                     best[row.size_bytes] = min(best[row.size_bytes], row.time_s)
                 yield row
 
 
-def _by_bound(asked: Asked) -> list[str]:
-    """The candidates: those that are timed quickly first, and then by their bound."""
+def _by_bound(asked: Asked) -> list[tuple[bool, str]]:
+    """The candidates, and whether each takes long to time: those that do not first, and then by their bound."""
     size, found = asked.request.sizes[-1], []
     for each in candidates(asked.operation.name, asked.site):
         with suppress(RowsError, TornError):
@@ -62,7 +62,7 @@ def _by_bound(asked: Asked) -> list[str]:
     if not found:
         where = f"{asked.operation.n_ranks} ranks of {asked.site.topology.name}"
         raise InputError(f"bench: no algorithm of {asked.operation.name} can be timed on {where}; name one to learn why")
-    return [name for _, _, name in sorted(found)]
+    return [(heavy, name) for heavy, _, name in sorted(found)]
 
 
 def names(asked: Asked) -> list[str]:
@@ -72,7 +72,11 @@ def names(asked: Asked) -> list[str]:
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
 
 
-def _rows(asked: Asked, name: str, best: dict[int, float]) -> Iterator[BenchRow | PassedOver]:
+def _named(asked: Asked, name: str, sizes: tuple[int, ...]) -> Asked:
+    return replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))
+
+
+def _bounded(asked: Asked, name: str, best: dict[int, float]) -> Iterator[BenchRow | PassedOver]:
     case = asked.case(name)
     for size in asked.request.sizes:
         known = least(case.job(size))
@@ -80,7 +84,7 @@ def _rows(asked: Asked, name: str, best: dict[int, float]) -> Iterator[BenchRow 
         if known.messages > LIGHT and at_least_s > best[size]:
             yield _passed_over(case, size, at_least_s)
         else:
-            yield from measure(replace(asked, request=replace(asked.request, algorithm=name, sizes=(size,))))
+            yield from measure(_named(asked, name, (size,)))
 
 
 def _passed_over(case: Case, size: int, at_least_s: float) -> PassedOver:
