@@ -35,8 +35,17 @@ def groups(axis: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     Raises:
         InputError: no such axis, or axes of both numberings.
     """
+    return tuple(map(tuple, group_rows(axis, sizes).tolist()))
+
+
+def group_rows(axis: str, sizes: Mapping[str, int]) -> I64:
+    """[groups, members] the same as an array.
+
+    Raises:
+        InputError: as `groups`.
+    """
     rows = _rows(tuple(axis.split("+")), sizes)
-    return tuple(sorted(tuple(int(rank) for rank in row) for row in rows))
+    return rows[np.argsort(rows[:, 0])]
 
 
 def chunks(place: int, of: int, seq: int) -> I64:

@@ -26,7 +26,7 @@ from emu.fabric.symmetric import domain_of
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
-from emu.trace.batch import Batch, batches_of, communicators
+from emu.trace.batch import Batch, What, batches_of, communicators
 from emu.trace.check import check_trace
 from emu.trace.device import Device
 from emu.trace.meet import meetings_of
@@ -182,19 +182,7 @@ class _Replay:
             yield Instance(piece, first)
 
     def _lay(self, batch: Batch) -> Laid:
-        what = batch.what
-        nodes = self.placement[np.array([m.ranks for m in batch.meetings])]
-        if what.served is None:
-            schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
-        else:
-            schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
-            whole = what.elements > 0 and what.size_bytes % what.elements == 0
-            item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
-            even = not what.blocks
-            counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
-            sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
-        with_hubs = np.array([with_helpers(self.topology, of_group, schedule.helpers) for of_group in nodes])
-        return lay(schedule, sizes, self.topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
+        return lay_request(batch.what, self.topology, self.placement[np.array([m.ranks for m in batch.meetings])])
 
     def _wait(self, builder: Builder, ranks: Orbits) -> None:
         edges = [order_of(e) for e in self.trace.events]
@@ -207,6 +195,30 @@ class _Replay:
     def _services(self) -> Iterable[Service]:
         met = [(batch.what, m) for batch in self.batches for m in batch.meetings]
         return dict.fromkeys(Service(m.request, m.size_bytes, what.served) for what, m in met if what.served is not None)
+
+
+def lay_request(what: What, topology: Topology, nodes: I64) -> Laid:
+    """A request on all the groups that ask it at once.
+
+    Args:
+        what: What they ask.
+        topology: Where they are.
+        nodes: [groups, members] of the ranks.
+
+    Raises:
+        InputError: as `lay`.
+    """
+    if what.served is None:
+        schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
+    else:
+        schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
+        whole = what.elements > 0 and what.size_bytes % what.elements == 0
+        item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
+        even = not what.blocks
+        counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
+        sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
+    with_hubs = np.array([with_helpers(topology, of_group, schedule.helpers) for of_group in nodes])
+    return lay(schedule, sizes, topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
 
 
 def _same_there(kind_at: I64, node: I64) -> bool:

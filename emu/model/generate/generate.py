@@ -3,7 +3,7 @@
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
+from emu.model.ranks import group_rows
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
@@ -44,11 +45,11 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
     of_places = [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
     tapes, shares = [tape for of_place in of_places for tape in of_place], len(of_places[0])
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    members = {axis: _members(plan, axis) for axis in axes}
-    groups = tuple(Group(axis, ranks) for axis in axes for ranks in members[axis])
+    rows = {axis: members(plan, axis) for axis in axes}
+    groups = tuple(Group(axis, tuple(ranks)) for axis in axes for ranks in rows[axis].tolist())
     number, first = {}, 0
     for axis in axes:
-        number[axis], first = _numbers(members[axis], plan.world) + first, first + len(members[axis])
+        number[axis], first = _numbers(rows[axis], plan.world) + first, first + len(rows[axis])
     meta = (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
     return Trace(
         tuple(tape.events() for tape in tapes),
@@ -70,13 +71,16 @@ def _check(plan: Plan) -> None:
         raise must_be("generate", "sharding", "ddp or zero1 with pp", "fsdp", "both at once cannot be generated yet")
 
 
-def _members(plan: Plan, axis: str) -> list[tuple[int, ...]]:
-    """The groups of an axis; where states are sharded over a part of dp, its two halves, that which shards the faster."""
-    if axis == SHARD:
-        return [ranks[i : i + plan.sharded] for ranks in plan.groups("dp") for i in range(0, plan.dp, plan.sharded)]
-    if axis == REPLICATE:
-        return [ranks[i :: plan.sharded] for ranks in plan.groups("dp") for i in range(plan.sharded)]
-    return list(plan.groups(axis))
+def members(plan: Plan, axis: str) -> I64:
+    """[groups, members] the ranks of each group of an axis.
+
+    Where states are sharded over a part of dp, its two halves are axes too, that which shards the faster.
+    """
+    if axis not in (SHARD, REPLICATE):
+        return group_rows(axis, plan.sizes)
+    parts = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded)
+    split = parts if axis == SHARD else parts.swapaxes(1, 2)
+    return np.ascontiguousarray(split).reshape(-1, split.shape[-1])
 
 
 def _roles(plan: Plan, shares: int) -> I64:
@@ -85,11 +89,10 @@ def _roles(plan: Plan, shares: int) -> I64:
     return np.asarray(ranks // plan.stage_ranks * shares + ranks // (plan.tp * plan.cp) % plan.dp % shares)
 
 
-def _numbers(groups: Sequence[tuple[int, ...]], world: int) -> I64:
-    """[N] which of the groups each rank is in."""
+def _numbers(rows: I64, world: int) -> I64:
+    """[N] which of the groups [groups, members] each rank is in."""
     number = np.empty(world, np.int64)
-    for i, ranks in enumerate(groups):
-        number[list(ranks)] = i
+    number[rows] = np.arange(len(rows))[:, None]
     return number
 
 

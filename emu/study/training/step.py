@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from emu.arrays import F64
 from emu.collective.algorithm import Choice, Request, Served
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
@@ -72,13 +73,13 @@ class TimedTrace:
     replayed: Replayed
     timeline: Timeline
     report: StepReport
+    shares: F64  # [L] as `busy_shares`
     spread: Spread | None
     wall_fabric_s: float
 
     def step(self) -> Step:
         """The figures."""
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
-        shares = busy_shares(self.replayed, self.timeline, r.began_fs, r.ended_fs)
         return Step(
             topology=self.topology.name,
             device=self.device.name,
@@ -98,7 +99,7 @@ class TimedTrace:
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,
             critical_path=critical_path(self.trace, self.replayed, self.timeline, r),
-            busiest_links=busiest(shares, self.topology),
+            busiest_links=busiest(self.shares, self.topology),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
@@ -144,7 +145,8 @@ def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device,
 
     with named("replay", partial(event_name, trace, replayed)):
         apart = spread(replayed.graph, perturb, step_s) if perturb else None
-    return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, apart, wall_s)
+    shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
+    return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, shares, apart, wall_s)
 
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
