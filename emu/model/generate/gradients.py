@@ -1,6 +1,7 @@
 """What becomes of the gradients of a rank: added up over its passes, and reduced as the plan's data parallelism does."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Gradient, Wait, Work
@@ -33,8 +34,15 @@ def moved(part: Part, elements: int) -> Work:
 class Whole:
     """Weights and gradients whole on each rank; gradients are added up over the passes, and no more.
 
-    Those of other kinds do more at some of these moments.
+    Those of other kinds do more at some of these moments, and may know events of the tape meanwhile.
     """
+
+    def state(self, at: int) -> Hashable:
+        """What is known between passes, events counted from this one."""
+        return ()
+
+    def restore(self, state: Any, at: int) -> None:
+        """Know that, there."""
 
     def begin(self) -> None:
         """A forward begins."""

@@ -1,6 +1,7 @@
 """The passes of one stage on one rank: forward and backward of a microbatch, and where its gradients go."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from emu.model.fits import stage_layers
@@ -11,6 +12,7 @@ from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan import Plan
 from emu.model.stack import Stack
+from emu.model.turns import BACKWARD, FORWARD
 
 
 def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int) -> tuple[Part, ...]:
@@ -32,11 +34,23 @@ class Passes(NamedTuple):
     """Forward and backward of a stage."""
 
     tape: Tape
+    stage: int
     parts: tuple[Part, ...]
     gradients: Whole
+    last: int  # pass of the step
 
     def forward(self) -> None:
         """Of one microbatch."""
+        self.tape.again((self.stage, FORWARD), self._forward, self.gradients)
+
+    def backward(self, pass_: int) -> None:
+        """Of one microbatch: gradients are there first, then added up, and at last reduced."""
+        if 0 < pass_ < self.last:
+            self.tape.again((self.stage, BACKWARD), partial(self._backward, pass_), self.gradients)
+        else:
+            self._backward(pass_)
+
+    def _forward(self) -> None:
         self.gradients.begin()
         for place, part in enumerate(self.parts):
             self.gradients.enter(place)
@@ -46,8 +60,8 @@ class Passes(NamedTuple):
             run(self.tape, (last._replace(held=True) if isinstance(last, Ask) else last,))
             self.gradients.leave(place)
 
-    def backward(self, pass_: int) -> None:
-        """Of one microbatch: what autograd comes back to late last."""
+    def _backward(self, pass_: int) -> None:
+        """What autograd comes back to late last."""
         late: list[tuple[Part, Gradient]] = []
         for place, part in reversed(list(enumerate(self.parts))):
             self.gradients.enter_backward(place)

@@ -34,7 +34,7 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Passes:
     parts = stage_parts(model, plan, stack, stage)
-    return Passes(tape, parts, _gradients(tape, plan, parts))
+    return Passes(tape, stage, parts, _gradients(tape, plan, parts), plan.passes - 1)
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...]) -> Whole:

@@ -5,13 +5,15 @@ embedding and the head are one group, the root, which stays whole from the forwa
 Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from emu.errors import must_be
 from emu.model.generate.gradients import Whole, moved, run
 from emu.model.generate.item import Ask, Doing, Gradient, Work
 from emu.model.generate.part import Part
-from emu.model.generate.tape import Tape
+from emu.model.generate.tape import Tape, shifted
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import LOOKUP, Amount
 from emu.model.plan import Plan
@@ -46,6 +48,17 @@ class Sharded(Whole):
     def __post_init__(self) -> None:
         for part in self.parts:
             check_rows(part, self.plan)
+
+    def state(self, at: int) -> Hashable:
+        """What is known between passes, events counted from this one."""
+        coming = tuple((group, shifted(events, -at)) for group, events in self.coming.items())
+        return frozenset(self.whole), coming, *(shifted(e, -at) for e in (self.before, self.scattered, self.reduced))
+
+    def restore(self, state: Any, at: int) -> None:
+        """Know that, there."""
+        whole, coming, *others = state
+        self.whole, self.coming = set(whole), {group: shifted(events, at) for group, events in coming}
+        self.before, self.scattered, self.reduced = (shifted(events, at) for events in others)
 
     def begin(self) -> None:
         """A forward begins: nothing is gathered before the optimizer has ended."""

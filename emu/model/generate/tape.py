@@ -3,9 +3,9 @@
 Computations are kept apart: one takes the longer of its FLOPs and bytes, so that several as one would take too little.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,14 +23,32 @@ class _Row(NamedTuple):
 
     kind: int
     stream: int
-    name: str
-    dtype: str
+    name: int  # words by their number
+    dtype: int
     flops: int
     bytes: int
     elements: int
     group: int
     root: int
     tag: int
+
+
+class _Stretch(NamedTuple):
+    """Some events one after another, wherever they stand."""
+
+    rows: I64  # [E, fields of a row]
+    waits: I64  # [E] how many each waits for
+    wait: I64  # [W] which, counted from the first of the stretch
+
+
+class Keeper(Protocol):
+    """Who knows events of a tape by their numbers, and so has another state where the same events stand elsewhere."""
+
+    def state(self, at: int) -> Hashable:
+        """What is known, events counted from this one."""
+
+    def restore(self, state: Hashable, at: int) -> None:
+        """Know that, there."""
 
 
 @dataclass(slots=True)
@@ -44,35 +62,56 @@ class Tape:
     """What one role does in a step."""
 
     dtype: str  # of computations
-    rows: list[_Row] = field(default_factory=list)
+    stretches: list[tuple[int, _Stretch]] = field(default_factory=list)  # and the number of its first event
+    rows: list[_Row] = field(default_factory=list)  # after them
     waits: list[tuple[int, ...]] = field(default_factory=list)
+    words: dict[str, int] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)  # the number of each group that the role talks to
     streams: dict[int, _Stream] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)  # requests that nothing waits for yet
+    begins: int = 0  # the number of the first of the rows
+    known: dict[Hashable, tuple[_Stretch, Hashable, Hashable]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.begins + len(self.rows)
+
+    def again(self, what: Hashable, do: Callable[[], None], keeper: Keeper) -> None:
+        """Do something: where it began as it does now, its events are written down once more, moved to here."""
+        self._close()
+        at = len(self)
+        begun = (what, self._state(at), keeper.state(at))
+        if begun in self.known:
+            stretch, own, kept = self.known[begun]
+            self._add_stretch(stretch)
+            self._restore(own, at)
+            keeper.restore(kept, at)
+            return
+        do()
+        self.known[begun] = (self._close(), self._state(at), keeper.state(at))
 
     def compute(self, work: Work, stream: int = 0) -> None:
         """Add a computation, of something."""
         if not (work.bytes or work.flops):
             return
         of = self._stream(stream)
-        self._add(_Row(Kind.COMPUTE, stream, work.name, self.dtype, *work[1:], -1, 0, 0), of.joined)
-        of.last, of.joined = len(self.rows) - 1, ()
+        what = (self._word(work.name), self._word(self.dtype), work.flops, work.bytes, work.elements)
+        self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0), of.joined)
+        of.last, of.joined = len(self) - 1, ()
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective; its number."""
-        size = ask.elements * item_bytes(ask.dtype)
-        what = (ask.operation, ask.dtype, 0, size, ask.elements)
+        what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements)
         return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; its number."""
-        what = (kind.name.lower(), dtype, 0, elements * item_bytes(dtype), elements)
+        what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements)
         return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0))
 
     def _request(self, row: _Row) -> int:
         of = self._stream(row.stream)
         self._add(row, (*([of.last] if of.last >= 0 else []), *of.joined))
-        return len(self.rows) - 1
+        return len(self) - 1
 
     def join(self, *events: int, stream: int = 0) -> None:
         """What comes next on the stream waits for these."""
@@ -88,21 +127,28 @@ class Tape:
 
     def copy(self) -> "Tape":
         """Another with the same events, to go on by itself."""
+        self._close()
         of = {number: replace(stream) for number, stream in self.streams.items()}
-        return Tape(self.dtype, [*self.rows], [*self.waits], {**self.axes}, of)
+        return replace(
+            self, stretches=[*self.stretches], rows=[], waits=[], words={**self.words}, axes={**self.axes}, streams=of, known={}
+        )
 
     def events(self) -> Events:
         """As columns, with the mark that ends the step."""
-        mark = _Row(Kind.MARK, 0, "step", "", 0, 0, 0, -1, 0, 0)
-        rows, waits = [*self.rows, mark], [*self.waits, self._stream(0).joined]
-        kind, stream, name, dtype, flops, size, count, group, root, tag = zip(*rows, strict=True)
+        whole = self.copy()
+        mark = _Row(Kind.MARK, 0, whole._word("step"), whole._word(""), 0, 0, 0, -1, 0, 0)
+        whole._add(mark, whole._stream(0).joined)
+        whole._close()
+        rows = np.concatenate([stretch.rows for _, stretch in whole.stretches])
+        words = list(whole.words)
         empty = np.zeros(len(rows) + 1, np.int64)
+        kind, stream, name, dtype, flops, size, count, group, root, tag = rows.T
         events = Events(
             column(np.full(len(rows), _STEP), np.int32),
             column(kind, np.int16),
             column(stream, np.int16),
-            name,
-            dtype,
+            tuple(map(words.__getitem__, name.tolist())),
+            tuple(map(words.__getitem__, dtype.tolist())),
             column(flops, np.float64),
             column(size, np.int64),
             column(count, np.int64),
@@ -110,8 +156,8 @@ class Tape:
             column(empty[1:], np.int32),
             column(root, np.int32),
             column(tag, np.int32),
-            column(np.cumsum([0, *map(len, waits)]), np.int64),
-            column([w for several in waits for w in several], np.int32),
+            column(np.cumsum(np.concatenate([[0], *(stretch.waits for _, stretch in whole.stretches)])), np.int64),
+            column(np.concatenate([stretch.wait + begins for begins, stretch in whole.stretches]), np.int32),
             column(empty, np.int64),
             column([], np.int64),
         )
@@ -121,6 +167,30 @@ class Tape:
         self.rows.append(row)
         self.waits.append(tuple(waits))
 
+    def _close(self) -> _Stretch:
+        """The rows that were added one by one, as a stretch."""
+        rows = np.array(self.rows, np.int64).reshape(-1, len(_Row._fields))
+        wait = np.array([w for several in self.waits for w in several], np.int64)
+        stretch = _Stretch(rows, np.array([*map(len, self.waits)], np.int64), wait - self.begins)
+        self.rows, self.waits = [], []
+        self._add_stretch(stretch)
+        return stretch
+
+    def _add_stretch(self, stretch: _Stretch) -> None:
+        if len(stretch.rows):
+            self.stretches.append((self.begins, stretch))
+            self.begins += len(stretch.rows)
+
+    def _state(self, at: int) -> Hashable:
+        """What the next events wait for, counted from this one."""
+        streams = ((n, of.last - at if of.last >= 0 else None, shifted(of.joined, -at)) for n, of in self.streams.items())
+        return tuple(streams), shifted(self.held, -at)
+
+    def _restore(self, state: Any, at: int) -> None:
+        streams, held = state
+        self.streams = {n: _Stream(-1 if last is None else last + at, shifted(joined, at)) for n, last, joined in streams}
+        self.held = [*shifted(held, at)]
+
     def _stream(self, number: int) -> _Stream:
         found = self.streams.get(number)
         if found is None:
@@ -129,6 +199,14 @@ class Tape:
 
     def _number(self, axis: str) -> int:
         return self.axes.setdefault(axis, len(self.axes))
+
+    def _word(self, word: str) -> int:
+        return self.words.setdefault(word, len(self.words))
+
+
+def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:
+    """Their numbers, so many further on."""
+    return tuple(event + by for event in events)
 
 
 def _with_instances(events: Events) -> Events:
