@@ -40,7 +40,7 @@ class Plan:
     recompute: str = "none"
     cp_comm: str = "p2p"  # p2p: keys and values go round a ring; all_gather: at once
     capacity: float = 0.0  # of an expert, times its even share of tokens; what is beyond is dropped. 0: nothing is
-    clip: float = 0.0  # the norm that gradients are cut to; 0: they are not
+    clip: float = 1.0  # the norm that gradients are cut to; 0: they are not
     global_batch: int = 16  # sequences a step, over all ranks
     seq: int = 128  # tokens a sequence
     microbatch: int = 0  # sequences a rank takes at once; 0: all of its share, or 1 in a pipeline

@@ -35,7 +35,7 @@ _SETTINGS = (
     *(f"{name}={'|'.join(known)}" for name, known in CHOICES.items()),
     "shard=RANKS over which fsdp or zero1 shards, all of dp unless given",
     "capacity=FACTOR of an expert",
-    "clip=NORM of the gradients",
+    f"clip=NORM that gradients are cut to, {Plan().clip:g} unless given, 0 for none",
 )
 _PLAN_HELP = (
     f"How many ways each axis of parallelism splits the run; tp x cp x dp x pp is the number of ranks, and ep and etp regroup "

@@ -28,7 +28,7 @@ def asked(plan, model="llama-tiny", precision=None, **batch):
     return EstimateRequest(model, parse_plan(plan, **batch), stack, ("auto",))
 
 
-@pytest.mark.parametrize("plan", ["dp=1", "dp=2,tp=2", "tp=4,sp,clip=1"])
+@pytest.mark.parametrize("plan", ["dp=1", "dp=2,tp=2", "tp=4,sp,clip=0"])
 def test_an_estimated_step_takes_as_long_as_that_of_real_ranks(plan):
     request = asked(plan, precision=EXECUTED, global_batch=8, seq=64)
     program = Program(request.model, request.plan, read_text(), 3, seed=0, learning_rate=1e-3)
@@ -40,9 +40,9 @@ def test_an_estimated_step_takes_as_long_as_that_of_real_ranks(plan):
     assert found.algorithms == {op: name for op, name in ran.algorithms.items() if op in found.algorithms}
 
 
-def test_a_real_model_at_its_real_size_is_estimated_by_one_rank_of_a_rack():
+def test_a_real_model_at_its_real_size_is_estimated_by_some_ranks_of_a_rack():
     found = estimate(asked("tp=8,sp,dp=8,microbatch=1", "llama3-8b", **BIG), build_topology("ub-mesh:rack"), H100)
-    assert (found.ranks, found.domain) == (64, 1)
+    assert (found.ranks, found.domain) == (64, 8)  # the norm of gradients is one number: not a part of it for each rank of tp
     assert found.compute_s + found.exposed_comm_s + found.idle_s == pytest.approx(found.step_time_s)
     assert 0.1 < found.mfu < 0.6  # of the peak; operators reach 0.6 of it at the most
     assert sum(found.memory_by_part_bytes.values()) == found.peak_memory_bytes < H100.memory_bytes

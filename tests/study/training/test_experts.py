@@ -118,7 +118,11 @@ def test_both_optimizers_of_zero_end_one_step():
 
 
 def test_ranks_that_share_an_expert_gather_rows_and_add_up_results():
-    """Without sequence parallelism the tokens of tp are gathered behind each block, and their gradients before it."""
+    """Without sequence parallelism the tokens of tp are gathered behind each block, and their gradients before it.
+
+    The norm of the gradients of experts ends the step.
+    """
     found = requests(learned("gpt-moe-tiny", "tp=2,dp=2,ep=2", global_batch=2, seq=8).trace)
-    of_shards = [name for axis, name, *_ in found if axis == "etp"]
+    *of_shards, norm = [name for axis, name, *_ in found if axis == "etp"]
     assert of_shards == ["all_gather", "all_gather", "reduce_scatter"] * 4 + ["all_gather", "reduce_scatter"] * 4
+    assert norm == "all_reduce"

@@ -113,7 +113,7 @@ def test_another_seed_gives_other_weights():
 
 
 def test_the_trace_has_the_models_flops_and_a_plans_collectives():
-    """A shard's FLOPs; all_reduce twice a layer and direction, of the embedding and for the head, and one of dp's bucket."""
+    """A shard's FLOPs; all_reduce twice a layer and direction, of embedding, head and norm, and of dp's bucket."""
     plan = program("dp=2,tp=2").plan
     trace = learn(program("dp=2,tp=2"), Choice()).trace
     events = trace.events_of(0)
@@ -121,7 +121,7 @@ def test_the_trace_has_the_models_flops_and_a_plans_collectives():
         flops = events.flops[events.step == step].sum()
         assert flops == plan.rank_batch * sum(TINY.flops(plan.seq, plan.tp))
     axes = [trace.groups[trace.group_of[0][g]].axis for g, k in zip(*_requests(trace, step=3), strict=True) if k]
-    assert sorted(axes) == ["dp"] + ["tp"] * (4 * TINY.layers + 2)
+    assert sorted(axes) == ["dp"] + ["tp"] * (4 * TINY.layers + 3)
 
 
 def test_ranks_that_share_sequences_have_the_models_flops_and_keep_keys_and_gradients_apart():
