@@ -65,10 +65,6 @@ def _check(plan: Plan) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
             raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), "no other can be generated yet")
-    if plan.sharding == "zero1" and plan.sharded < plan.dp:
-        raise must_be("generate", "shard", f"0 or {plan.dp} with sharding=zero1", plan.shard, "no other can be generated yet")
-    if plan.sharding == "fsdp" and plan.dp > 1 and plan.pp > 1:
-        raise must_be("generate", "sharding", "ddp or zero1 with pp", "fsdp", "both at once cannot be generated yet")
 
 
 def members(plan: Plan, axis: str) -> I64:

@@ -44,6 +44,18 @@ class Whole:
     def restore(self, state: Any, at: int) -> None:
         """Know that, there."""
 
+    def gather(self) -> None:
+        """Turns of the stage come soon."""
+
+    def arrive(self) -> None:
+        """One is there."""
+
+    def drop(self) -> None:
+        """None comes soon."""
+
+    def reduce(self) -> None:
+        """The stage of a pipeline has had its last backward."""
+
     def begin(self) -> None:
         """A forward begins."""
 

@@ -52,17 +52,17 @@ def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
     return tape
 
 
-def optimize_share(tape: Tape, parts: tuple[Part, ...], shares: int, share: int) -> Tape:
+def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) -> Tape:
     """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py: the largest first, each to the rank with the least.
     """
-    owned: list[list[int]] = [[] for _ in range(shares)]
+    owned: list[list[int]] = [[] for _ in range(plan.sharded)]
     for size in sorted((o.parameters for part in parts for o in part.operators if o.parameters), reverse=True):
         min(owned, key=sum).append(size)
     tape.compute(_adamw(tape, parts[0], sum(owned[share])))
-    weight = parts[0].stack.precision.weight
-    sent = [tape.ask(Ask("dp", "broadcast", size, weight), root=root) for root, own in enumerate(owned) for size in own]
+    axis, weight = shard_axis(plan), parts[0].stack.precision.weight
+    sent = [tape.ask(Ask(axis, "broadcast", size, weight), root=root) for root, own in enumerate(owned) for size in own]
     tape.join(*sent)
     return tape
 

@@ -12,7 +12,7 @@ from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan import Plan
 from emu.model.stack import Stack
-from emu.model.turns import BACKWARD, FORWARD
+from emu.model.turn import BACKWARD, FORWARD
 
 
 def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int) -> tuple[Part, ...]:

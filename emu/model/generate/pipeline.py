@@ -12,7 +12,8 @@ from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.stack import Stack
-from emu.model.turns import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.model.turn import BACKWARD, DROP, FORWARD, GATHER, RECEIVE, REDUCE, SEND, Turn
+from emu.model.turns import needed
 from emu.trace.trace import Kind
 
 
@@ -55,6 +56,7 @@ def gpipe(passes: Passes, ends: Ends, microbatches: int) -> None:
             do(number)
             sent += ends.send(what)
         tape.join(*sent)
+    passes.gradients.reduce()
 
 
 def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, microbatches: int) -> None:
@@ -81,6 +83,7 @@ def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, micr
             tape.join(*sent)
             sent = ends.send(BACKWARD)
     tape.join(*sent)
+    passes.gradients.reduce()
 
 
 def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> None:
@@ -94,9 +97,12 @@ def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> 
         elif turn.what.startswith(RECEIVE):
             received[turn] = ends.receive(turn.what.removeprefix(RECEIVE))
         elif turn.what in (FORWARD, BACKWARD):
-            ends.tape.join(*received.pop(turn._replace(what=RECEIVE + turn.what), ()))
+            passes.gradients.arrive()
+            ends.tape.join(*received.pop(needed(turn), ()))
             if turn.what == FORWARD:
                 passes.forward()
             else:
                 passes.backward(turn.microbatch)
+        else:
+            {GATHER: passes.gradients.gather, DROP: passes.gradients.drop, REDUCE: passes.gradients.reduce}[turn.what]()
     next(iter(stages.values()))[1].tape.join(*sent)

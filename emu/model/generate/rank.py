@@ -28,20 +28,20 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
     parts = tuple(part for each in stages.values() for part in each.parts)
     clip(tape, parts, plan)
     if plan.sharding == "zero1" and plan.dp > 1:
-        return [optimize_share(tape.copy(), parts, plan.dp, share) for share in range(plan.dp)]
+        return [optimize_share(tape.copy(), parts, plan, share) for share in range(plan.sharded)]
     return [optimize(tape, parts)]
 
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Passes:
     parts = stage_parts(model, plan, stack, stage)
-    return Passes(tape, stage, parts, _gradients(tape, plan, parts), plan.passes - 1)
+    return Passes(tape, stage, parts, _gradients(tape, plan, parts, stage), plan.passes - 1)
 
 
-def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...]) -> Whole:
+def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
     if plan.dp == 1:
         return Whole()
     if plan.sharding == "fsdp":
-        return Sharded(tape, plan, parts)
+        return Sharded(tape, plan, parts, stage)
     return Buckets("dp", plan.passes, elements_of(parts))
 
 

@@ -19,7 +19,7 @@ from emu.model.operator import LOOKUP, Amount
 from emu.model.plan import Plan
 
 REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the axes of dp where states are sharded over a part of it
-_COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # streams, beside the default one
+_STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
 _ROOT = -1
 
 
@@ -30,11 +30,16 @@ def shard_axis(plan: Plan) -> str:
 
 @dataclass
 class Sharded(Whole):
-    """The weights and gradients of one rank that has the whole depth of the model."""
+    """The weights and gradients that one rank has of a stage.
+
+    Of a stage of a pipeline a layer stays whole from its backward to its next forward, and gradients are scattered when the
+    stage has had its last.
+    """
 
     tape: Tape
     plan: Plan
     parts: tuple[Part, ...]
+    stage: int = 0
     whole: set[int] = field(default_factory=set)  # groups whose weights are there: a layer's place, or the root
     coming: dict[int, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
     before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
@@ -60,10 +65,25 @@ class Sharded(Whole):
         self.whole, self.coming = set(whole), {group: shifted(events, at) for group, events in coming}
         self.before, self.scattered, self.reduced = (shifted(events, at) for events in others)
 
+    def gather(self) -> None:
+        """All weights are asked for, on the default stream."""
+        for group in self._groups():
+            self._copy_in(group)
+            self.coming[group] = (self._ask(group),)
+
+    def arrive(self) -> None:
+        """Those are waited for."""
+        for group in tuple(self.coming):
+            self._arrive_early(group)
+
+    def drop(self) -> None:
+        """They are dropped."""
+        self.whole.clear()
+
     def begin(self) -> None:
         """A forward begins: nothing is gathered before the optimizer has ended."""
         for stream in (_COPY_IN, _GATHER):
-            self.tape.join(*self.tape.now(), stream=stream)
+            self.tape.join(*self.tape.now(), stream=self._number(stream))
         self._forward(_ROOT)
 
     def enter(self, place: int) -> None:
@@ -84,18 +104,18 @@ class Sharded(Whole):
     def enter_backward(self, place: int) -> None:
         """A part's backward begins."""
         group = self.current = self._group(place)
+        if group not in self.whole and group not in self.coming:
+            self._gather(group)
         if group in self.coming:
-            self._arrive(group)
-            self.before = self.tape.now()
-            self._free()
+            self._arrive_early(group)
         if group != _ROOT:
             self._next(place)
 
     def leave_backward(self, place: int, pass_: int) -> None:
         """A part's backward has ended."""
         group = self._group(place)
-        if group != _ROOT:
-            self._scatter(group, pass_)
+        if group != _ROOT and self.plan.pp == 1:
+            self._leave(group, pass_)
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """The gradient of a parameter is there: over the passes it is added up as it is, and made the rank's own once."""
@@ -105,9 +125,33 @@ class Sharded(Whole):
 
     def end(self, tape: Tape, pass_: int) -> None:
         """A backward has ended."""
-        self._scatter(_ROOT, pass_)
-        tape.join(*self.reduced)
+        if self.plan.pp == 1:
+            self._leave(_ROOT, pass_)
+            self._settle()
+
+    def reduce(self) -> None:
+        """The stage has had its last backward."""
+        if self.plan.pp > 1:
+            for group in self._groups():
+                self._scatter(group)
+            self._settle()
+
+    def _leave(self, group: int, pass_: int) -> None:
+        self.whole.discard(group)
+        if pass_ == self.plan.passes - 1:
+            self._scatter(group)
+
+    def _settle(self) -> None:
+        """All gradients are waited for."""
+        self.tape.join(*self.reduced)
         self.reduced = ()
+
+    def _number(self, stream: int) -> int:
+        return len(_STREAMS) * self.stage + stream
+
+    def _groups(self) -> list[int]:
+        """The root, if it has weights of its own, then the layers."""
+        return list(dict.fromkeys(sorted(map(self._group, range(len(self.parts))))))
 
     def _group(self, place: int) -> int:
         return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else place
@@ -119,6 +163,8 @@ class Sharded(Whole):
         return sum(operator.parameters for part in self._of(group) for operator in part.operators)
 
     def _forward(self, group: int) -> None:
+        if group in self.whole or not self._of(group):
+            return
         self._gather(group)
         self._free()
         self._arrive(group)
@@ -127,7 +173,7 @@ class Sharded(Whole):
     def _free(self) -> None:
         """What was gathered before is in its place, and its buffer may be used again."""
         for stream in (_COPY_IN, _GATHER):
-            self.tape.join(*self.before, stream=stream)
+            self.tape.join(*self.before, stream=self._number(stream))
         self.before = ()
 
     def _next(self, place: int) -> None:
@@ -136,39 +182,50 @@ class Sharded(Whole):
             self._gather(self._group(place - 1))
 
     def _gather(self, group: int) -> None:
-        tape, elements = self.tape, self._elements(group)
-        tape.compute(self._weights("copied in", 2 * elements // self.plan.sharded), _COPY_IN)
-        tape.join(*tape.now(_COPY_IN), stream=_GATHER)
+        tape, copies, gathers = self.tape, self._number(_COPY_IN), self._number(_GATHER)
+        self._copy_in(group, copies)
+        tape.join(*tape.now(copies), stream=gathers)
+        tape.join(self._ask(group, gathers), stream=gathers)
+        self.coming[group] = tape.now(gathers)
+
+    def _copy_in(self, group: int, stream: int = 0) -> None:
+        self.tape.compute(self._weights("copied in", 2 * self._elements(group) // self.plan.sharded), stream)
+
+    def _ask(self, group: int, stream: int = 0) -> int:
         weight = self.parts[0].stack.precision.weight
-        tape.join(tape.ask(Ask(shard_axis(self.plan), "all_gather", elements, weight), _GATHER), stream=_GATHER)
-        self.coming[group] = tape.now(_GATHER)
+        return self.tape.ask(Ask(shard_axis(self.plan), "all_gather", self._elements(group), weight), stream)
 
     def _arrive(self, group: int) -> None:
         self.tape.join(*self.coming.pop(group))
         self.tape.compute(self._weights("copied out", 2 * self._elements(group)))
         self.whole.add(group)
 
+    def _arrive_early(self, group: int) -> None:
+        """In a backward, or ahead of a turn: the buffer is free at once."""
+        self._arrive(group)
+        self.before = self.tape.now()
+        self._free()
+
     def _weights(self, name: str, elements: int) -> Work:
         part = self.parts[0]
         return part.work(name, Amount(parameters=elements), part.stack.precision.weight)
 
-    def _scatter(self, group: int, pass_: int) -> None:
+    def _scatter(self, group: int) -> None:
         self.whole.discard(group)
-        if pass_ < self.plan.passes - 1:
-            return
         tape, elements, gradient = self.tape, self._elements(group), self.parts[0].stack.precision.gradient
+        scatters, reduces = self._number(_SCATTER), self._number(_REDUCE)
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
             run(tape, doing)
         tape.join(*self.scattered)
         tape.compute(moved(self.parts[0], 2 * elements))
-        tape.join(*tape.now(), stream=_SCATTER)
-        tape.join(tape.ask(Ask(shard_axis(self.plan), "reduce_scatter", elements, gradient), _SCATTER), stream=_SCATTER)
-        self.scattered = self.reduced = tape.now(_SCATTER)
+        tape.join(*tape.now(), stream=scatters)
+        tape.join(tape.ask(Ask(shard_axis(self.plan), "reduce_scatter", elements, gradient), scatters), stream=scatters)
+        self.scattered = self.reduced = tape.now(scatters)
         if self.plan.sharded < self.plan.dp:
-            tape.join(*self.scattered, stream=_REDUCE)
+            tape.join(*self.scattered, stream=reduces)
             all_reduce = Ask(REPLICATE, "all_reduce", elements // self.plan.sharded, gradient)
-            tape.join(tape.ask(all_reduce, _REDUCE), stream=_REDUCE)
-            self.reduced = tape.now(_REDUCE)
+            tape.join(tape.ask(all_reduce, reduces), stream=reduces)
+            self.reduced = tape.now(reduces)
 
 
 def check_rows(part: Part, plan: Plan) -> None:

@@ -67,8 +67,12 @@ def part_of(mesh: DeviceMesh | None, *names: str) -> DeviceMesh | None:
 
 
 def flat(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
-    """The named axes as one, such as `dp_cp`, with a group of its own, as in `_mesh`; None if the mesh has none of them."""
+    """The named axes as one, such as `dp_cp`, with a group of its own, as in `_mesh`; None if the mesh has none of them.
+
+    Both halves of dp are dp.
+    """
     part = part_of(mesh, *names)
     if part is None or part.ndim == 1:
         return part
-    return part._flatten("_".join(part.mesh_dim_names or ()), backend_override=dist.get_backend())
+    name = "_".join(part.mesh_dim_names or ()).replace(f"{REPLICATE}_{SHARD}", "dp")
+    return part._flatten(name, backend_override=dist.get_backend())

@@ -30,6 +30,7 @@ SINGLE = [
     "dp=2,sharding=zero1",
     "dp=2,sharding=fsdp",
     "dp=4,sharding=fsdp,shard=2",
+    "dp=4,sharding=zero1,shard=2",
 ]
 PRODUCTS = [
     "tp=2,dp=2",
@@ -57,11 +58,17 @@ PRODUCTS = [
     "tp=2,dp=2,sharding=fsdp,microbatch=2",
     "tp=2,sp,dp=2,sharding=fsdp,microbatch=1,clip=1,recompute=full",
     "tp=2,dp=4,sharding=fsdp,shard=2,clip=1",
+    "pp=2,dp=4,sharding=zero1,shard=2",
+    "pp=2,dp=2,sharding=fsdp",
+    "pp=2,dp=2,sharding=fsdp,order=gpipe",
+    "pp=2,dp=4,sharding=fsdp,shard=2,recompute=full",
+    "pp=2,tp=2,sp,dp=2,sharding=fsdp",
 ]
 QUICK = {
     "dp=4,sharding=fsdp,shard=2,microbatch=1,recompute=full,clip=1",
     "dp=1",
     "pp=2,dp=2,sharding=zero1",
+    "pp=2,dp=2,sharding=fsdp",
     "tp=2,clip=0",
     "dp=2,recompute=full,microbatch=2",
     "tp=2,sp,recompute=full",
@@ -81,9 +88,16 @@ def test_a_step_of_another_architecture_is_what_runs(name, words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["pp=3,vp=2,microbatch=2", "pp=3,vp=2,dp=2,clip=1", "pp=2,vp=3,layers=1x6,tp=2,sp"])
+@pytest.mark.parametrize(
+    "words", ["pp=3,vp=2,microbatch=2", "pp=3,vp=2,dp=2,clip=1", "pp=2,vp=3,layers=1x6,tp=2,sp", "pp=3,vp=2,dp=2,sharding=fsdp"]
+)
 def test_stages_that_a_place_has_several_of_take_turns_as_they_run(words):
     assert compared(words, "llama-small", seq=4).first is None
+
+
+@pytest.mark.slow
+def test_weights_of_more_stages_than_are_whole_at_a_time_are_dropped_as_they_run():
+    assert compared("pp=2,vp=4,dp=2,sharding=fsdp", "llama-tiny", seq=4).first is None
 
 
 @pytest.mark.slow
@@ -133,7 +147,7 @@ def test_another_precision_changes_bytes_and_no_request():
 
 @pytest.mark.parametrize(
     "words",
-    ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv", "pp=3,dp=2,sharding=fsdp", "dp=4,sharding=zero1,shard=2"],
+    ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv"],
 )
 def test_what_cannot_be_generated_yet_is_refused(words):
     with pytest.raises(InputError, match="generate"):
