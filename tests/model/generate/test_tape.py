@@ -35,7 +35,7 @@ def test_a_stretch_written_down_again_is_what_it_would_be_anew(words, monkeypatc
 def test_a_step_of_a_pipeline_of_405b_is_made_in_two_seconds():
     """128 microbatches through 16 stages: each stage's passes are worked out a few times and written down as columns."""
     model = MODELS.find("llama3.1-405b")
-    plan = parse_plan("tp=8,sp,pp=16,dp=16,layers=7,8x14,7", global_batch=2048, seq=8192, microbatch=1)
+    plan = parse_plan("tp=8,sp,pp=16,dp=16,layers=7,8x14,7,clip=0", global_batch=2048, seq=8192, microbatch=1)
     began = time.process_time()
     tapes = [tapes_of(model, plan, Stack(), place)[0] for place in range(plan.pp)]
     events = [tape.events() for tape in tapes]
