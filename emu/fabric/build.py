@@ -3,6 +3,7 @@
 V tasks, P participants of a piece, k tasks added at once.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,13 @@ class Builder:
         """
         who, where = (column(np.broadcast_to(c, len(alpha_fs)), np.int32) for c in (owner, origin))
         return self._append(_free(self._capacity, alpha_fs, who, where), who, where)
+
+    def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
+        """Add messages of nobody, columns as of a `Graph`; their numbers."""
+        nobody = np.full(len(alpha_fs), -1, np.int32)
+        free = _free(self._capacity, alpha_fs, nobody, nobody)
+        graph = replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight)
+        return self._append(graph, nobody, nobody)
 
     def piece(self, piece: Piece, owner: ArrayLike, origin: ArrayLike) -> int:
         """Add a piece; the number of its first task.

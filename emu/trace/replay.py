@@ -7,18 +7,18 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.collective.algorithm import Choice, Request, Served, stored
 from emu.collective.operation import cut, operation
-from emu.collective.schedule import Schedule, Sends
-from emu.errors import must_be
+from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece, lay, lowered
+from emu.fabric.lower import lay, lowered
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
@@ -37,6 +37,10 @@ from emu.trace.trace import Trace
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
 
 
+class SizeError(InputError):
+    """A trace of more tasks than memory should hold."""
+
+
 class Service(NamedTuple):
     """What served a request of so many bytes, as timed."""
 
@@ -45,10 +49,17 @@ class Service(NamedTuple):
     by: Served
 
 
+class Talk(Protocol):
+    """What stands for the messages of an instance."""
+
+    def messages_of(self, participant: int) -> I64:
+        """Its tasks that are messages of a participant, or stand for them, from the instance's first task on."""
+
+
 class Instance(NamedTuple):
     """One collective on some groups, or one message between each of some pairs, in the graph."""
 
-    piece: Piece
+    piece: Talk
     first: int  # the number of its first task
 
 
@@ -96,6 +107,7 @@ def replay(
 
     Raises:
         InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
+        SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
     check_trace(trace)
     if len(placement) != trace.n_ranks:
@@ -149,6 +161,7 @@ class _Replay:
         """The whole trace, by the ranks that stand for all."""
         links, every = self.topology.links, np.arange(self.trace.n_ranks)
         ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
+        self._check_size(domain, ranks)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
         self._compute(builder, ranks)
@@ -158,6 +171,16 @@ class _Replay:
         laid = (self.first_event, begins, ends, instance, member, instances)
         told = tuple(self._services()), self.device.assumptions
         return Replayed(builder.graph(), *laid, *told, len(ranks.first), column(of_links.number, np.int64))
+
+    def _check_size(self, domain: Domain | None, ranks: Orbits) -> None:
+        messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
+        timed = [int((computes(e) & (e.step > 0)).sum()) for e in self.trace.events]
+        total = sum(messages[laid] for laid in self.laid) + sum(timed[r] for r in self.trace.role_of_rank[ranks.first])
+        if total > MAX_ROWS:
+            standing = "" if domain is None else f" of {len(ranks.first)} ranks, which stand for all"
+            raise SizeError(
+                f"replay: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
+            )
 
     def _compute(self, builder: Builder, ranks: Orbits) -> None:
         ticks = [self.device.ticks(e, self.dtype) for e in self.trace.events]

@@ -3,7 +3,7 @@
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -40,9 +40,18 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
     Raises:
         InputError: a plan that does not fit the model, or something that cannot be generated yet.
     """
+    return trace_of(tapes_by_place(model, plan, stack), model, plan, stack)
+
+
+def tapes_by_place(model: Model, plan: Plan, stack: Stack) -> list[list[Tape]]:
+    """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
     check_fits(plan, model)
     _check(plan)
-    of_places = [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
+    return [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
+
+
+def trace_of(of_places: Sequence[Sequence[Tape]], model: Model, plan: Plan, stack: Stack) -> Trace:
+    """The step of all ranks, from what those of each place do."""
     tapes, shares = [tape for of_place in of_places for tape in of_place], len(of_places[0])
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
     rows = {axis: members(plan, axis) for axis in axes}
@@ -50,15 +59,19 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
     number, first = {}, 0
     for axis in axes:
         number[axis], first = _numbers(rows[axis], plan.world) + first, first + len(rows[axis])
-    meta = (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
     return Trace(
         tuple(tape.events() for tape in tapes),
         column(_roles(plan, shares), np.int32),
         groups,
         tuple(row for place, of_place in enumerate(of_places) for row in _rows(of_place[0], number, place, plan.stage_ranks)),
         np.zeros((len(tapes), len(PARTS)), np.int64),
-        meta,
+        meta_of(model, plan, stack),
     )
+
+
+def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:
+    """What a generated trace says of what it is of."""
+    return (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
 
 
 def _check(plan: Plan) -> None:

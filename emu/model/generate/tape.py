@@ -125,6 +125,13 @@ class Tape:
         of = self._stream(stream)
         return (*([of.last] if of.last >= 0 else []), *of.joined)
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def computed_bytes(self) -> int:
+        """Memory traffic of all its computations."""
+        return sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
+
     def copy(self) -> "Tape":
         """Another with the same events, to go on by itself."""
         self._close()

@@ -1,26 +1,31 @@
 """How long would a training step take? From the model and the plan alone: nothing runs, so that any size can be asked for."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
 from emu.errors import InputError
 from emu.model.fits import check_fits
-from emu.model.generate.generate import generate
+from emu.model.generate.generate import meta_of, tapes_by_place, trace_of
+from emu.model.generate.tape import Tape
 from emu.model.memory import memory_by_part
 from emu.model.model import MODELS, Model
 from emu.model.plan import Plan
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
+from emu.study.training.composed import time_composed
 from emu.study.training.rate import MFU_ASSUMED, rate
 from emu.study.training.step import Step, TimedTrace, time_trace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
+from emu.trace.replay import SizeError
 from emu.units import format_size
 
 DEFAULT = Stack()
+MOST_EVENTS = 2**22  # of all ranks, of which the whole graph is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class Estimated(Step):
     software: str
     tokens_per_s: float
     mfu: float
-    how: str  # which way the engine took
-    domain: int  # ranks whose tasks were timed; the others are equal to them by symmetry
+    how: str  # which way the engine took, or `composed`
+    domain: int  # ranks whose tasks were timed; the others are equal to them by symmetry, or taken to be where it is composed
     tasks: int
     wall_s: float  # of all this
 
@@ -61,10 +66,22 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Es
     check_fits(plan, model)
     memory = memory_by_part(model, plan, request.stack)
     _check_memory(memory, model, plan, device)
-    trace = generate(model, plan, request.stack)
-    # The dtypes of a generated trace are those of its precision: none is timed as another.
-    timed = time_trace(trace, choice_on(topology, request.algorithms, "float32"), topology, device, "float32")
+    timed = _timed(model, request, topology, device)
     return _estimated(request, model, timed, memory, time.perf_counter() - began)
+
+
+def _timed(model: Model, request: EstimateRequest, topology: Topology, device: Device) -> TimedTrace:
+    """The whole graph of all ranks or of those that stand for all, where it is not too large; else the step composed.
+
+    The dtypes of a generated trace are those of its precision: none is timed as another.
+    """
+    plan, stack = request.plan, request.stack
+    of_places, choice = tapes_by_place(model, plan, stack), choice_on(topology, request.algorithms, "float32")
+    if plan.stage_ranks * sum(len(tapes[0]) for tapes in of_places) <= MOST_EVENTS:
+        with suppress(SizeError):
+            return time_trace(trace_of(of_places, model, plan, stack), choice, topology, device, "float32")
+    standing = [max(tapes, key=Tape.computed_bytes) for tapes in of_places]
+    return time_composed(standing, plan, meta_of(model, plan, stack), choice, topology, device)
 
 
 def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory: dict[str, int], wall_s: float) -> Estimated:
@@ -84,7 +101,7 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
         software=request.stack.software,
         tokens_per_s=reached.tokens_per_s,
         mfu=reached.mfu,
-        how=timed.timeline.how,
+        how=timed.how,
         domain=timed.replayed.timed_ranks,
         tasks=len(timed.timeline.end_fs),
         wall_s=wall_s,

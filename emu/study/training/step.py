@@ -77,6 +77,16 @@ class TimedTrace:
     spread: Spread | None
     wall_fabric_s: float
 
+    @property
+    def ranks(self) -> int:
+        """Of the run."""
+        return self.trace.n_ranks
+
+    @property
+    def how(self) -> str:
+        """Which way was taken: the engine's, but where it timed a part of it."""
+        return self.timeline.how
+
     def step(self) -> Step:
         """The figures."""
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
@@ -84,7 +94,7 @@ class TimedTrace:
             topology=self.topology.name,
             device=self.device.name,
             dtype=self.dtype,
-            ranks=self.trace.n_ranks,
+            ranks=self.ranks,
             step_times_s=r.step_times_s,
             step_groups=r.groups,
             step_time_s=r.step_time_s,
@@ -112,7 +122,7 @@ class TimedTrace:
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says."""
         own = [
-            f"the {self.trace.n_ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
+            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
             "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else",
         ]
         ran = dict(self.trace.meta)

@@ -1,0 +1,181 @@
+"""What one rank of each place of a pipeline asks for, and which of it is the same request again.
+
+A axes, P places, C requests of all these ranks, M meetings of them, Q different requests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool, column
+from emu.errors import InputError
+from emu.model.generate.generate import members
+from emu.model.generate.tape import Tape
+from emu.model.plan import Plan
+from emu.trace.meet import MESSAGE
+from emu.trace.trace import PARTS, Events, Group, Kind, Trace
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Different:
+    """A request, and all groups of its axis that ask for it at once."""
+
+    axis: int
+    name: str  # the operation, or MESSAGE
+    dtype: str
+    root: int
+    size_bytes: int
+    elements: int
+    splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
+    ranks: I64  # [groups, members]
+    kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """The requests of the ranks that stand for all of their place."""
+
+    trace: Trace  # of P ranks, one a place
+    event: I64  # [C] among the events of all these ranks, rank after rank
+    meeting: I64  # [C] in which it meets the others of its group
+    different: I64  # [M] which of the different requests each meeting is for
+    requests: tuple[Different, ...]  # [Q]
+
+
+class _Columns(NamedTuple):
+    """[C]."""
+
+    event: I64
+    place: I64  # of the rank that asks; -1 where places ask together
+    axis: I64
+    src: I64  # place of a message's ends; -1 of a collective
+    dst: I64
+    instance: I64
+    tag: I64
+    name: I64  # into words, as `dtype`
+    dtype: I64
+    root: I64
+    size_bytes: I64
+    elements: I64
+    splits: I64  # into those that occur
+
+
+def asked_by(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Asked:
+    """What ranks that stand for their places ask for.
+
+    Args:
+        tapes: [P] of one rank of each place.
+        plan: How ranks are grouped.
+        meta: Of the trace.
+
+    Raises:
+        InputError: places that do not meet.
+    """
+    axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
+    rows = {axis: members(plan, axis) for axis in axes}
+    across = [bool((rows[axis] // plan.stage_ranks != rows[axis][:, :1] // plan.stage_ranks).any()) for axis in axes]
+    trace = _trace(tapes, axes, rows, across, plan, meta)
+    words: dict[object, int] = {}
+    columns = _columns(trace, tapes, axes, np.array(across, dtype=np.bool_), words)
+    meeting, first, size = _equal((columns.axis, columns.place, columns.src, columns.dst, columns.tag, columns.instance))
+    _check(columns, size[meeting], [rows[axis].shape[1] if far else 1 for axis, far in zip(axes, across, strict=True)])
+    same = (*columns[2:5], columns.place, *columns[7:])
+    request, one, _ = _equal(tuple(c[first] for c in same))
+    known = list(words)
+    return Asked(
+        trace, columns.event, meeting, request, tuple(_different(columns, first[i], known, rows, axes, plan) for i in one)
+    )
+
+
+def _trace(
+    tapes: Sequence[Tape],
+    axes: Sequence[str],
+    rows: dict[str, I64],
+    across: Sequence[bool],
+    plan: Plan,
+    meta: tuple[tuple[str, str], ...],
+) -> Trace:
+    """Of the ranks that stand for their places, each alone in its groups but in those that reach over places."""
+    groups: list[Group] = []
+    number: dict[tuple[str, int], int] = {}
+    for axis, far in zip(axes, across, strict=True):
+        places = (rows[axis][0] // plan.stage_ranks).tolist() if far else []
+        for own in [tuple(places)] if far else [(place,) for place in range(plan.pp)]:
+            number |= {(axis, place): len(groups) for place in own}
+            groups.append(Group(axis, own))
+    return Trace(
+        tuple(tape.events() for tape in tapes),
+        column(np.arange(plan.pp), np.int32),
+        tuple(groups),
+        tuple(tuple(number[axis, place] for axis in tape.axes) for place, tape in enumerate(tapes)),
+        np.zeros((plan.pp, len(PARTS)), np.int64),
+        meta,
+    )
+
+
+def _columns(trace: Trace, tapes: Sequence[Tape], axes: Sequence[str], across: Bool, words: dict[object, int]) -> _Columns:
+    first = np.cumsum([0, *map(len, trace.events)])
+    parts = []
+    for place, (events, tape) in enumerate(zip(trace.events, tapes, strict=True)):
+        at = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
+        axis = np.array([axes.index(name) for name in tape.axes], dtype=np.int64)[events.group[at]]
+        parts.append(_of_place(events, at, axis, place, across, words)._replace(event=at + first[place]))
+    return _Columns(*(np.concatenate(c) for c in zip(*parts, strict=True)))
+
+
+def _of_place(events: Events, at: I64, axis: I64, place: int, across: Bool, words: dict[object, int]) -> _Columns:
+    kind, peer, tag, instance, size, elements = (
+        c[at].astype(np.int64) for c in (events.kind, events.root, events.tag, events.instance, events.bytes, events.count)
+    )
+    together = kind == Kind.COLLECTIVE
+    src = np.where(together, -1, np.where(kind == Kind.SEND, place, peer))
+    dst = np.where(together, -1, np.where(kind == Kind.SEND, peer, place))
+    names = [events.name[i] if one else MESSAGE for i, one in zip(at.tolist(), together.tolist(), strict=True)]
+    name, dtype = _numbers(names, words), _numbers([events.dtype[i] for i in at.tolist()], words)
+    given = [tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()) for i in at.tolist()]
+    own = np.where(across[axis] | ~together, -1, place)
+    root = np.where(together, peer, 0)
+    return _Columns(
+        at, own, axis, src, dst, instance, tag * ~together, name, dtype, root, size, elements, _numbers(given, words)
+    )
+
+
+def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
+    return np.array([words.setdefault(each, len(words)) for each in found], dtype=np.int64)
+
+
+def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
+    """[C] a number that rows with equal columns share; of each number the first row, and how many there are."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for values in columns:
+        _, code = np.unique(values, return_inverse=True)
+        key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
+    _, first, number, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    return column(number, np.int64), column(first, np.int64), column(size, np.int64)
+
+
+def _check(columns: _Columns, size: I64, members_across: Sequence[int]) -> None:
+    """Both ends of each message, and all places of a request that reaches over places, must be there."""
+    needed = np.where(columns.src >= 0, 2, np.array([1, *members_across])[columns.axis + 1])
+    lonely = np.flatnonzero(size != needed)
+    if len(lonely):
+        row = lonely[0]
+        ends = f"between places {columns.src[row]} and {columns.dst[row]}" if columns.src[row] >= 0 else "over all places"
+        raise InputError(f"compose: a request {ends} must be asked by {needed[row]} of them, got {size[row]}")
+
+
+def _different(
+    columns: _Columns, row: int, words: list[object], rows: dict[str, I64], axes: Sequence[str], plan: Plan
+) -> Different:
+    axis, place, src, dst = (int(c[row]) for c in (columns.axis, columns.place, columns.src, columns.dst))
+    ranks = rows[axes[axis]]
+    if src >= 0:
+        ranks = ranks[:, [src, dst]]
+    elif place >= 0:
+        ranks = ranks[ranks[:, 0] // plan.stage_ranks == place]
+    splits, kind = words[columns.splits[row]], (axis, place, src, dst)
+    said = (str(words[columns.name[row]]), str(words[columns.dtype[row]]))
+    amounts = int(columns.root[row]), int(columns.size_bytes[row]), int(columns.elements[row])
+    return Different(axis, *said, *amounts, splits if isinstance(splits, tuple) else (), ranks, kind)

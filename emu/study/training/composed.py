@@ -1,0 +1,178 @@
+"""A training step composed: each different request timed once on the fabric, and one rank a place that carries these times.
+
+A request is timed with all groups of its axis in one stage at the same time. Requests under way at one time share links as
+`emu.study.training.shared` says.
+P places, Q different requests, M meetings, X events of the P ranks, L links.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.operation import operation
+from emu.fabric.build import Builder
+from emu.fabric.lower import lowered
+from emu.fabric.named import named
+from emu.fabric.run import run
+from emu.fabric.symmetric import domain_of
+from emu.model.generate.tape import Tape
+from emu.model.plan import Plan
+from emu.study.training.asked import Asked, Different, asked_by
+from emu.study.training.shared import Bodies, Once, bodies_of, once_of
+from emu.study.training.step import Step, TimedTrace
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.batch import What
+from emu.trace.device import Device
+from emu.trace.meet import MESSAGE
+from emu.trace.order import computes, order_of
+from emu.trace.replay import Instance, Replayed, Service, event_name, lay_request
+from emu.trace.report import report
+from emu.trace.split import packed_blocks
+
+COMPOSED = (
+    "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
+    "and one rank a stage carries these times; requests under way at one time share the links that both cross"
+)
+Meta = tuple[tuple[str, str], ...]
+
+
+class Line(NamedTuple):
+    """One task that stands for all messages of a request."""
+
+    def messages_of(self, participant: int) -> I64:
+        """It alone, whoever takes part."""
+        return np.zeros(1 + 0 * participant, np.int64)
+
+
+def what_of(asked: Different, choice: Choice) -> What:
+    """The request as a replay has it, by what serves its first group."""
+    n = asked.ranks.shape[1]
+    if asked.name == MESSAGE:
+        return What(asked.axis, None, MESSAGE, n, 0, asked.size_bytes, 0, b"")
+    op = operation(asked.name, n, asked.root)
+    given = [np.array(asked.splits, np.int64)] * n
+    blocks = packed_blocks(asked.name, op, given, asked.elements) if asked.splits else b""
+    return What(asked.axis, served(asked, choice), asked.name, n, asked.root, asked.size_bytes, asked.elements, blocks)
+
+
+def request_of(asked: Different) -> Request:
+    """What its first group asks."""
+    return Request(asked.name, tuple(asked.ranks[0].tolist()), asked.root, asked.elements, asked.dtype)
+
+
+def served(asked: Different, choice: Choice) -> Served:
+    """By what."""
+    return choice.served(request_of(asked))
+
+
+def time_once(what: What, topology: Topology, nodes: I64) -> Once:
+    """Time a request of all its groups [groups, members] at once.
+
+    Raises:
+        InputError: as `lay_request` and `lowered`.
+    """
+    laid = lay_request(what, topology, nodes)
+    domain = domain_of(topology, nodes.ravel(), [laid])
+    piece = lowered(laid, domain)
+    timeline = run(piece.graph)
+    return once_of(piece.graph, timeline, None if domain is None else domain.links.number)
+
+
+def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device: Device) -> Replayed:
+    """The graph of the ranks that stand for their places, a task for each computation and each meeting.
+
+    Args:
+        asked: What they ask for.
+        bodies: [Q] the task of each different request.
+        services: What serves them.
+        device: What their computations take.
+    """
+    trace = asked.trace
+    first_event = np.cumsum([0, *map(len, trace.events)]).astype(np.int64)
+    begins = np.full(first_event[-1], -1, np.int64)
+    builder = Builder(bodies.capacity_Bps)
+    for number, events in enumerate(trace.events):
+        timed = np.flatnonzero(computes(events))
+        begins[timed + first_event[number]] = builder.tasks(device.ticks(events, "float32")[timed], number, timed)
+    meetings = builder.messages(*bodies.of(asked.different))
+    begins[asked.event] = meetings[asked.meeting]
+    for number, events in enumerate(trace.events):
+        event, waited = order_of(events)
+        builder.wait(begins[event + first_event[number]], begins[waited + first_event[number]])
+    instance = np.full(first_event[-1], -1, np.int32)
+    instance[asked.event] = asked.meeting
+    task = column(begins, np.int32)
+    instances = tuple(Instance(Line(), int(first)) for first in meetings)
+    members = np.zeros(len(task), np.int32)
+    graph = builder.graph()
+    none = column([], np.int64)
+    return Replayed(
+        graph, first_event, task, task, instance, members, instances, services, device.assumptions, trace.n_ranks, none
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ComposedStep(TimedTrace):
+    """A step by one rank of each place of the pipeline."""
+
+    each: int  # ranks that every one of the trace stands for: itself and those after it
+
+    @property
+    def ranks(self) -> int:
+        """Of the run."""
+        return self.trace.n_ranks * self.each
+
+    @property
+    def how(self) -> str:
+        """Each different request timed by itself."""
+        return "composed"
+
+    def step(self) -> Step:
+        """The figures; ranks are those of the run."""
+        told = TimedTrace.step(self)
+        return replace(told, rank=told.rank * self.each)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """A sentence for each thing that no source says, and what composing leaves out."""
+        return (*TimedTrace.assumptions(self), COMPOSED)
+
+
+def time_composed(
+    tapes: Sequence[Tape], plan: Plan, meta: Meta, choice: Choice, topology: Topology, device: Device
+) -> ComposedStep:
+    """Time a step by one rank of each place.
+
+    Args:
+        tapes: [P] of these ranks.
+        plan: How ranks are grouped.
+        meta: Of the trace.
+        choice: What serves their requests.
+        topology: Where they run, on its first NPUs in its own order.
+        device: What their computations take.
+
+    Raises:
+        InputError: places that do not meet, or a request that cannot be timed.
+    """
+    began = time.perf_counter()
+    asked, placement = asked_by(tapes, plan, meta), place(topology, plan.world)
+    whats = [what_of(each, choice) for each in asked.requests]
+    nodes = (placement[each.ranks].astype(np.int64) for each in asked.requests)
+    once = [time_once(what, topology, at) for what, at in zip(whats, nodes, strict=True)]
+    met = [(what.served, each) for what, each in zip(whats, asked.requests, strict=True)]
+    services = tuple(dict.fromkeys(Service(request_of(each), each.size_bytes, by) for by, each in met if by is not None))
+    times = np.bincount(asked.different, minlength=len(once))
+    bodies = bodies_of(once, [each.kind for each in asked.requests], times, topology.links.bandwidth_Bps)
+    replayed = compose(asked, bodies, services, device)
+    with named("compose", partial(event_name, asked.trace, replayed)):
+        timeline = run(replayed.graph)
+    found = report(asked.trace, replayed, timeline)
+    busy_s = sum((n * each.busy_s for n, each in zip(times, once, strict=True)), np.zeros(len(topology.links)))
+    timed = asked.trace, topology, device, "float32", choice, replayed, timeline, found, busy_s / (found.step_time_s or 1.0)
+    return ComposedStep(*timed, None, time.perf_counter() - began, plan.stage_ranks)

@@ -1,0 +1,110 @@
+"""A step composed of requests timed once, against the whole graph of all its ranks."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.fabric.build import Builder
+from emu.fabric.run import run
+from emu.model.generate.generate import tapes_by_place, trace_of
+from emu.model.model import MODELS
+from emu.model.spell import parse_plan
+from emu.model.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.training import estimate as estimating
+from emu.study.training.asked import asked_by
+from emu.study.training.composed import COMPOSED, time_composed
+from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.shared import Once, bodies_of
+from emu.study.training.step import time_trace
+from emu.topology.catalogue import build_topology
+from emu.units import TICKS_PER_S
+from launch.data.devices import find_device
+
+H100 = find_device("h100", "bfloat16")
+MS = TICKS_PER_S // 1000
+
+
+def both(line, words, model="llama-tiny", **batch):
+    """The step composed, and as the whole graph has it."""
+    found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(), build_topology(line)
+    tapes, choice = tapes_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
+    standing = [of_place[0] for of_place in tapes]
+    few = time_composed(standing, plan, (), choice, topology, H100)
+    return few.step(), time_trace(trace_of(tapes, found, plan, stack), choice, topology, H100, "float32").step()
+
+
+def same(few, whole, names):
+    for name in names:
+        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3), name
+
+
+@pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,pp=2,dp=4"), ("servers:nodes=4", "tp=4,pp=2,dp=4,vp=2")])
+def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(line, words):
+    few, whole = both(line, words, global_batch=16, seq=64)
+    same(few, whole, ("step_time_s", "compute_s", "idle_s", "total_comm_s", "exposed_comm_by_axis_s"))
+    assert few.ranks == whole.ranks == 32
+    assert few.rank == whole.rank
+    assert few.algorithms == whole.algorithms
+    path = [[(p.what, p.axis, p.stage) for p in step.critical_path[:3]] for step in (few, whole)]
+    assert path[0] == path[1]
+    assert [link.busy for link in few.busiest_links] == pytest.approx([link.busy for link in whole.busiest_links], rel=1e-3)
+
+
+def test_where_two_axes_share_nics_a_composed_step_tells_what_that_costs():
+    few, whole = both("fat-tree:radix=8", "tp=2,sp,dp=8,sharding=fsdp", global_batch=32, seq=128)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=0.05)
+    assert few.exposed_comm_by_axis_s["tp"] == pytest.approx(whole.exposed_comm_by_axis_s["tp"], rel=0.1)
+
+
+def test_a_step_of_more_events_than_a_graph_should_have_is_composed(monkeypatch):
+    request = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batch=8, seq=64), algorithms=("auto",))
+    board = build_topology("ub-mesh:board")
+    whole = estimate(request, board, H100)
+    monkeypatch.setattr(estimating, "MOST_EVENTS", 10)
+    few = estimate(request, board, H100)
+    assert (few.how, few.domain, few.ranks) == ("composed", 2, 8)
+    assert whole.how != "composed"
+    assert whole.domain > 2
+    assert few.tasks < whole.tasks
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=1e-3)
+    assert COMPOSED in few.assumptions
+    assert COMPOSED not in whole.assumptions
+    timed = {"how", "domain", "tasks", "wall_s", "wall_fabric_s", "assumptions", "busiest_links"}
+    for name in {f.name for f in fields(whole)} - timed - {"critical_path"}:
+        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3), name
+
+
+def once(ms, *busy_ms, flows=1):
+    busy = np.array(busy_ms) / 1000
+    return Once(round(ms * MS), busy, flows * busy)
+
+
+def ends_of(asked, kinds):
+    """When each ends, in ms, where all begin at once."""
+    bodies = bodies_of(asked, kinds, np.ones(len(asked), np.int64), np.full(len(asked[0].busy_s), 1e9))
+    builder = Builder(bodies.capacity_Bps)
+    builder.messages(*bodies.of(np.arange(len(asked))))
+    return (run(builder.graph()).end_fs / MS).tolist()
+
+
+def test_requests_share_a_link_that_both_cross_flow_by_flow():
+    alone, beside = once(4, 4, 0), once(4, 0, 4)
+    assert ends_of([alone, beside], "ab") == pytest.approx([4, 4])
+    assert ends_of([alone, alone], "ab") == pytest.approx([8, 8])
+    assert ends_of([alone, alone], "aa") == pytest.approx([4, 4])  # of one kind: one after another, the graph says so
+    assert ends_of([alone, once(4, 4, 0, flows=3)], "ab") == pytest.approx([8, 16 / 3], rel=0.01)
+    assert ends_of([alone, once(4, 2, 4)], "ab") == pytest.approx([6, 6], rel=0.01)
+
+
+def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
+    assert ends_of([once(4, 1), once(4, 4)], "ab") == pytest.approx([5, 5], rel=0.01)
+
+
+def test_places_that_do_not_meet_are_refused():
+    plan = parse_plan("pp=2", global_batch=4, seq=64)
+    tapes = [of_place[0] for of_place in tapes_by_place(MODELS.find("llama-tiny"), plan, Stack())]
+    with pytest.raises(InputError, match="^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
+        asked_by([tapes[0], tapes_by_place(MODELS.find("llama-tiny"), parse_plan("pp=1"), Stack())[0][0]], plan)
