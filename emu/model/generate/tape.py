@@ -125,11 +125,8 @@ class Tape:
         of = self._stream(stream)
         return (*([of.last] if of.last >= 0 else []), *of.joined)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def computed_bytes(self) -> int:
-        """Memory traffic of all its computations."""
+    def last_bytes(self) -> int:
+        """Memory traffic of the computations after its last stretch: tapes that are copies of one differ in these."""
         return sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
 
     def copy(self) -> "Tape":

