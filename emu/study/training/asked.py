@@ -39,6 +39,7 @@ class Asked:
 
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
+    sends: Bool  # [C] whether it is the send of a message
     meeting: I64  # [C] in which it meets the others of its group
     different: I64  # [M] which of the different requests each meeting is for
     requests: tuple[Different, ...]  # [Q]
@@ -48,6 +49,7 @@ class _Columns(NamedTuple):
     """[C]."""
 
     event: I64
+    asker: I64  # its place
     place: I64  # of the rank that asks; -1 where places ask together
     axis: I64
     src: I64  # place of a message's ends; -1 of a collective
@@ -81,12 +83,10 @@ def asked_by(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...
     columns = _columns(trace, tapes, axes, np.array(across, dtype=np.bool_), words)
     meeting, first, size = _equal((columns.axis, columns.place, columns.src, columns.dst, columns.tag, columns.instance))
     _check(columns, size[meeting], [rows[axis].shape[1] if far else 1 for axis, far in zip(axes, across, strict=True)])
-    same = (*columns[2:5], columns.place, *columns[7:])
+    same = (*columns[2:6], *columns[8:])
     request, one, _ = _equal(tuple(c[first] for c in same))
-    known = list(words)
-    return Asked(
-        trace, columns.event, meeting, request, tuple(_different(columns, first[i], known, rows, axes, plan) for i in one)
-    )
+    different = tuple(_different(columns, int(first[i]), list(words), rows, axes, plan) for i in one)
+    return Asked(trace, columns.event, columns.asker == columns.src, meeting, request, different)
 
 
 def _trace(
@@ -136,10 +136,8 @@ def _of_place(events: Events, at: I64, axis: I64, place: int, across: Bool, word
     name, dtype = _numbers(names, words), _numbers([events.dtype[i] for i in at.tolist()], words)
     given = [tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()) for i in at.tolist()]
     own = np.where(across[axis] | ~together, -1, place)
-    root = np.where(together, peer, 0)
-    return _Columns(
-        at, own, axis, src, dst, instance, tag * ~together, name, dtype, root, size, elements, _numbers(given, words)
-    )
+    what = (name, dtype, np.where(together, peer, 0), size, elements, _numbers(given, words))
+    return _Columns(at, np.full_like(at, place), own, axis, src, dst, instance, tag * ~together, *what)
 
 
 def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:

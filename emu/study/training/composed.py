@@ -82,7 +82,8 @@ def time_once(what: What, topology: Topology, nodes: I64) -> Once:
     domain = domain_of(topology, nodes.ravel(), [laid])
     piece = lowered(laid, domain)
     timeline = run(piece.graph)
-    return once_of(piece.graph, timeline, None if domain is None else domain.links.number)
+    number = None if domain is None else domain.links.number
+    return once_of(piece.graph, timeline, number, message=what.served is None)
 
 
 def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device: Device) -> Replayed:
@@ -96,26 +97,38 @@ def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device:
     """
     trace = asked.trace
     first_event = np.cumsum([0, *map(len, trace.events)]).astype(np.int64)
-    begins = np.full(first_event[-1], -1, np.int64)
+    begins, ends = (np.full(first_event[-1], -1, np.int64) for _ in range(2))
     builder = Builder(bodies.capacity_Bps)
     for number, events in enumerate(trace.events):
         timed = np.flatnonzero(computes(events))
-        begins[timed + first_event[number]] = builder.tasks(device.ticks(events, "float32")[timed], number, timed)
-    meetings = builder.messages(*bodies.of(asked.different))
-    begins[asked.event] = meetings[asked.meeting]
+        own = timed + first_event[number]
+        begins[own] = ends[own] = builder.tasks(device.ticks(events, "float32")[timed], number, timed)
+    begins[asked.event], ends[asked.event], meetings = _meet(builder, asked, bodies)
     for number, events in enumerate(trace.events):
         event, waited = order_of(events)
-        builder.wait(begins[event + first_event[number]], begins[waited + first_event[number]])
-    instance = np.full(first_event[-1], -1, np.int32)
+        builder.wait(begins[event + first_event[number]], ends[waited + first_event[number]])
+    instance = np.full(len(begins), -1, np.int32)
     instance[asked.event] = asked.meeting
-    task = column(begins, np.int32)
-    instances = tuple(Instance(Line(), int(first)) for first in meetings)
-    members = np.zeros(len(task), np.int32)
-    graph = builder.graph()
-    none = column([], np.int64)
-    return Replayed(
-        graph, first_event, task, task, instance, members, instances, services, device.assumptions, trace.n_ranks, none
-    )
+    moments = column(begins, np.int32), column(ends, np.int32)
+    instances = tuple(Instance(Line(), first) for first in meetings.tolist())
+    laid = first_event, *moments, instance, 0 * instance, instances
+    return Replayed(builder.graph(), *laid, services, device.assumptions, trace.n_ranks, column([], np.int64))
+
+
+def _meet(builder: Builder, asked: Asked, bodies: Bodies) -> tuple[I64, I64, I64]:
+    """[C] the tasks with which each request begins and ends; [M] the first of each meeting.
+
+    A message is a task until its sender has left, then one until it is delivered.
+    """
+    n_requests, tail = len(asked.requests), bodies.has_tail[asked.different].astype(np.int64)
+    first = np.concatenate(([0], np.cumsum(1 + tail)))
+    of_task = np.repeat(np.arange(len(tail)), 1 + tail)
+    later = np.arange(first[-1]) - first[of_task]
+    tasks = builder.messages(*bodies.of(asked.different[of_task] + later * n_requests))
+    ends = np.flatnonzero(later)
+    builder.wait(tasks[ends], tasks[ends - 1])
+    met = first[asked.meeting]
+    return tasks[met], tasks[met + tail[asked.meeting] * ~asked.sends], tasks[first[:-1]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, column
+from emu.arrays import F64, I32, I64, Bool, column
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S, seconds
@@ -23,19 +23,25 @@ class Once(NamedTuple):
     """A request with the fabric to itself."""
 
     ticks: int  # until the last rank has left it
+    tail: int  # of these, those in which a message's sender has left already; 0 of a collective
     busy_s: F64  # [L] that each link takes at full rate for what it carries
     flows_s: F64  # [L] that its messages take to cross each link, added up
 
 
 class Bodies(NamedTuple):
-    """The message of each request; columns as of a `Graph`."""
+    """The message of each request, then what of each comes after its sender has left; columns as of a `Graph`."""
 
     capacity_Bps: F64  # [S, then one a request that shares]
-    size_bytes: I64  # [Q]
-    alpha_fs: I64  # [Q]
-    hop_start: I64  # [Q + 1]
+    size_bytes: I64  # [2 Q]
+    alpha_fs: I64  # [2 Q]
+    hop_start: I64  # [2 Q + 1]
     hop_link: I32
     hop_weight: I32
+
+    @property
+    def has_tail(self) -> Bool:
+        """[Q] whether anything comes after."""
+        return self.alpha_fs[len(self.alpha_fs) // 2 :] > 0
 
     def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
         """The columns of a message for each of `requests`, any number of times."""
@@ -45,20 +51,23 @@ class Bodies(NamedTuple):
         return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
 
 
-def once_of(graph: Graph, timeline: Timeline, number: I64 | None) -> Once:
+def once_of(graph: Graph, timeline: Timeline, number: I64 | None, *, message: bool) -> Once:
     """What a request took, and what of each link.
 
     Args:
         graph: Its messages.
         timeline: When they ran.
         number: [L] which link of the graph stands for each; None: each for itself.
+        message: Whether it is one message of each group.
     """
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
     lasts = (timeline.left_fs - timeline.start_fs)[task] * graph.hop_weight
     flows_s = np.bincount(graph.hop_link, lasts, graph.n_links) / TICKS_PER_S
     each = np.arange(graph.n_links) if number is None else number
     busy_s = timeline.busy_s(graph.capacity_Bps)
-    return Once(int(timeline.end_fs.max(initial=0)), busy_s[each], flows_s[each])
+    end = int(timeline.end_fs.max(initial=0))
+    left = int(timeline.left_fs[task].max(initial=0)) if message else end
+    return Once(end, end - left, busy_s[each], flows_s[each])
 
 
 def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64) -> Bodies:
@@ -71,7 +80,8 @@ def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capac
         capacity_Bps: [L].
     """
     stand = _standing(once, kinds, times)
-    size, alpha, rates = np.zeros(len(once), np.int64), np.array([each.ticks for each in once], np.int64), list[float]()
+    size, tail, rates = np.zeros(len(once), np.int64), np.array([each.tail for each in once], np.int64), list[float]()
+    alpha = np.array([each.ticks for each in once], np.int64) - tail
     links, weights = list[I64](), list[I64]()
     for i, each in enumerate(once):
         crossed = np.flatnonzero(each.busy_s[stand] > 0)
@@ -81,16 +91,17 @@ def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capac
             continue
         worst = int(each.busy_s.argmax())
         body_s, n_flows = float(each.busy_s[worst]), max(1.0, float(each.flows_s[worst] / each.busy_s[worst]))
-        ticks = min(max(1, round(body_s * TICKS_PER_S)), each.ticks)
+        ticks = min(max(1, round(body_s * TICKS_PER_S)), each.ticks - each.tail)
         size[i] = max(1, round(body_s * capacity_Bps[worst] / n_flows))
         alpha[i] -= ticks
         carried = each.busy_s[stand[crossed]] * capacity_Bps[stand[crossed]]
         links[-1] = np.append(crossed, len(stand) + len(rates))
         weights[-1] = np.append(np.maximum(1, np.floor(_PARTS * carried / size[i])).astype(np.int64), 1)
         rates.append(size[i] / seconds(ticks))
-    start = np.cumsum([0, *map(len, links)])
+    start = np.cumsum([0, *map(len, links), *(0 * tail)])
     hops = (np.concatenate([np.empty(0, np.int64), *c]) for c in (links, weights))
     capacity = np.concatenate((_PARTS * capacity_Bps[stand], rates))
+    size, alpha = np.concatenate((size, 0 * tail)), np.concatenate((alpha, tail))
     return Bodies(capacity, size, alpha, start, *(column(c, np.int32) for c in hops))
 
 
