@@ -60,15 +60,15 @@ def _activations(model: Model, plan: Plan, cut: Cut, item: int) -> int:
     return kept * model.layers * under_way // plan.pp + layer + saved[EMBEDDING] + saved[HEAD] + logits
 
 
-def host_bytes(model: Model, plan: Plan, kept_gradients: int = 0) -> int:
+def host_bytes(model: Model, plan: Plan, kept: int = 0) -> int:
     """What one host takes that holds every rank of the plan, and then the reference, which is smaller than all ranks.
 
     Args:
         model: What is trained.
         plan: How.
-        kept_gradients: Of how many steps the gradients of all ranks and of the reference are kept.
+        kept: How many copies of gradients or weights of all ranks, and of the reference, are kept.
     """
     shard, whole = model.parameters(plan.tp), model.parameters()
-    rank = rank_bytes(model, plan) + FLOAT32 * kept_gradients * shard + RANK_BYTES
-    alone = rank_bytes(model, plan.alone()) + FLOAT32 * kept_gradients * whole
+    rank = rank_bytes(model, plan) + FLOAT32 * kept * shard + RANK_BYTES
+    alone = rank_bytes(model, plan.alone()) + FLOAT32 * kept * whole
     return PROCESS_BYTES + plan.world * rank + alone

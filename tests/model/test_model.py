@@ -151,7 +151,7 @@ def test_a_host_holds_every_rank_and_the_reference():
     each = (host_bytes(small, wider) - host_bytes(small, plan) - reference) / 4 - rank_bytes(small, plan)
     assert 0 < each < 10_000_000  # what a thread takes without any tensor
     assert host_bytes(small, ALONE) > 2 * rank_bytes(small, ALONE) + each  # the rank and the reference, and Python
-    kept = host_bytes(small, plan, kept_gradients=2) - host_bytes(small, plan)
+    kept = host_bytes(small, plan, kept=2) - host_bytes(small, plan)
     assert kept == 2 * 4 * (4 * small.parameters(2) + small.parameters())
 
 

@@ -178,8 +178,8 @@ def test_experts_that_do_not_divide_are_refused_with_what_fits(model, plan, mess
 
 def test_what_pytorch_cannot_share_in_a_split_backward_is_refused():
     with refused(
-        "plan: sharding must be ddp in the order zbv, got 'fsdp'; "
-        "PyTorch's hooks for it do not see a split backward; take order=interleaved or 1f1b"
+        "plan: sharding must be ddp or zero1 in the order zbv, got 'fsdp'; "
+        "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
     ):
         check_executed(Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"), TINY)
 

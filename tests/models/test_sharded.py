@@ -20,8 +20,7 @@ def test_two_shards_learn_what_the_whole_learns(name, sp):
     learned = learn(Program(name, plan, read_text(), 2, seed=0, learning_rate=1e-3), Choice())
     assert learned.loss == pytest.approx(learned.reference_loss, rel=1e-5)
     assert learned.loss[1] < learned.loss[0]
-    # The first gradients are within 1e-4, or `learn` refuses; AdamW then turns rounding of the smallest into whole steps.
-    assert learned.gradient_error < 1e-3
+    assert learned.gradient_error < 1e-4
 
 
 SHARED = [

@@ -52,6 +52,11 @@ class Parallel:
         for name, group in self.tied.items():
             add_gradient(self.parameters[name], group)
 
+    def weights(self) -> dict[str, Tensor]:
+        """This rank's part of each weight: copies, as of gradients."""
+        with torch.no_grad(), paused():
+            return {name: local(p).clone() for name, p in self.parameters.items()}
+
     def gradients(self) -> dict[str, Tensor]:
         """This rank's part of each gradient: copies for the host to keep, which no rank is charged for."""
         with torch.no_grad(), paused():

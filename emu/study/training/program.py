@@ -1,6 +1,7 @@
 """What every rank of a training run does; and the same steps on one process, without any group, to hold it against."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,6 +29,7 @@ class Outcome:
     loss: tuple[float, ...]  # by step, the mean over the rank's own tokens
     gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
     held: Mapping[str, Held]  # which part of each parameter it is that the rank has
+    weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +53,33 @@ class Program:
 
     def reference(self) -> Outcome:
         """Train alone, with the same initial weights, on the whole batch."""
-        single = replace(self, plan=self.plan.alone())
-        module = build_module(find_model(self.model), single.plan, self.seed)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as every rank: a sum over two threads has other bits
-        try:
-            return single._train(alone(module, self.plan), None, 0)
-        finally:
-            torch.set_num_threads(threads)
+        with _one_thread():
+            return self._single()._train(self._alone(), None, 0)
+
+    def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of the last step alone, on the whole batch, from such weights before it."""
+        parallel, single = self._alone(), self._single()
+        with _one_thread():
+            with torch.no_grad():
+                for name, parameter in parallel.parameters.items():
+                    parameter.copy_(weights[name])
+            single._runner(parallel, None)(*single._tokens(0, self.steps - 1))
+            return parallel.gradients()
+
+    def _single(self) -> "Program":
+        return replace(self, plan=self.plan.alone())
+
+    def _alone(self) -> Parallel:
+        return alone(build_module(find_model(self.model), self.plan, self.seed), self.plan)
 
     def _train(self, parallel: Parallel, meshes: Meshes | None, rank: int) -> Outcome:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
         run = self._runner(parallel, meshes)
-        losses, gradients = [], {}
+        losses, gradients, weights = [], {}, {}
         for step in range(self.steps):
+            if 0 < step == self.steps - 1:
+                weights = parallel.weights()
             losses.append(run(*self._tokens(rank, step)))
             parallel.settle()
             if step in (0, self.steps - 1):
@@ -74,7 +88,7 @@ class Program:
                 clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
             optimizer.step()
             optimizer.zero_grad()
-        return Outcome(tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held)
+        return Outcome(tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held, weights)
 
     def _runner(self, parallel: Parallel, meshes: Meshes | None) -> Callable[[Tensor, Tensor], list[Tensor]]:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
@@ -89,6 +103,17 @@ class Program:
         with paused():
             sequences = batch(self.text, self.plan, step)[first : first + share]
             return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As every rank: a sum over two threads has other bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def loss(logits: Tensor, targets: Tensor) -> Tensor:

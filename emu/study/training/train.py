@@ -50,7 +50,7 @@ class Trained(Step):
     plan: str
     loss: tuple[float, ...]  # by step
     reference_loss: tuple[float, ...]
-    gradient_error: float  # max |g - g_ref| / max |g_ref| over the parameters, at the first and the last step
+    gradient_error: float  # max |g - g_ref| / max |g_ref| over parameters, at the first and the last step, from equal weights
     tokens_per_s: float  # 0 where the step takes less than a tick, so that there is no rate
     mfu: float
     wall_run_s: float
@@ -96,7 +96,9 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
         raise must_be("train", "steps", "1 or more", request.steps)
-    needed, free = host_bytes(model, request.plan, kept_gradients=min(2, request.steps)), psutil.virtual_memory().available
+    # Gradients of the first and of the last step, and the weights before the last.
+    kept = 3 if request.steps > 1 else 1
+    needed, free = host_bytes(model, request.plan, kept), psutil.virtual_memory().available
     if needed > free:
         where = f"{request.plan.world} ranks ({spell(request.plan)})"
         raise InputError(

@@ -14,7 +14,7 @@ def train_report(r: Trained) -> str:
         f"{'step':>6}  {'loss':>10}  {'one process':>11}  {'virtual time':>12}",
         *(f"{i:>6}  {loss:>10.6f}  {one:>11.6f}  {format_time(t):>12}" for i, (loss, one, t) in enumerate(rows, 1)),
         "",
-        f"gradients       within {r.gradient_error:.1e} of one process's",
+        f"gradients       within {r.gradient_error:.1e} of one process's, from the same weights",
         *step_lines(r),
         f"tokens/s        {r.tokens_per_s:,.0f}",
         f"MFU             {r.mfu:.3g}",

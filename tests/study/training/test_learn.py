@@ -25,62 +25,6 @@ def program(text, steps=3, **batch):
     return Program(TWO_LAYERS, parse_plan(text, **{**BATCH, **batch}), read_text(), steps, seed=0, learning_rate=1e-3)
 
 
-SLOW = [
-    "cp=2,dp=4,sharding=fsdp,shard=2,clip=0.1",
-    "cp=2,dp=2,sharding=zero1,recompute=full",
-    "tp=2,sp,cp=2,dp=2,pp=2,clip=0.1",
-    "tp=2,cp=2,cp_comm=all_gather,pp=2,recompute=selective,clip=0.1",
-    "tp=2,sp,cp=2,dp=2,sharding=fsdp,clip=0.1,recompute=selective",
-    "cp=4,pp=2,vp=1,order=gpipe,dp=2,sharding=zero1",
-]
-PLANS = [
-    "dp=2,tp=2",
-    "tp=4",
-    "dp=4",
-    "tp=2,sp",
-    "dp=2,clip=0.1",
-    "pp=2",
-    "pp=2,order=gpipe,microbatch=4",
-    "dp=2,recompute=full",
-    "dp=2,sharding=zero1",
-    "dp=4,sharding=zero1,shard=2",
-    "dp=2,sharding=fsdp",
-    "dp=4,sharding=fsdp,shard=2,clip=0.1",
-    "tp=2,sp,dp=2,sharding=fsdp,clip=0.1,recompute=full,microbatch=2",
-    "tp=2,sp,dp=2,pp=2,clip=0.1",
-    "cp=2",
-    "cp=4,cp_comm=all_gather,recompute=selective",
-    "tp=2,sp,cp=2",
-    "cp=2,dp=2,microbatch=2",
-    "cp=2,pp=2,recompute=selective",
-    "cp=2,dp=2,sharding=fsdp,clip=0.1,cp_comm=all_gather",
-    *(pytest.param(plan, marks=pytest.mark.slow) for plan in SLOW),
-]
-
-
-@pytest.mark.parametrize("text", PLANS)
-def test_losses_and_gradients_are_those_of_one_process(text):
-    learned = learn(program(text), Choice())
-    np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)
-    assert learned.loss[-1] < learned.loss[0]
-    assert 0 < learned.gradient_error <= 1e-4
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "dp=2,pp=2,vp=2,order=zero-bubble",
-        pytest.param("cp=2,pp=2,vp=2,order=zbv,recompute=selective", marks=pytest.mark.slow),
-        pytest.param("tp=2,sp,dp=2,pp=2,vp=2,order=dualpipev,clip=0.1", marks=pytest.mark.slow),
-    ],
-)
-def test_a_split_backward_gives_the_gradients_of_one_process(text):
-    run = replace(program(text, 1, seq=32), model="nemotron-tiny")  # layers enough for 4 stages
-    learned = learn(run, Choice())
-    np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)
-    assert 0 < learned.gradient_error <= 1e-4
-
-
 def test_one_rank_is_the_reference_to_the_bit():
     learned = learn(program("dp=1"), Choice())
     assert learned.loss == learned.reference_loss

@@ -23,7 +23,7 @@ def test_a_run_has_a_line_a_step_and_the_figures_of_the_last() -> None:
         "     1    5.500000     5.500000          7 ms",
         "     2    5.250000     5.300000          2 ms",
         "",
-        "gradients       within 3.2e-06 of one process's",
+        "gradients       within 3.2e-06 of one process's, from the same weights",
     ]
     rest = lines[7:]
     assert rest[:5] == step_lines(STEP)

@@ -1,0 +1,68 @@
+"""The axes and settings of a plan whose pairs tests train by, and the plans and models that they mean."""
+
+from functools import cache
+from pathlib import Path
+
+from emu.errors import InputError
+from emu.model.fits import check_executed, check_fits
+from emu.model.model import Model
+from emu.model.plan import Plan
+from emu.model.read import find_model
+from emu.model.spell import parse_plan
+from tests.covering import Chosen
+
+_DATA = Path(__file__).parents[2] / "data"
+_FILES = {"dense": "layers", "experts": "layers-of-experts"}
+SETTINGS = {
+    "pp": ["pp=2,order=gpipe", "pp=2", "pp=2,vp=2", *(f"pp=2,vp=2,order={o}" for o in ("zero-bubble", "zbv", "dualpipev"))],
+    "tp": ["tp=2", "tp=2,sp"],
+    "cp": ["cp=2", "cp=2,cp_comm=all_gather"],
+    "dp": ["dp=2", "dp=2,sharding=zero1", "dp=2,sharding=fsdp", "dp=4,sharding=fsdp,shard=2"],
+    "ep": ["ep=2"],
+    "etp": ["etp=1", "etp=2"],
+    "recompute": ["recompute=selective", "recompute=full"],
+    "clip": ["clip=0.1"],
+    "capacity": ["capacity=0.75"],
+    "microbatch": ["microbatch=1"],
+    "model": list(_FILES),
+}
+
+
+def word_of(chosen: Chosen) -> str:
+    """The file of the model that a combination is trained on: of four layers where it has four stages, else of two."""
+    layers = "four" if plan_of(chosen).stages == 4 else "two"
+    return str(_DATA / f"{layers}-{_FILES[dict(chosen).get('model', 'dense')]}.toml")
+
+
+_found = cache(find_model)
+
+
+def plan_of(chosen: Chosen) -> Plan:
+    """Of the smallest batch that its order takes: a rank has 2 sequences, 4 where it takes one at a time or in DualPipeV."""
+    values = {name: value for name, value in chosen if name != "model"}
+    words = ",".join(values.values())
+    ranks = int(values["dp"][3]) if "dp" in values else 1
+    more = "microbatch" in values or "dualpipev" in words
+    return parse_plan(words or "dp=1", global_batch=ranks * (4 if more else 2), seq=8)
+
+
+def refusal(chosen: Chosen, model: Model | None = None) -> str:
+    """What the product says against a combination, of another model where one is given; nothing where it takes it."""
+    try:
+        plan, found = plan_of(chosen), model or _found(word_of(chosen))
+        check_fits(plan, found)
+        check_executed(plan, found)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def allowed(chosen: Chosen) -> bool:
+    """Whether the product takes a combination."""
+    return not refusal(chosen)
+
+
+def cost(chosen: Chosen) -> float:
+    """About what it takes to train by: ranks times passes, with DTensor's dispatch thrice as much as without."""
+    plan = plan_of(chosen)
+    return plan.world * (1 + plan.passes / 2) * (3 if plan.tp > 1 else 1) + 2
