@@ -21,7 +21,7 @@ SETTINGS = {
     "ep": ["ep=2"],
     "etp": ["etp=1", "etp=2"],
     "recompute": ["recompute=selective", "recompute=full"],
-    "clip": ["clip=0.1"],
+    "clip": ["clip=0", "clip=0.1"],
     "capacity": ["capacity=0.75"],
     "microbatch": ["microbatch=1"],
     "model": list(_FILES),

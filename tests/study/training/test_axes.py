@@ -30,7 +30,7 @@ ALONE = [
     {"dp": "dp=2", "etp": "etp=2", "model": "experts"},
 ]
 # Those whose pairs occur in the plans of the default suite.
-OFTEN = {**SETTINGS, "pp": ["pp=2"], "dp": SETTINGS["dp"][:3]}
+OFTEN = {**SETTINGS, "pp": ["pp=2"], "dp": SETTINGS["dp"][:3], "clip": ["clip=0.1"]}
 COVERING = covering(OFTEN, lambda chosen: allowed(chosen) and plan_of(chosen).world <= 8, lambda chosen: cost(chosen) ** 0.5)
 EVERY_PAIR = {
     found: None
