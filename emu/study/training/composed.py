@@ -30,10 +30,10 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.batch import What
 from emu.trace.device import Device
-from emu.trace.meet import MESSAGE
 from emu.trace.order import computes, order_of
 from emu.trace.replay import Instance, Replayed, Service, event_name, lay_request
 from emu.trace.report import report
+from emu.trace.requests import MESSAGE
 from emu.trace.split import packed_blocks
 
 COMPOSED = (
