@@ -6,7 +6,7 @@ becomes a task of every copy that stands for others. Without a symmetry each cop
 K slots, G groups, P participants of each, M messages of a copy, D copies.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -153,6 +153,15 @@ def lowered(laid: Laid, domain: Domain | None = None) -> Piece:
     ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
     entry, leave = (column(end, np.int32) for end in ends)
     return Piece(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
+
+
+def launched(piece: Piece, launch_fs: int) -> Piece:
+    """The same, where each participant takes so many ticks to enter, once it may."""
+    if not launch_fs:
+        return piece
+    alpha = piece.graph.alpha_fs.copy()
+    alpha[piece.entry] = launch_fs
+    return replace(piece, graph=replace(piece.graph, alpha_fs=column(alpha, np.int64)))
 
 
 def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:

@@ -43,7 +43,7 @@ def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     return {
         "weights": held * item_bytes(precision.weight) // whole,
         "gradients": held * item_bytes(precision.gradient) // whole,
-        "optimizer_state": 2 * held * item_bytes(precision.moment) // sharded,
+        "optimizer_state": held * precision.kept_bytes // sharded,
         "activations": _activations(model, plan, cut, item_bytes(precision.activation)),
     }
 

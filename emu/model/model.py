@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from emu.model.operator import LOOKUP, Amount, Cut, ModelOperator, Passes, Tokens
+from emu.model.operator import ATTENTION, LOOKUP, Amount, Cut, ModelOperator, Passes, Tokens
 from emu.registry import Registry
 
 C = TypeVar("C")
@@ -76,17 +76,31 @@ class Model:
 
         Source: Chowdhery et al., PaLM (2022), appendix B; h is heads * head_dim, where values have another size their mean.
         """
-        multiplied = attended = 0
-        for n, o in self.operators(Tokens(1, context=seq)):
-            if o.kind != LOOKUP:  # a tied output product multiplies parameters that the embedding has
-                forward = o.fused.forward
-                multiplied += n * (forward.parameters * o.active // o.experts if o.experts else forward.parameters)
-                attended += 0 if o.shape else n * forward.flops
-        return 6 * multiplied + 3 * attended
+        return 3 * sum(n * _forward_flops(o) for n, o in self.operators(Tokens(1, context=seq)))
+
+    def recomputed_flops_per_token(self, seq: int, recompute: str) -> int:
+        """FLOPs a token that a backward works out again, counted alike: of attention (`selective`) or of layers (`full`).
+
+        Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), sections 5 and 6.3.
+        """
+        again = 0
+        for n, name, part in self.parts(Tokens(1, context=seq)):
+            if name not in (EMBEDDING, HEAD) and recompute != "none":
+                again += n * sum(_forward_flops(o) for o in part if recompute == "full" or o.kind == ATTENTION)
+        return again
 
     def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> Amount:
         """What one rank keeps for the backward of one pass: activations, indices and statistics."""
         return sum((passes(o).saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
+
+
+def _forward_flops(o: ModelOperator) -> int:
+    """Of one token, as MFU counts them; a tied output product multiplies parameters that the embedding has."""
+    if o.kind == LOOKUP:
+        return 0
+    forward = o.fused.forward
+    multiplied = forward.parameters * o.active // o.experts if o.experts else forward.parameters
+    return 2 * multiplied + (0 if o.shape else forward.flops)
 
 
 @dataclass(frozen=True, slots=True)

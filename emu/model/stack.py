@@ -1,11 +1,43 @@
-"""The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan."""
+"""The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan.
 
+Sources: PyTorch's own pieces, as Emu executes them; Megatron-LM, megatron/training/arguments.py and megatron/core, for its
+defaults: what overlaps with computation there, fused accumulation of gradients, flash attention.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from emu.dtypes import item_bytes
+from emu.errors import must_be
 from emu.registry import unknown
 
-SOFTWARE = ("pytorch",)
+EXPOSED, OVERLAPPED = "exposed", "overlapped"
+BACKWARD = "backward"  # beside a product in the backward only
+INTERLEAVED = "interleaved"  # in that order of a pipeline only
+FLASH, FUSED, UNFUSED = "flash", "fused", "unfused"
+
+# What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
+SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "pytorch": {
+        "tp": (EXPOSED,),
+        "cp": (OVERLAPPED,),
+        "ep": (EXPOSED,),
+        "dp": (OVERLAPPED,),
+        "pp": (OVERLAPPED,),
+        "accumulation": (UNFUSED,),
+        "attention": (FLASH,),
+    },
+    "megatron": {
+        "tp": (BACKWARD, EXPOSED, OVERLAPPED),
+        "cp": (OVERLAPPED, EXPOSED),
+        "ep": (EXPOSED, OVERLAPPED),
+        "dp": (EXPOSED, OVERLAPPED),
+        "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
+        "accumulation": (FUSED, UNFUSED),
+        "attention": (FLASH, UNFUSED),
+    },
+}
+SOFTWARE = tuple(SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,23 +47,55 @@ class Precision:
     weight: str = "bfloat16"
     activation: str = "bfloat16"
     gradient: str = "float32"
+    master: str = "float32"  # a copy of the weights that the optimizer changes; where it is of the weights' dtype there is none
     moment: str = "float32"  # each of AdamW's two
 
     def __post_init__(self) -> None:
         for field in fields(self):
             item_bytes(getattr(self, field.name))
 
+    @property
+    def has_master(self) -> bool:
+        """Whether the optimizer keeps weights of its own."""
+        return self.master != self.weight
 
-EXECUTED = Precision("float32", "float32", "float32", "float32")  # what Emu's own ranks train in
+    @property
+    def kept_bytes(self) -> int:
+        """Of the optimizer, for a parameter."""
+        return 2 * item_bytes(self.moment) + (item_bytes(self.master) if self.has_master else 0)
+
+
+EXECUTED = Precision("float32", "float32", "float32", "float32", "float32")  # what Emu's own ranks train in
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Settings of one software; `pytorch` asks for what PyTorch's own pieces ask for."""
+    """Settings of one software; what is left out is as that software has it.
+
+    `exposed` communication is waited for before anything else is computed; `overlapped` runs beside the computation that
+    reads or makes what it moves.
+    """
 
     software: str = "pytorch"
+    tp: str = ""
+    cp: str = ""
+    ep: str = ""
+    dp: str = ""
+    pp: str = ""
+    accumulation: str = ""  # of gradients, by the product that makes them (fused), or after it
+    attention: str = ""  # flash: scores are never written; unfused: they are
+    launch_s: float = 0.0  # of each collective and message, on both its ends
+    alpha_s: float = 0.0  # of each message, besides the latencies of its links
     precision: Precision = Precision()
 
     def __post_init__(self) -> None:
-        if self.software not in SOFTWARE:
+        if self.software not in SETTINGS:
             raise unknown("software of a stack", self.software, SOFTWARE)
+        for name, known in SETTINGS[self.software].items():
+            value = getattr(self, name) or known[0]
+            if value not in known:
+                raise unknown(f"{name} of a stack with software={self.software}", value, known)
+            object.__setattr__(self, name, value)
+        for name in ("launch_s", "alpha_s"):
+            if not getattr(self, name) >= 0:
+                raise must_be("stack", name, "0 or more seconds", getattr(self, name))

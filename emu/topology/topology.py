@@ -110,6 +110,7 @@ class Topology:
     names: Callable[[int], str] | None = None  # what its description calls a node; None: nodes have numbers only
     relays: Bool | None = None  # [n_nodes] who passes on what is not for it; None: switches, and NPUs where there are only NPUs
     lost: Callable[[int, int], str] | None = None  # why nothing leads from a node to another; None: not known
+    message_fs: int = 0  # ticks that the software takes for each message, besides the latencies of its links
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -123,6 +124,8 @@ class Topology:
         bad = ~(np.isfinite(self.links.bandwidth_Bps) & (self.links.bandwidth_Bps > 0))
         if bad.any():
             raise InputError(f"{self.name}: link {np.argmax(bad)} must have a finite bandwidth above 0")
+        if self.message_fs < 0:
+            raise must_be(self.name, "message_fs", "0 or more", self.message_fs)
         if (self.links.latency_fs < 0).any():
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
 
@@ -178,10 +181,11 @@ class Topology:
         return column(found[:n_ranks], np.int64)
 
     def digest(self) -> str:
-        """Equal names, shapes, links and costs of them have equal digests (the router is named by them)."""
+        """Equal names, shapes, links, costs of them and of messages have equal digests (the router is named by them)."""
         links = (getattr(self.links, n) for n in Links.__slots__)
         cost = () if self.cost is None else (self.cost,)
-        return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links, *cost))
+        message = (self.message_fs,) if self.message_fs else ()
+        return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links, *cost, *message))
 
 
 def check_link_count(name: str, count: int) -> None:

@@ -12,7 +12,7 @@ from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.trace.trace import Events, Kind
-from emu.units import MAX_TICKS, TICKS_PER_S, format_time
+from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
 FLOAT_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
@@ -28,6 +28,7 @@ class Device:
     flops_efficiency: float = 0.6
     hbm_efficiency: float = 0.8
     launch_overhead_s: float = 0.0  # of each operator
+    request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -38,17 +39,25 @@ class Device:
         for name, rate in rates.items():
             if not rate > 0:
                 raise must_be(self.name, name, "above 0", rate)
-        if not self.launch_overhead_s >= 0:
-            raise must_be(self.name, "launch_overhead_s", "0 or more", self.launch_overhead_s)
+        for name in ("launch_overhead_s", "request_overhead_s"):
+            if not getattr(self, name) >= 0:
+                raise must_be(self.name, name, "0 or more", getattr(self, name))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the times rest on, a sentence each."""
+        request = f"launching a collective or a message takes {format_time(self.request_overhead_s)} on each of its ranks"
         return (
             f"an operator takes the longer of its FLOPs at {self.flops_efficiency:g} of the {self.name}'s peak "
             f"and its bytes at {self.hbm_efficiency:g} of its memory bandwidth",
             f"launching an operator takes {format_time(self.launch_overhead_s)}",
+            *([request] if self.request_overhead_s else []),
         )
+
+    @property
+    def request_overhead_fs(self) -> int:
+        """Ticks of what each request takes before a rank enters it."""
+        return ticks(self.request_overhead_s, "request_overhead_s")
 
     def peak(self, dtype: str) -> float:
         """FLOP/s in that dtype.

@@ -12,14 +12,14 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.fabric.timeline import Timeline
+from emu.trace.meet import MESSAGE
+from emu.trace.phases import stages_of
 from emu.trace.replay import Replayed
 from emu.trace.report import StepReport
-from emu.trace.requests import MESSAGE
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
 
 COMPUTATION, NOTHING = "computation", "nothing"
-_STAGES = "pp"  # the axis whose groups have a rank of each stage of a pipeline, in their order
 
 
 class What(NamedTuple):
@@ -95,7 +95,7 @@ class _Walk:
         self.columns = tuple(c.data for c in (*moments, graph.pred_start, graph.pred, graph.pred_left, self.ranks))
         number, first = np.unique(self.replayed.instance, return_index=True)
         self.asked = first[number >= 0]
-        self.stages = {r: i for g in self.trace.groups if g.axis == _STAGES for i, r in enumerate(g.ranks)}
+        self.stages = stages_of(self.trace)
 
     def back(self, task: int, rank: int, until: int) -> None:
         """From a task of a rank, which ends then, to the beginning of the step."""

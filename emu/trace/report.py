@@ -1,6 +1,7 @@
 """What a training step took, and where its time went, on the rank that ended last.
 
-X events of all ranks. An instant of a step is computation, else exposed communication, else idle.
+X events of all ranks. An instant of a step is computation, else exposed communication, else idle. Of what is idle, that is the
+bubble in which the rank waits for another stage of its pipeline.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,9 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.timeline import Timeline
+from emu.trace.phases import optimizer_fs, waits_for_stages
 from emu.trace.replay import Replayed
+from emu.trace.spans import Spans, joined, measure, merged
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
@@ -36,7 +39,9 @@ class StepReport:
     early_compute_fs: int  # of the step, before it began
     computes_fs: I64  # [N] what the computations of the step take on each rank, one after another
     exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
-    total_comm_fs: int  # of all its requests, each from its first message on, hidden or not
+    total_comm_fs: int  # of all its requests, each from its first message on, and of their launches; hidden or not
+    bubble_fs: int  # of the idle time, what the rank waits for other stages of its pipeline
+    optimizer_fs: int | None  # of the computation, what comes after the mark of an optimizer; None: there is none
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
@@ -89,6 +94,16 @@ class StepReport:
         return seconds(self.total_comm_fs)
 
     @property
+    def bubble_s(self) -> float:
+        """Seconds in which the rank waits for other stages of its pipeline, and does nothing else."""
+        return seconds(self.bubble_fs)
+
+    @property
+    def optimizer_s(self) -> float | None:
+        """Seconds that the optimizer computes; None: there is none."""
+        return None if self.optimizer_fs is None else seconds(self.optimizer_fs)
+
+    @property
     def idle_fs(self) -> int:
         """Ticks of neither: the rank waits for others."""
         return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
@@ -97,17 +112,6 @@ class StepReport:
     def idle_s(self) -> float:
         """Seconds of neither: the rank waits for others."""
         return seconds(self.idle_fs)
-
-
-class Spans(NamedTuple):
-    """From when to when, in ticks."""
-
-    start: I64
-    end: I64
-
-    def within(self, low: int, high: int) -> "Spans":
-        """The same, clipped."""
-        return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))
 
 
 def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
@@ -127,7 +131,8 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
     rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
     busy = computing(trace, replayed, timeline, rank).within(low, high)
-    asked, axes = _in_turn(trace, replayed, timeline, rank)
+    requests = _requests(trace, replayed, timeline, rank)
+    asked, axes = requests.in_turn()
     spoken = asked.within(low, high)
     early = computing(trace, replayed, timeline, rank, step).within(0, low)
     return StepReport(
@@ -142,6 +147,8 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
         _computes(trace, replayed, timeline, step),
         _exposed(busy, spoken, axes),
         int((spoken.end - spoken.start).sum()),
+        measure(joined(busy, spoken, requests.waited.within(low, high))) - measure(joined(busy, spoken)),
+        optimizer_fs(trace, replayed, timeline, rank, step),
     )
 
 
@@ -180,14 +187,6 @@ def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, s
     return merged(timeline.start_fs[by_start], timeline.end_fs[by_start])
 
 
-def merged(start: I64, end: I64) -> Spans:
-    """Spans that touch, made one; they come by start."""
-    covered = np.maximum.accumulate(end)
-    new = np.concatenate(([True], start[1:] > covered[:-1]))[: len(start)]
-    last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
-    return Spans(start[new], covered[last])
-
-
 def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
     """From each request's first message, to or from the rank, until the rank may leave it."""
     start = end = timeline.end_fs[replayed.ends[events]]
@@ -199,15 +198,33 @@ def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
     return Spans(start, end)
 
 
-def _in_turn(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> tuple[Spans, np.ndarray]:
-    """A rank's requests by when they began, then by when they were asked for; and their axes."""
+class _Requests(NamedTuple):
+    """The requests of one rank, in the order of issue."""
+
+    launched: Spans  # while the rank enters each
+    spoken: Spans  # from its first message until the rank may leave
+    waited: Spans  # of those that other stages of a pipeline take part in: until its first message
+    axes: np.ndarray
+
+    def in_turn(self) -> tuple[Spans, np.ndarray]:
+        """Launches and what follows them, by when they began, then by when they were asked for; and their axes."""
+        takes = np.flatnonzero(self.launched.end > self.launched.start)
+        spans, axes = joined(self.launched.take(takes), self.spoken), np.concatenate((self.axes[takes], self.axes))
+        order = np.argsort(spans.start, kind="stable")
+        return spans.take(order), axes[order]
+
+
+def _requests(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> _Requests:
     first = replayed.first_event[rank]
-    requests = np.flatnonzero(replayed.instance[first : replayed.first_event[rank + 1]] >= 0)
-    spans = talking(replayed, timeline, requests + first)
-    order = np.argsort(spans.start, kind="stable")
-    number = trace.events_of(rank).group[requests[order]]
-    axes = [trace.groups[trace.group_of[rank][g]].axis for g in number.tolist()]
-    return Spans(spans.start[order], spans.end[order]), np.array(axes, dtype=str)
+    rows = np.flatnonzero(replayed.instance[first : replayed.first_event[rank + 1]] >= 0)
+    spoken = talking(replayed, timeline, rows + first)
+    begins, ends = replayed.begins[rows + first], replayed.ends[rows + first]
+    start = timeline.start_fs[begins]
+    joins = (begins != ends) & (np.diff(replayed.graph.hop_start)[begins] == 0)
+    launched = Spans(start, np.where(joins, timeline.end_fs[begins], start))  # what is composed has no joins
+    axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
+    waited = waits_for_stages(trace, replayed, timeline, rank, rows, spoken)
+    return _Requests(launched, spoken, waited, np.array(axes, dtype=str))
 
 
 def _exposed(busy: Spans, spoken: Spans, axes: np.ndarray) -> dict[str, int]:

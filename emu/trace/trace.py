@@ -13,6 +13,7 @@ import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, digest
 
+UPDATE = "optimizer"  # the mark where an optimizer begins to change the weights
 # What the memory of a rank holds: the optimizer's state is what it keeps, activations are whatever is nothing else.
 PARTS = ("weights", "gradients", "optimizer_state", "activations")
 

@@ -6,7 +6,15 @@ from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
-from launch.cli.options import ALGORITHM_HELP, import_option, json_option, print_json, topology_option
+from launch.cli.options import (
+    ALGORITHM_HELP,
+    import_option,
+    json_option,
+    print_json,
+    stack_of,
+    stack_option,
+    topology_option,
+)
 from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.estimate import estimate_report
@@ -20,6 +28,7 @@ from launch.show.text.estimate import estimate_report
 @click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@stack_option
 @import_option
 @json_option
 def estimate_command(
@@ -30,6 +39,7 @@ def estimate_command(
     seq: int,
     device: str,
     algorithms: tuple[str, ...],
+    stack: str,
     as_json: bool,
 ) -> None:
     """Tell how long a training step takes, where its time goes and what memory it needs, without running it.
@@ -38,8 +48,9 @@ def estimate_command(
     emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     """
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
-    request = EstimateRequest(model, laid, algorithms=(AUTO, *algorithms))
-    built, found = [build_topology(word) for word in topologies], find_device(device, request.stack.precision.activation)
+    under = stack_of(stack)
+    request = EstimateRequest(model, laid, under, (AUTO, *algorithms))
+    built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with bar(f"estimating a step of {model}"):
         results = [estimate(request, each, found) for each in built]
     if as_json:

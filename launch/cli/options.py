@@ -1,8 +1,8 @@
 """Options that several commands take, and how results are printed."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,10 +10,18 @@ import click
 
 from emu.collective.algorithm import Algorithm
 from emu.collective.msccl.filed import file_program
+from emu.model.spell_stack import ROLES, beside, parse_stack
+from emu.model.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.study.choice import kept
 from emu.study.choice.chooser import AUTO
+from emu.study.training.calls import device_under, topology_under
+from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
+from emu.trace.device import Device
 from emu.units import parse_size, parse_time
+from launch.data.devices import find_device
+from launch.data.stacks import STACKS
 
 F = TypeVar("F", bound=Callable[..., Any])
 _IMPORTED = "emu.imported"
@@ -21,6 +29,14 @@ RECORDED = "recorded"
 ALGORITHM_HELP = (
     "What serves an operation; give several. Unless one is named, `auto` serves: the fastest for each request by its group and "
     "size, chosen for each --topology by itself. Where a run moves data, it is served by what is chosen on the first."
+)
+
+
+_CALLS = "launch=TIME that a rank takes for each collective and message, alpha=TIME for each message; `nccl` for those of NCCL"
+_OF_SOFTWARE = ", ".join(f"{name}={'|'.join(known)}" for name, known in SETTINGS["megatron"].items())
+_STACK_HELP = (
+    f"Settings that change time and not results: software={'|'.join(SOFTWARE)}. With megatron: {_OF_SOFTWARE} (the first "
+    f"is the default). With either: a dtype for {', '.join(ROLES)}; {_CALLS}."
 )
 
 
@@ -63,6 +79,46 @@ def topology_option(command: F) -> F:
         metavar="NAME[:VARIANT][:key=value,...]|FILE",
         help="The network; repeat it to compare several. See `emu list topologies`; a FILE is .toml, .csv or .graphml.",
     )(command)
+
+
+def stack_option(command: F) -> F:
+    """`--stack`, of a step that is generated."""
+    return click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)(command)
+
+
+def calls_option(command: F) -> F:
+    """`--stack`, of a step that ran."""
+    return click.option("--stack", default="", metavar="launch=TIME,alpha=TIME", help=f"What the software takes: {_CALLS}.")(
+        command
+    )
+
+
+def stack_of(words: str) -> Stack:
+    """What `--stack` says.
+
+    Raises:
+        InputError: as `parse_stack`.
+    """
+    return parse_stack(words, STACKS) if words else Stack()
+
+
+def calls_of(words: str) -> Stack:
+    """What `--stack` says where a step is timed that ran.
+
+    Raises:
+        InputError: as `parse_stack`, or it says more than what messages and requests take.
+    """
+    return beside(stack_of(words))
+
+
+def built_under(stack: Stack, topologies: Sequence[str], device: str, dtype: str) -> tuple[list[Topology], Device]:
+    """The topologies, and the device, each with what the software takes for messages and requests.
+
+    Raises:
+        InputError: a topology, a device or a dtype is none.
+    """
+    built = [topology_under(stack, build_topology(word)) for word in topologies]
+    return built, device_under(stack, find_device(device, dtype))
 
 
 def perturb_option(command: F) -> F:
@@ -115,7 +171,7 @@ def timing_options(command: F) -> F:
     )
     for option in reversed(options):
         command = option(command)
-    return command
+    return calls_option(command)
 
 
 def served_by(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -130,9 +186,15 @@ def print_json(value: object) -> None:
 
 def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        kept = {f.name: getattr(value, f.name) for f in fields(value)}
+        return _plain({name: each for name, each in kept.items() if each is not None or name not in _left_out(value)})
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(v) for v in value]
     return value.item() if hasattr(value, "item") else value
+
+
+def _left_out(value: Any) -> set[str]:
+    """The fields of a result that have no meaning where they are None."""
+    return {f.name for f in fields(value) if "left out" in f.metadata}

@@ -13,12 +13,10 @@ from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import AUTO, choice_on
 from emu.study.training.recorded import has_steps, with_steps
 from emu.study.training.step import time_trace, with_choice
-from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.read import save
-from launch.cli.options import import_option, json_option, timing_options, topology_option
+from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
-from launch.data.devices import find_device
 from launch.show.progress import bar
 
 
@@ -40,6 +38,7 @@ def run_command(
     dtype: str,
     algorithms: tuple[str, ...],
     timeline: Path | None,
+    stack: str,
     trace: Path | None,
     as_json: bool,
     script: Path,
@@ -56,7 +55,7 @@ def run_command(
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
-    built, found = [build_topology(word) for word in topologies], find_device(device, dtype)
+    built, found = built_under(calls_of(stack), topologies, device, dtype)
     choices = [choice_on(each, (AUTO, *algorithms), dtype) for each in built]
     for each in built:
         place(each, ranks)

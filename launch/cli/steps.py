@@ -9,10 +9,8 @@ from typing import Any
 import click
 
 from emu.study.training.step import TimedTrace, choice_for, time_trace
-from emu.topology.catalogue import build_topology
 from emu.trace.read import load
-from launch.cli.options import print_json, served_by, timing_options, topology_option
-from launch.data.devices import find_device
+from launch.cli.options import built_under, calls_of, print_json, served_by, timing_options, topology_option
 from launch.show.perfetto import write_perfetto
 from launch.show.spans import lanes
 from launch.show.text.step import step_report
@@ -28,6 +26,7 @@ class Recorded:
     dtype: str
     algorithms: tuple[str, ...]
     timeline: Path | None
+    stack: str
 
     def timed(self, perturb: int = 0) -> list[TimedTrace]:
         """The trace, timed on each topology.
@@ -36,9 +35,8 @@ class Recorded:
             InputError: the file cannot be read, or a topology, a device or an algorithm is none.
         """
         recorded = load(self.trace)
-        built = [build_topology(word) for word in self.topologies]
+        built, device = built_under(calls_of(self.stack), self.topologies, self.device, self.dtype)
         choices = [choice_for(recorded, served_by(self.algorithms), each, self.dtype) for each in built]
-        device = find_device(self.device, self.dtype)
         pairs = zip(choices, built, strict=True)
         return [time_trace(recorded, choice, each, device, self.dtype, perturb=perturb) for choice, each in pairs]
 
@@ -54,9 +52,10 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
         dtype: str,
         algorithms: tuple[str, ...],
         timeline: Path | None,
+        stack: str,
         **rest: Any,
     ) -> None:
-        command(Recorded(trace, topologies, device, dtype, algorithms, timeline), **rest)
+        command(Recorded(trace, topologies, device, dtype, algorithms, timeline, stack), **rest)
 
     return click.argument("trace", type=click.Path(path_type=Path))(topology_option(timing_options(called)))
 

@@ -10,11 +10,19 @@ from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
-from emu.topology.catalogue import build_topology
 from emu.trace.read import save
-from launch.cli.options import ALGORITHM_HELP, cluster_options, import_option, json_option, print_json, topology_option
+from launch.cli.options import (
+    ALGORITHM_HELP,
+    built_under,
+    calls_of,
+    calls_option,
+    cluster_options,
+    import_option,
+    json_option,
+    print_json,
+    topology_option,
+)
 from launch.clusters import run_on
-from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.train import train_report
 
@@ -58,6 +66,7 @@ _PLAN_HELP = (
 @click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
 @click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@calls_option
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
 )
@@ -76,6 +85,7 @@ def train_command(
     device: str,
     dtype: str,
     algorithms: tuple[str, ...],
+    stack: str,
     trace: Path | None,
     cluster: str,
     ray_address: str | None,
@@ -96,7 +106,7 @@ def train_command(
         dtype=dtype,
         algorithms=(AUTO, *algorithms),
     )
-    built, found = [build_topology(word) for word in topologies], find_device(device, dtype)
+    built, found = built_under(calls_of(stack), topologies, device, dtype)
     with bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, run_on(cluster, ray_address))
     if trace is not None:

@@ -9,7 +9,8 @@ from emu.arrays import I64
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
 from emu.trace.replay import Replayed
-from emu.trace.report import merged, talking
+from emu.trace.report import talking
+from emu.trace.spans import merged
 from emu.trace.trace import Kind, Trace
 
 

@@ -19,7 +19,7 @@ from tests.two_layers import TWO_LAYERS
 
 TRAIN = ("train", "--model", TWO_LAYERS, "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
 KEYS = {"loss", "reference_loss", "gradient_error", "step_times_s", "step_time_s", "compute_s", "exposed_comm_s"}
-KEYS |= {"exposed_comm_by_axis_s", "tokens_per_s", "mfu", "peak_memory_bytes", "assumptions"}
+KEYS |= {"exposed_comm_by_axis_s", "bubble_s", "optimizer_s", "tokens_per_s", "mfu", "hfu", "peak_memory_bytes", "assumptions"}
 
 
 def test_training_learns_what_one_process_learns_and_says_what_a_step_takes(emu) -> None:

@@ -9,7 +9,7 @@ from launch.main import COMMANDS
 
 COMMON = {"--json", "--help"}
 BUILDS_NOTHING = {"compare"}  # and so has nothing to import
-TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--timeline"}
+TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack", "--timeline"}
 CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
@@ -28,11 +28,11 @@ FLAGS = {
         "--device",
         "--dtype",
     }
-    | {"--algorithm", "--trace"}
+    | {"--algorithm", "--stack", "--trace"}
     | CLUSTER,
     "run": TIMED | {"--ranks", "--trace"},
     "replay": TIMED | {"--perturb"},
-    "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm"},
+    "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"},
     "compare": set(),
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},

@@ -60,7 +60,7 @@ def star_of(n):
     return star("star", n, 1e9, 0)
 
 
-def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None):
+def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None, meta=()):
     n = len(role_of_rank)
     return Trace(
         roles,
@@ -68,12 +68,13 @@ def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None):
         groups,
         group_of or ((0,),) * n,
         peak_by_part=np.zeros((len(roles), 4), np.int64),
+        meta=meta,
     )
 
 
-def replayed(trace, topology=None, dtype="float32", **more):
+def replayed(trace, topology=None, dtype="float32", device=DEVICE, **more):
     topology = topology or star_of(trace.n_ranks)
-    return replay(trace, Choice({"all_reduce": "ring"}), topology, np.arange(trace.n_ranks), DEVICE, dtype, **more)
+    return replay(trace, Choice({"all_reduce": "ring"}), topology, np.arange(trace.n_ranks), device, dtype, **more)
 
 
 def told(trace, topology=None, dtype="float32"):

@@ -1,12 +1,14 @@
 """Where a step's time went: against a walk over every instant, on traces drawn at random and on cases by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from emu.fabric.run import run
 from emu.trace.report import report
 from emu.trace.trace import Group
-from tests.trace.laid import MS_OF_FLOATS, in_ms, replayed, told, trace_of
+from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, replayed, star_of, told, trace_of
 from tests.trace.walked import walked
 from topologies.simple import full_mesh
 
@@ -142,3 +144,17 @@ def test_a_step_that_ends_within_a_request_of_the_one_before_takes_no_time(words
     late = words.compute(11, step=3), words.mark(step=3)
     step = told(trace_of(words.events(*rows, *late)))
     assert [t / MS for t in step.step_times_fs] == [9, 0, 1 + 2 + 11 - 9]
+
+
+def test_a_rank_spends_launch_and_alpha_on_each_request_and_both_are_communication(words):
+    """Two messages one after another each way in a ring of two: 2 (alpha + 1/2 MS), after one launch."""
+    trace = trace_of(words.events(words.compute(3), words.collective(MS_OF_FLOATS), words.mark(waits=[1])))
+    launch_s, alpha_fs = 2e-3, MS // 4
+    slow = replace(star_of(2), message_fs=alpha_fs)
+    laid = replayed(trace, slow, device=replace(DEVICE, request_overhead_s=launch_s))
+    found = report(trace, laid, run(laid.graph))
+    assert found.step_time_fs == (3 + 2) * MS + 2 * (alpha_fs + MS // 2)
+    assert (found.compute_fs, found.idle_fs) == (3 * MS, 0)
+    assert found.total_comm_fs == found.exposed_comm_fs == 2 * MS + 2 * (alpha_fs + MS // 2)
+    assert found.exposed_comm_by_axis_fs == {"world": found.exposed_comm_fs}
+    assert slow.digest() != star_of(2).digest()

@@ -47,6 +47,8 @@ def tapes_by_place(model: Model, plan: Plan, stack: Stack) -> list[list[Tape]]:
     """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
     check_fits(plan, model)
     _check(plan)
+    if stack.software != "pytorch":
+        raise must_be("generate", "software", "pytorch", stack.software, "no other can be generated yet")
     return [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
 
 

@@ -8,6 +8,7 @@ from emu.model.generate.passes import elements_of
 from emu.model.generate.sharded import shard_axis
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
+from emu.trace.trace import UPDATE
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
@@ -48,6 +49,7 @@ def _shared_by(plan: Plan) -> int:
 
 def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
     """All that a rank has."""
+    tape.mark(UPDATE)
     tape.compute(_adamw(tape, parts[0], elements_of(parts) // _shared_by(parts[0].plan)))
     return tape
 
@@ -60,6 +62,7 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) 
     owned: list[list[int]] = [[] for _ in range(plan.sharded)]
     for size in sorted((o.parameters for part in parts for o in part.operators if o.parameters), reverse=True):
         min(owned, key=sum).append(size)
+    tape.mark(UPDATE)
     tape.compute(_adamw(tape, parts[0], sum(owned[share])))
     axis, weight = shard_axis(plan), parts[0].stack.precision.weight
     sent = [tape.ask(Ask(axis, "broadcast", size, weight), root=root) for root, own in enumerate(owned) for size in own]
@@ -68,8 +71,9 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) 
 
 
 def _adamw(tape: Tape, part: Part, elements: int) -> Work:
-    """Weights, gradients and both moments read; weights and moments written."""
+    """What the optimizer keeps is read and written, gradients are read, weights written: read too where no copy of them is."""
     precision = part.stack.precision
-    roles = ((2, precision.weight), (1, precision.gradient), (4, precision.moment))
+    weights = ((1, precision.weight), (2, precision.master)) if precision.has_master else ((2, precision.weight),)
+    roles = (*weights, (1, precision.gradient), (4, precision.moment))
     size = sum(times * item_bytes(role) for times, role in roles)
     return Work("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))

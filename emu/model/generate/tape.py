@@ -98,6 +98,12 @@ class Tape:
         self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0), of.joined)
         of.last, of.joined = len(self) - 1, ()
 
+    def mark(self, name: str) -> None:
+        """Add a named moment between computations."""
+        of = self._stream(0)
+        self._add(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, -1, 0, 0), of.joined)
+        of.last, of.joined = len(self) - 1, ()
+
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective; its number."""
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements)
@@ -140,8 +146,7 @@ class Tape:
     def events(self) -> Events:
         """As columns, with the mark that ends the step."""
         whole = self.copy()
-        mark = _Row(Kind.MARK, 0, whole._word("step"), whole._word(""), 0, 0, 0, -1, 0, 0)
-        whole._add(mark, whole._stream(0).joined)
+        whole.mark("step")
         whole._close()
         rows = np.concatenate([stretch.rows for _, stretch in whole.stretches])
         words = list(whole.words)

@@ -17,7 +17,7 @@ from emu.arrays import I64, column
 from emu.collective.algorithm import Choice, Request, Served
 from emu.collective.operation import operation
 from emu.fabric.build import Builder
-from emu.fabric.lower import lowered
+from emu.fabric.lower import launched, lowered
 from emu.fabric.named import named
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
@@ -30,10 +30,10 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.batch import What
 from emu.trace.device import Device
+from emu.trace.meet import MESSAGE
 from emu.trace.order import computes, order_of
 from emu.trace.replay import Instance, Replayed, Service, event_name, lay_request
 from emu.trace.report import report
-from emu.trace.requests import MESSAGE
 from emu.trace.split import packed_blocks
 
 COMPOSED = (
@@ -72,15 +72,15 @@ def served(asked: Different, choice: Choice) -> Served:
     return choice.served(request_of(asked))
 
 
-def time_once(what: What, topology: Topology, nodes: I64) -> Once:
-    """Time a request of all its groups [groups, members] at once.
+def time_once(what: What, topology: Topology, nodes: I64, launch_fs: int = 0) -> Once:
+    """Time a request of all its groups [groups, members] at once, each rank taking so long to enter it.
 
     Raises:
         InputError: as `lay_request` and `lowered`.
     """
     laid = lay_request(what, topology, nodes)
     domain = domain_of(topology, nodes.ravel(), [laid])
-    piece = lowered(laid, domain)
+    piece = launched(lowered(laid, domain), launch_fs)
     timeline = run(piece.graph)
     number = None if domain is None else domain.links.number
     return once_of(piece.graph, timeline, number, message=what.served is None)
@@ -177,7 +177,7 @@ def time_composed(
     asked, placement = asked_by(tapes, plan, meta), place(topology, plan.world)
     whats = [what_of(each, choice) for each in asked.requests]
     nodes = (placement[each.ranks].astype(np.int64) for each in asked.requests)
-    once = [time_once(what, topology, at) for what, at in zip(whats, nodes, strict=True)]
+    once = [time_once(what, topology, at, device.request_overhead_fs) for what, at in zip(whats, nodes, strict=True)]
     met = [(what.served, each) for what, each in zip(whats, asked.requests, strict=True)]
     services = tuple(dict.fromkeys(Service(request_of(each), each.size_bytes, by) for by, each in met if by is not None))
     times = np.bincount(asked.different, minlength=len(once))

@@ -13,10 +13,12 @@ from emu.model.memory import memory_by_part
 from emu.model.model import MODELS, Model
 from emu.model.plan import Plan
 from emu.model.spell import spell
+from emu.model.spell_stack import spell_stack
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
+from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import time_composed
-from emu.study.training.rate import MFU_ASSUMED, rate
+from emu.study.training.rate import with_work, work_of
 from emu.study.training.step import Step, TimedTrace, time_trace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -45,8 +47,7 @@ class Estimated(Step):
     model: str
     plan: str
     software: str
-    tokens_per_s: float
-    mfu: float
+    stack: str  # what it says of it, as `spell_stack`
     how: str  # which way the engine took, or `composed`
     domain: int  # ranks whose tasks were timed; the others are equal to them by symmetry, or taken to be where it is composed
     tasks: int
@@ -62,6 +63,7 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Es
     """
     began = time.perf_counter()
     model, plan = MODELS.find(request.model), request.plan
+    topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
     place(topology, plan.world)
     check_fits(plan, model)
     memory = memory_by_part(model, plan, request.stack)
@@ -79,9 +81,11 @@ def _timed(model: Model, request: EstimateRequest, topology: Topology, device: D
     of_places, choice = tapes_by_place(model, plan, stack), choice_on(topology, request.algorithms, "float32")
     if plan.stage_ranks * sum(len(tapes[0]) for tapes in of_places) <= MOST_EVENTS:
         with suppress(SizeError):
-            return time_trace(trace_of(of_places, model, plan, stack), choice, topology, device, "float32")
+            trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
+            return time_trace(trace, choice, topology, device, "float32")
     standing = [max(tapes, key=Tape.last_bytes) for tapes in of_places]
-    return time_composed(standing, plan, meta_of(model, plan, stack), choice, topology, device)
+    meta = (*meta_of(model, plan, stack), *work_of(model, plan))
+    return time_composed(standing, plan, meta, choice, topology, device)
 
 
 def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory: dict[str, int], wall_s: float) -> Estimated:
@@ -90,17 +94,15 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
     of_step["dtype"] = activation
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = memory, sum(memory.values())
-    reached = rate(model, plan, step.step_time_s, timed.device.peak(activation))
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items())}"
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _MEMORY, MFU_ASSUMED)
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _MEMORY)
     return Estimated(
         **of_step,
         model=model.name,
         plan=spell(plan),
         software=request.stack.software,
-        tokens_per_s=reached.tokens_per_s,
-        mfu=reached.mfu,
+        stack=spell_stack(request.stack),
         how=timed.how,
         domain=timed.replayed.timed_ranks,
         tasks=len(timed.timeline.end_fs),

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from emu.arrays import F64
@@ -13,6 +13,7 @@ from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.training.rate import MFU_ASSUMED, has_work, rate
 from emu.study.training.recorded import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -27,6 +28,7 @@ from emu.units import format_size
 
 # The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
 _ALGORITHMS, _REQUESTS = "algorithms", "requests"
+LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning for every step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +50,15 @@ class Step:
     compute_most_s: float
     exposed_comm_s: float
     idle_s: float
+    bubble_s: float  # of the idle time, what the rank waits for other stages of its pipeline
+    optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # of the computation; None: none was seen
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
     critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
     busiest_links: tuple[BusyLink, ...]  # three at most
+    tokens_per_s: float | None = field(default=None, metadata=LEFT_OUT)  # as the next two; None: it is of no known model
+    mfu: float | None = field(default=None, metadata=LEFT_OUT)
+    hfu: float | None = field(default=None, metadata=LEFT_OUT)
     peak_memory_bytes: int  # of the rank that holds most
     memory_by_part_bytes: Mapping[str, int]  # of it
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
@@ -90,6 +97,7 @@ class TimedTrace:
     def step(self) -> Step:
         """The figures."""
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
+        reached = rate(self.trace, self.ranks, r.step_time_s, self.device, self.dtype)
         return Step(
             topology=self.topology.name,
             device=self.device.name,
@@ -106,10 +114,15 @@ class TimedTrace:
             compute_most_s=r.computes_s[1],
             exposed_comm_s=r.exposed_comm_s,
             idle_s=r.idle_s,
+            bubble_s=r.bubble_s,
+            optimizer_s=r.optimizer_s,
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,
             critical_path=critical_path(self.trace, self.replayed, self.timeline, r),
             busiest_links=busiest(self.shares, self.topology),
+            tokens_per_s=reached and reached.tokens_per_s,
+            mfu=reached and reached.mfu,
+            hfu=reached and reached.hfu,
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
@@ -130,6 +143,8 @@ class TimedTrace:
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
         if self.dtype != "float32":
             own.append(f"what ran in float32 is timed as {self.dtype}")
+        if has_work(self.trace):
+            own.append(MFU_ASSUMED)
         return (*self.topology.assumptions, *self.replayed.assumptions, *own)
 
 

@@ -19,7 +19,7 @@ from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program
-from emu.study.training.rate import MFU_ASSUMED, rate
+from emu.study.training.rate import with_work
 from emu.study.training.step import Step, time_trace, with_choice
 from emu.study.training.text import check_text, read_text
 from emu.topology.placement import place
@@ -51,8 +51,6 @@ class Trained(Step):
     loss: tuple[float, ...]  # by step
     reference_loss: tuple[float, ...]
     gradient_error: float  # max |g - g_ref| / max |g_ref| over parameters, at the first and the last step, from equal weights
-    tokens_per_s: float  # 0 where the step takes less than a tick, so that there is no rate
-    mfu: float
     wall_run_s: float
     wall_reference_s: float
 
@@ -86,7 +84,7 @@ def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Dev
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
     program = Program(anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate)
     learned = learn(program, choice, run_on)
-    return replace(learned, trace=with_choice(learned.trace, choice))
+    return replace(learned, trace=with_work(with_choice(learned.trace, choice), model, request.plan))
 
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
@@ -112,9 +110,7 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     step = time_trace(learned.trace, choice, topology, device, request.dtype).step()
-    reached = rate(model, plan, step.step_time_s, device.peak(request.dtype))
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
-    of_step["assumptions"] = (*step.assumptions, MFU_ASSUMED)
     return Trained(
         **of_step,
         model=model.name,
@@ -122,8 +118,6 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
         loss=learned.loss,
         reference_loss=learned.reference_loss,
         gradient_error=learned.gradient_error,
-        tokens_per_s=reached.tokens_per_s,
-        mfu=reached.mfu,
         wall_run_s=learned.wall_run_s,
         wall_reference_s=learned.wall_reference_s,
     )

@@ -1,7 +1,7 @@
 """An estimated step, as text."""
 
 from emu.study.training.estimate import Estimated
-from launch.show.text.step import foot_lines, step_lines
+from launch.show.text.step import foot_lines, rate_lines, step_lines
 
 
 def estimate_report(r: Estimated) -> str:
@@ -11,8 +11,7 @@ def estimate_report(r: Estimated) -> str:
         f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, as {r.software} asks",
         "",
         *step_lines(r),
-        f"tokens/s        {r.tokens_per_s:,.0f}",
-        f"MFU             {r.mfu:.3g}",
+        *rate_lines(r),
         f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
         *foot_lines(r),
     ]

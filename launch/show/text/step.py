@@ -19,10 +19,19 @@ def step_lines(step: Step) -> list[str]:
     return [
         f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
         f"  compute       {format_time(step.compute_s)}{_of_all(step)}",
+        *([] if step.optimizer_s is None else [f"    optimizer   {format_time(step.optimizer_s)}"]),
         f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
         f"  idle          {format_time(step.idle_s)}",
+        *([f"    bubble      {format_time(step.bubble_s)}, for other stages of the pipeline"] if step.bubble_s else []),
         *_others(step),
     ]
+
+
+def rate_lines(step: Step) -> list[str]:
+    """What the time means for a model; nothing where none is known."""
+    if step.tokens_per_s is None:
+        return []
+    return [f"tokens/s        {step.tokens_per_s:,.0f}", f"MFU             {step.mfu:.3g}; HFU {step.hfu:.3g}"]
 
 
 def foot_lines(step: Step) -> list[str]:
@@ -111,4 +120,4 @@ def step_report(step: Step) -> str:
     if not step.whole:
         head.append(f"steps           {_some(step.step_times_s)}")
     chaotic = spread_told("the step", step.spread)
-    return "\n".join([*head, *step_lines(step), *chaotic, *foot_lines(step)])
+    return "\n".join([*head, *step_lines(step), *chaotic, *rate_lines(step), *foot_lines(step)])

@@ -2,7 +2,7 @@
 
 from emu.study.training.train import Trained
 from emu.units import format_time
-from launch.show.text.step import foot_lines, step_lines
+from launch.show.text.step import foot_lines, rate_lines, step_lines
 
 
 def train_report(r: Trained) -> str:
@@ -16,8 +16,7 @@ def train_report(r: Trained) -> str:
         "",
         f"gradients       within {r.gradient_error:.1e} of one process's, from the same weights",
         *step_lines(r),
-        f"tokens/s        {r.tokens_per_s:,.0f}",
-        f"MFU             {r.mfu:.3g}",
+        *rate_lines(r),
         f"wall            {r.wall_run_s:.1f} s run, {r.wall_reference_s:.1f} s one process, {r.wall_fabric_s:.1f} s timing",
         *foot_lines(r),
     ]

@@ -4,7 +4,7 @@ import torch
 
 from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
-from emu.trace.trace import Kind
+from emu.trace.trace import UPDATE, Kind
 
 
 class Outer(torch.optim.SGD):
@@ -25,10 +25,10 @@ def trained(rank):
         outer.zero_grad()
 
 
-def test_a_step_ends_with_the_outermost_optimizer():
+def test_a_step_ends_and_its_update_begins_with_the_outermost_optimizer():
     _, trace = LocalCluster().record(1, Choice.parse(()), trained)
     (events,) = trace.events
-    ends = [i for i, kind in enumerate(events.kind) if kind == Kind.MARK]
-    assert events.step[ends].tolist() == [1, 2, 3]
-    updates = [events.name[i] for i in range(ends[0], ends[1])].count("aten.add_")
+    marks = [i for i, kind in enumerate(events.kind) if kind == Kind.MARK]
+    assert [(events.name[i], events.step[i]) for i in marks] == [(name, n) for n in (1, 2, 3) for name in (UPDATE, "step")]
+    updates = [events.name[i] for i in range(*marks[2:4])].count("aten.add_")
     assert updates == 2 * 2  # of two parameters by two optimizers

@@ -11,7 +11,8 @@ STEP = Step(
     topology="ring:n=8", device="npu", dtype="bfloat16", ranks=8, step_times_s=(7e-3, 2e-3),
     step_groups=((2,), (1,)), step_time_s=2e-3, step=2,
     rank=5, compute_s=1e-3, early_compute_s=4e-6, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
-    exposed_comm_s=0.75e-3, idle_s=0.25e-3, exposed_comm_by_axis_s={"dp": 0.5e-3, "tp": 0, "": 0.25e-3}, total_comm_s=3e-3,
+    exposed_comm_s=0.75e-3, idle_s=0.25e-3,
+    bubble_s=0.125e-3, optimizer_s=0.1e-3, exposed_comm_by_axis_s={"dp": 0.5e-3, "tp": 0, "": 0.25e-3}, total_comm_s=3e-3,
     critical_path=(
         PathPart("all_reduce", "tp", 3, None, 1e-3), PathPart("computation", None, 0, None, 0.7e-3),
         PathPart("all_reduce", "dp", None, 5, 0.298e-3), PathPart("message", "", None, None, 2e-6),
@@ -27,8 +28,10 @@ def test_a_step_and_its_parts_have_a_line_each() -> None:
     assert step_lines(STEP) == [
         "step            2 ms; its parts are of rank 5, which ended last",
         "  compute       1 ms, and 4 us before the last rank had ended the step before; 500 us to 1.5 ms on the ranks",
+        "    optimizer   100 us",
         "  exposed comm  750 us (dp 500 us, other 250 us); of 3 ms in all",
         "  idle          250 us",
+        "    bubble      125 us, for other stages of the pipeline",
         "1 other step    7 ms",
     ]
 
@@ -36,7 +39,7 @@ def test_a_step_and_its_parts_have_a_line_each() -> None:
 def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
     alike = replace(STEP, early_compute_s=0.0, compute_least_s=1e-3, compute_most_s=1e-3 + 1e-12, exposed_comm_s=0.0)
     lines = step_lines(replace(alike, exposed_comm_by_axis_s={"dp": 0.0}))
-    assert lines[1:3] == ["  compute       1 ms; 1 ms on every rank", "  exposed comm  0 s; of 3 ms in all"]
+    assert lines[1:4:2] == ["  compute       1 ms; 1 ms on every rank", "  exposed comm  0 s; of 3 ms in all"]
     foot = foot_lines(replace(STEP, algorithms={}, critical_path=(), busiest_links=()))
     assert foot[:2] == ["critical path   none", "busiest links   none"]
     assert foot[3] == "algorithms      none"
@@ -45,8 +48,8 @@ def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
 def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
     lines = step_report(STEP).splitlines()
     assert lines[:3] == ["8 npu on ring:n=8", "", "steps           7 ms, 2 ms"]
-    assert lines[3:8] == step_lines(STEP)
-    assert lines[8:] == [
+    assert lines[3:10] == step_lines(STEP)
+    assert lines[10:] == [
         "critical path   50 % tp all_reduce in stage 3, 35 % computation in stage 0, 15 % dp all_reduce that waits for rank 5",
         "busiest links   NPU 0 to switch 8 75 %, switch 8 to NPU 1 50 %",
         "peak memory     3 MiB on the rank that holds most (weights 1 MiB, optimizer state 2 MiB)",
@@ -75,7 +78,7 @@ def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
     assert lines[-2:] == ["1 other step    9 ms", "2 other steps   4 ms, 5 ms"]
     alike = step_lines(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),)))
     assert alike[0].startswith("step            2 ms, as each of 2 equal steps; its parts")
-    assert alike[-1] == "  idle          250 us"
+    assert alike[-2] == "  idle          250 us"
 
 
 def test_of_many_other_works_the_last_share_a_line() -> None:

@@ -7,10 +7,11 @@ from launch.show.text.step import foot_lines, step_lines
 from launch.show.text.train import train_report
 from tests.launch.show.text.test_step import STEP
 
+RATED = replace(STEP, tokens_per_s=1234567.8, mfu=0.0123456, hfu=0.0151515)
 RUN = Trained(
-    **{f.name: getattr(STEP, f.name) for f in fields(STEP)},
+    **{f.name: getattr(RATED, f.name) for f in fields(STEP)},
     model="tiny", plan="tp=2,dp=4", loss=(5.5, 5.25), reference_loss=(5.5000001, 5.3), gradient_error=3.25e-6,
-    tokens_per_s=1234567.8, mfu=0.0123456, wall_run_s=1.24, wall_reference_s=2.36,
+    wall_run_s=1.24, wall_reference_s=2.36,
 )  # fmt: skip
 
 
@@ -26,10 +27,10 @@ def test_a_run_has_a_line_a_step_and_the_figures_of_the_last() -> None:
         "gradients       within 3.2e-06 of one process's, from the same weights",
     ]
     rest = lines[7:]
-    assert rest[:5] == step_lines(STEP)
-    assert rest[5:8] == [
+    assert rest[:7] == step_lines(STEP)
+    assert rest[7:10] == [
         "tokens/s        1,234,568",
-        "MFU             0.0123",
+        "MFU             0.0123; HFU 0.0152",
         "wall            1.2 s run, 2.4 s one process, 3.5 s timing",
     ]
-    assert rest[8:] == foot_lines(STEP)
+    assert rest[10:] == foot_lines(STEP)
