@@ -5,7 +5,8 @@ N ranks of a job, L links.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from emu.arrays import I64, Bool, column
 from emu.fabric.lowering.domain import Domain, Move
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.ways import Asked, shared_ways
+from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology
 
 _PRODUCTS = 2  # of random powers of the moves, for which routes are tried too
@@ -37,21 +39,60 @@ def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps 
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
     tests = [*([alike] if alike else []), *(each.keeps for each in laid)]
-    moves = moves_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
-    if not moves:
+    powers = powers_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
+    if not powers:
         return None
-    domain, tried = Domain.of(moves), (*moves, *_products(moves, int(npus[0])))
-    kept = all(_keeps_routes(each, domain, moves, tried) for each in laid)
+    moves, products, nodes, links = _tried(topology, powers)
+    domain = Domain(nodes, links)
+    kept = all(_keeps_routes(each, domain, moves, (*moves, *products)) for each in laid)
     return domain if kept else None
 
 
-def moves_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[Move, ...]:
+class Power(NamedTuple):
+    """A declared symmetry of a topology, so often."""
+
+    which: int
+    k: int
+    length: int  # after how many of these the first rank is back
+
+
+def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[Power, ...]:
     """The declared symmetries of a topology, or the least powers of them, that keep what they should."""
-    if topology.symmetry is None:
-        return ()
-    images = _Images.of(topology, npus, keeps)
-    found = (images.least_power(column(node, np.int64)) for node in topology.symmetry())
-    return tuple(move for move in found if move is not None)
+    found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_images(topology).symmetries)))
+    return tuple(power for power in found if power is not None)
+
+
+def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Power | None:
+    """The least power of a symmetry that moves the first rank, keeps what it should and is a symmetry of links."""
+    length = _length(_images(topology).symmetries[which], first)
+    powers = (Power(which, k, length // k) for k in range(1, length) if length % k == 0)
+    return next((p for p in powers if keeps(_node(topology, which, p.k)) and move(topology, p) is not None), None)
+
+
+# What follows is kept, as it is asked for each thing that runs, and a step has many.
+@lru_cache(maxsize=256)
+def _node(topology: Topology, which: int, k: int) -> I64:
+    return column(_power(_images(topology).symmetries[which], k), np.int64)
+
+
+def move(topology: Topology, power: Power) -> Move | None:
+    """Where a power of a declared symmetry brings everything; nothing if it is no symmetry of links."""
+    node, link = _node(topology, power.which, power.k), _link(topology, power.which, power.k)
+    return None if link is None else Move(node, link)
+
+
+@lru_cache(maxsize=32)
+def _link(topology: Topology, which: int, k: int) -> I64 | None:
+    return _images(topology).links_by(_node(topology, which, k))
+
+
+@lru_cache(maxsize=8)
+def _tried(topology: Topology, powers: tuple[Power, ...]) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
+    """Moves, products of their random powers, and the orbits of nodes and of links."""
+    found = (move(topology, power) for power in powers)
+    moves = tuple(each for each in found if each is not None)
+    domain = Domain.of(moves)
+    return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
 
 
 def _keeps_routes(laid: Laid, domain: Domain, moves: tuple[Move, ...], tried: tuple[Move, ...]) -> bool:
@@ -78,36 +119,28 @@ def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int
     return len(found.link)
 
 
+@lru_cache(maxsize=4)
+def _images(topology: Topology) -> "_Images":
+    links = topology.links
+    ends = links.src.astype(np.int64) * topology.n_nodes + links.dst
+    order = np.argsort(ends, kind="stable")
+    ends, parallel = ends[order], np.empty_like(order)
+    parallel[order] = np.arange(len(ends)) - np.searchsorted(ends, ends)
+    declared = topology.symmetry() if topology.symmetry else ()
+    return _Images(links, tuple(column(node, np.int64) for node in declared), order, ends, parallel)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Images:
-    """Where permutations of nodes bring ranks and links."""
+    """Where permutations of nodes bring links."""
 
     links: Links
-    npus: I64  # [N]
-    keeps: Keeps
+    symmetries: tuple[I64, ...]  # that are declared
     order: I64  # [L] links by (src, dst)
     ends: I64  # [L] (src, dst) as one number, in that order
     parallel: I64  # [L] the place of each link among those of equal ends
 
-    @staticmethod
-    def of(topology: Topology, npus: I64, keeps: Keeps) -> "_Images":
-        ends = topology.links.src.astype(np.int64) * topology.n_nodes + topology.links.dst
-        order = np.argsort(ends, kind="stable")
-        ends, parallel = ends[order], np.empty_like(order)
-        parallel[order] = np.arange(len(ends)) - np.searchsorted(ends, ends)
-        return _Images(topology.links, npus, keeps, order, ends, parallel)
-
-    def least_power(self, node: I64) -> Move | None:
-        """The least power of a permutation that moves the first rank, keeps what it should and is a symmetry of links."""
-        length = _length(node, int(self.npus[0]))
-        powers = (_power(node, k) for k in range(1, length) if length % k == 0)
-        return next((move for move in map(self._move, powers) if move is not None), None)
-
-    def _move(self, node: I64) -> Move | None:
-        link = self._links(node) if self.keeps(node) else None
-        return None if link is None else Move(node, link)
-
-    def _links(self, node: I64) -> I64 | None:
+    def links_by(self, node: I64) -> I64 | None:
         """The image of each link, as fast and as long: of parallel ones that in the same place."""
         ends = node[self.links.src] * len(node) + node[self.links.dst]
         at = np.minimum(np.searchsorted(self.ends, ends) + self.parallel, len(ends) - 1)
@@ -134,10 +167,9 @@ def _power(permutation: I64, k: int) -> I64:
     return found
 
 
-def _products(moves: tuple[Move, ...], first: int) -> list[Move]:
-    """Of random powers that bring a node elsewhere, the same ones every time."""
+def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
+    """Of random powers that bring a node elsewhere, the same ones every time; each move is back after so many."""
     random, products = np.random.default_rng(0), []
-    lengths = [_length(move.node, first) for move in moves]
     for _ in range(_PRODUCTS):
         powers = [[_power(c, k) for c in move] for move, k in zip(moves, random.integers(1, lengths), strict=True)]
         products.append(Move(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))

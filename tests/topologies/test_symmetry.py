@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.collective.translation import Translations
-from emu.fabric.symmetric import moves_of
+from emu.fabric.symmetric import move, powers_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.topology import CHANNELS
 
@@ -16,6 +16,11 @@ def translating(topology):
     n = topology.n_npus
     moves = Translations(topology.dims or (n,), n, 1)
     return lambda node: np.array_equal(node[:n], moves.rank(np.arange(n), node[0]))
+
+
+def moves_of(topology, keeps):
+    """What is found of a topology's symmetry that keeps something."""
+    return [move(topology, power) for power in powers_of(topology, np.arange(topology.n_npus), keeps)]
 
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
@@ -35,7 +40,7 @@ def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
     topology, links = build_topology(line), build_topology(line).links
     n = topology.n_npus
     src, dst = np.array(list(itertools.permutations(range(n), 2)), np.int64).reshape(-1, 2).T
-    for node, link in moves_of(topology, np.arange(n), translating(topology)):
+    for node, link in moves_of(topology, translating(topology)):
         assert np.array_equal(node[links.src], links.src[link])
         assert np.array_equal(node[links.dst], links.dst[link])
         assert np.array_equal(links.bandwidth_Bps, links.bandwidth_Bps[link])
@@ -50,6 +55,6 @@ def test_what_is_found_of_it_keeps_links_and_the_route_of_every_pair(line):
 def test_switch_ring_torus_and_mesh_have_a_translation_along_each_dimension(line, found):
     topology = build_topology(f"{line},bandwidth=1GB/s,latency=1ns")
     n = topology.n_npus
-    moves = moves_of(topology, np.arange(n), translating(topology))
+    moves = moves_of(topology, translating(topology))
     assert len(moves) == found
     assert all((move.node[:n] != np.arange(n)).all() for move in moves)

@@ -14,27 +14,22 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.collective.algorithm import Choice, Request, Served
-from emu.collective.operation import operation
+from emu.collective.algorithm import Choice
 from emu.fabric.build import Builder
-from emu.fabric.lower import launched, lowered
 from emu.fabric.named import named
 from emu.fabric.run import run
-from emu.fabric.symmetric import domain_of
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
-from emu.study.training.asked import Asked, Different, asked_by
-from emu.study.training.shared import Bodies, Once, bodies_of, once_of
+from emu.study.training.asked import Asked, asked_by
+from emu.study.training.once import request_of, time_each, whats_of
+from emu.study.training.shared import Bodies, bodies_of, busy_s
 from emu.study.training.step import Step, TimedTrace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.batch import What
 from emu.trace.device import Device
-from emu.trace.meet import MESSAGE
 from emu.trace.order import computes, order_of
-from emu.trace.replay import Instance, Replayed, Service, event_name, lay_request
+from emu.trace.replay import Instance, Replayed, Service, event_name
 from emu.trace.report import report
-from emu.trace.split import packed_blocks
 
 COMPOSED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
@@ -49,41 +44,6 @@ class Line(NamedTuple):
     def messages_of(self, participant: int) -> I64:
         """It alone, whoever takes part."""
         return np.zeros(1 + 0 * participant, np.int64)
-
-
-def what_of(asked: Different, choice: Choice) -> What:
-    """The request as a replay has it, by what serves its first group."""
-    n = asked.ranks.shape[1]
-    if asked.name == MESSAGE:
-        return What(asked.axis, None, MESSAGE, n, 0, asked.size_bytes, 0, b"")
-    op = operation(asked.name, n, asked.root)
-    given = [np.array(asked.splits, np.int64)] * n
-    blocks = packed_blocks(asked.name, op, given, asked.elements) if asked.splits else b""
-    return What(asked.axis, served(asked, choice), asked.name, n, asked.root, asked.size_bytes, asked.elements, blocks)
-
-
-def request_of(asked: Different) -> Request:
-    """What its first group asks."""
-    return Request(asked.name, tuple(asked.ranks[0].tolist()), asked.root, asked.elements, asked.dtype)
-
-
-def served(asked: Different, choice: Choice) -> Served:
-    """By what."""
-    return choice.served(request_of(asked))
-
-
-def time_once(what: What, topology: Topology, nodes: I64, launch_fs: int = 0) -> Once:
-    """Time a request of all its groups [groups, members] at once, each rank taking so long to enter it.
-
-    Raises:
-        InputError: as `lay_request` and `lowered`.
-    """
-    laid = lay_request(what, topology, nodes)
-    domain = domain_of(topology, nodes.ravel(), [laid])
-    piece = launched(lowered(laid, domain), launch_fs)
-    timeline = run(piece.graph)
-    number = None if domain is None else domain.links.number
-    return once_of(piece.graph, timeline, number, message=what.served is None)
 
 
 def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device: Device) -> Replayed:
@@ -174,10 +134,10 @@ def time_composed(
         InputError: places that do not meet, or a request that cannot be timed.
     """
     began = time.perf_counter()
-    asked, placement = asked_by(tapes, plan, meta), place(topology, plan.world)
-    whats = [what_of(each, choice) for each in asked.requests]
-    nodes = (placement[each.ranks].astype(np.int64) for each in asked.requests)
-    once = [time_once(what, topology, at, device.request_overhead_fs) for what, at in zip(whats, nodes, strict=True)]
+    asked = asked_by(tapes, plan, meta)
+    whats = whats_of(asked.requests, choice)
+    placement = column(place(topology, plan.world), np.int64)
+    once = time_each(asked.requests, whats, topology, placement, device.request_overhead_fs)
     met = [(what.served, each) for what, each in zip(whats, asked.requests, strict=True)]
     services = tuple(dict.fromkeys(Service(request_of(each), each.size_bytes, by) for by, each in met if by is not None))
     times = np.bincount(asked.different, minlength=len(once))
@@ -186,6 +146,6 @@ def time_composed(
     with named("compose", partial(event_name, asked.trace, replayed)):
         timeline = run(replayed.graph)
     found = report(asked.trace, replayed, timeline)
-    busy_s = sum((n * each.busy_s for n, each in zip(times, once, strict=True)), np.zeros(len(topology.links)))
-    timed = asked.trace, topology, device, "float32", choice, replayed, timeline, found, busy_s / (found.step_time_s or 1.0)
+    shares = busy_s(once, times, len(topology.links)) / (found.step_time_s or 1.0)
+    timed = asked.trace, topology, device, "float32", choice, replayed, timeline, found, shares
     return ComposedStep(*timed, None, time.perf_counter() - began, plan.stage_ranks)

@@ -11,21 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
-from emu.fabric.graph import Graph
-from emu.fabric.timeline import Timeline
+from emu.study.training.once import Once
 from emu.units import TICKS_PER_S, seconds
 
 _PARTS = 64  # of a flow that a weight counts, so that it can be whole
 _MOST = 256  # links that are looked at, those that carry most
-
-
-class Once(NamedTuple):
-    """A request with the fabric to itself."""
-
-    ticks: int  # until the last rank has left it
-    tail: int  # of these, those in which a message's sender has left already; 0 of a collective
-    busy_s: F64  # [L] that each link takes at full rate for what it carries
-    flows_s: F64  # [L] that its messages take to cross each link, added up
 
 
 class Bodies(NamedTuple):
@@ -51,23 +41,12 @@ class Bodies(NamedTuple):
         return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
 
 
-def once_of(graph: Graph, timeline: Timeline, number: I64 | None, *, message: bool) -> Once:
-    """What a request took, and what of each link.
-
-    Args:
-        graph: Its messages.
-        timeline: When they ran.
-        number: [L] which link of the graph stands for each; None: each for itself.
-        message: Whether it is one message of each group.
-    """
-    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
-    lasts = (timeline.left_fs - timeline.start_fs)[task] * graph.hop_weight
-    flows_s = np.bincount(graph.hop_link, lasts, graph.n_links) / TICKS_PER_S
-    each = np.arange(graph.n_links) if number is None else number
-    busy_s = timeline.busy_s(graph.capacity_Bps)
-    end = int(timeline.end_fs.max(initial=0))
-    left = int(timeline.left_fs[task].max(initial=0)) if message else end
-    return Once(end, end - left, busy_s[each], flows_s[each])
+def busy_s(once: Sequence[Once], times: I64, n_links: int) -> F64:
+    """[n_links] seconds that each link takes at full rate for all requests, each so often."""
+    total = np.zeros(n_links)
+    for n, each in zip(times.tolist(), once, strict=True):
+        total[each.link] += n * each.busy_s
+    return total
 
 
 def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64) -> Bodies:
@@ -79,48 +58,73 @@ def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capac
         times: [Q] how often each is asked.
         capacity_Bps: [L].
     """
-    stand = _standing(once, kinds, times)
-    size, tail, rates = np.zeros(len(once), np.int64), np.array([each.tail for each in once], np.int64), list[float]()
-    alpha = np.array([each.ticks for each in once], np.int64) - tail
-    links, weights = list[I64](), list[I64]()
+    stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
+    crossed = _on(stand, once, len(capacity_Bps))
+    parts = [_body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
+    rates = np.array([part.rate_Bps for part in parts if part.rate_Bps])
+    private = len(stand) + np.cumsum([0, *(part.rate_Bps > 0 for part in parts)])
+    links = [np.append(part.link, own) if part.rate_Bps else part.link for part, own in zip(parts, private, strict=False)]
+    weights = [np.append(part.weight, 1) if part.rate_Bps else part.weight for part in parts]
+    tail = np.array([each.tail for each in once], dtype=np.int64)
+    none = np.zeros_like(tail)
+    return Bodies(
+        np.concatenate((_PARTS * capacity_Bps[stand], rates)),
+        np.concatenate(([part.size_bytes for part in parts], none)).astype(np.int64),
+        np.concatenate(([part.alpha_fs for part in parts], tail)).astype(np.int64),
+        np.cumsum([0, *map(len, links), *none]),
+        column(np.concatenate([none[:0], *links]), np.int32),
+        column(np.concatenate([none[:0], *weights]), np.int32),
+    )
+
+
+class _Body(NamedTuple):
+    size_bytes: int
+    alpha_fs: int
+    rate_Bps: float  # at which it flows alone; 0: it has none, as it shares nothing
+    link: I64  # of those that stand for others
+    weight: I64
+
+
+def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """The message of one, which takes so long [S] of the links that stand for others.
+
+    What shares nothing is a delay, unless it is a message, which has a link to itself: a report tells it from a join by that.
+    """
+    link = np.flatnonzero(busy)
+    if not len(link) and not once.tail:
+        return _Body(0, once.ticks - once.tail, 0.0, link, link)
+    worst = int(once.busy_s.argmax())
+    lasts_s = float(once.busy_s[worst])
+    ticks = min(max(1, round(lasts_s * TICKS_PER_S)), once.ticks - once.tail)
+    size = max(1, round(lasts_s * float(capacity_Bps[once.link[worst]]) / once.flows))
+    weight = np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / size)
+    return _Body(size, once.ticks - once.tail - ticks, size / seconds(ticks), link, np.maximum(1, weight).astype(np.int64))
+
+
+def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
+    """[Q, S] seconds that each request takes of some links."""
+    place = np.full(n_links, -1)
+    place[links] = np.arange(len(links))
+    found = np.zeros((len(once), len(links)))
     for i, each in enumerate(once):
-        crossed = np.flatnonzero(each.busy_s[stand] > 0)
-        links.append(crossed)
-        weights.append(crossed)
-        if not len(crossed):
-            continue
-        worst = int(each.busy_s.argmax())
-        body_s, n_flows = float(each.busy_s[worst]), max(1.0, float(each.flows_s[worst] / each.busy_s[worst]))
-        ticks = min(max(1, round(body_s * TICKS_PER_S)), each.ticks - each.tail)
-        size[i] = max(1, round(body_s * capacity_Bps[worst] / n_flows))
-        alpha[i] -= ticks
-        carried = each.busy_s[stand[crossed]] * capacity_Bps[stand[crossed]]
-        links[-1] = np.append(crossed, len(stand) + len(rates))
-        weights[-1] = np.append(np.maximum(1, np.floor(_PARTS * carried / size[i])).astype(np.int64), 1)
-        rates.append(size[i] / seconds(ticks))
-    start = np.cumsum([0, *map(len, links), *(0 * tail)])
-    hops = (np.concatenate([np.empty(0, np.int64), *c]) for c in (links, weights))
-    capacity = np.concatenate((_PARTS * capacity_Bps[stand], rates))
-    size, alpha = np.concatenate((size, 0 * tail)), np.concatenate((alpha, tail))
-    return Bodies(capacity, size, alpha, start, *(column(c, np.int32) for c in hops))
+        at = place[each.link]
+        found[i, at[at >= 0]] = each.busy_s[at >= 0]
+    return found
 
 
-def _standing(once: Sequence[Once], kinds: Sequence[Hashable], times: I64) -> I64:
+def _standing(once: Sequence[Once], kinds: Sequence[Hashable], total_s: F64) -> I64:
     """[S] of the links that the same two kinds or more cross, the one that carries most; none that another stands for too."""
-    n_links = len(once[0].busy_s) if once else 0
     random = np.random.default_rng(0)
-    code, n_kinds, total = np.zeros(n_links, np.uint64), np.zeros(n_links, np.int64), np.zeros(n_links)
+    code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)
     for kind in dict.fromkeys(kinds):
-        own = [i for i, of in enumerate(kinds) if of == kind]
-        crosses = np.any([once[i].busy_s > 0 for i in own], axis=0)
+        crosses = np.unique(np.concatenate([each.link for each, of in zip(once, kinds, strict=True) if of == kind]))
         code[crosses] += random.integers(1, 2**63, dtype=np.uint64)
-        n_kinds += crosses
-        total += np.sum([times[i] * once[i].busy_s for i in own], axis=0)
+        n_kinds[crosses] += 1
     shared = np.flatnonzero(n_kinds > 1)
-    by_total = shared[np.argsort(-total[shared], kind="stable")]
+    by_total = shared[np.argsort(-total_s[shared], kind="stable")]
     _, first = np.unique(code[by_total], return_index=True)
     found = by_total[np.sort(first)[:_MOST]]
-    busy = np.array([each.busy_s[found] for each in once]).reshape(len(once), -1)
+    busy = _on(found, once, len(total_s))
     kept = list[int]()
     for i in range(len(found)):
         if not any((busy[:, k] >= busy[:, i]).all() for k in kept):

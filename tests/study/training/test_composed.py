@@ -17,7 +17,8 @@ from emu.study.training import estimate as estimating
 from emu.study.training.asked import asked_by
 from emu.study.training.composed import COMPOSED, time_composed
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.shared import Once, bodies_of
+from emu.study.training.once import Once
+from emu.study.training.shared import bodies_of
 from emu.study.training.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
@@ -82,12 +83,13 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed(monkeypatch)
 
 def once(ms, *busy_ms, flows=1):
     busy = np.array(busy_ms) / 1000
-    return Once(round(ms * MS), 0, busy, flows * busy)
+    crossed = np.flatnonzero(busy)
+    return Once(round(ms * MS), 0, crossed, busy[crossed], flows, 1)
 
 
 def ends_of(asked, kinds):
     """When each ends, in ms, where all begin at once."""
-    bodies = bodies_of(asked, kinds, np.ones(len(asked), np.int64), np.full(len(asked[0].busy_s), 1e9))
+    bodies = bodies_of(asked, kinds, np.ones(len(asked), np.int64), np.full(2, 1e9))
     builder = Builder(bodies.capacity_Bps)
     builder.messages(*bodies.of(np.arange(len(asked))))
     return (run(builder.graph()).end_fs / MS).tolist()
