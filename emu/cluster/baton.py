@@ -7,6 +7,7 @@ on.
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from emu.cluster.own.own import Own
@@ -24,7 +25,9 @@ class Baton:
     def __init__(self, n_ranks: int, own: Sequence[Own], stuck: Callable[[], None]) -> None:
         self._own = own
         self._stuck = stuck
-        self._gates = [threading.Semaphore(0) for _ in range(n_ranks)]
+        self._gates = [threading.Lock() for _ in range(n_ranks)]  # locked while its rank rests
+        for gate in self._gates:
+            gate.acquire()
         self._ready = deque(range(n_ranks))
         self._states: list[list[Any]] = []
         self._left = n_ranks
@@ -46,8 +49,8 @@ class Baton:
     def abandon(self) -> None:
         """Let every rank go on at once: whatever went wrong, none is left waiting for a baton that does not come."""
         self.abandoned = True
-        for gate in self._gates:
-            gate.release()
+        for rank in range(len(self._gates)):
+            self._open(rank)
         self._finished.set()
 
     def await_turn(self, rank: int) -> None:
@@ -95,7 +98,11 @@ class Baton:
     def _hand_on(self) -> None:
         rank = self._ready.popleft()
         self._load(self._states[rank])
-        self._gates[rank].release()
+        self._open(rank)
+
+    def _open(self, rank: int) -> None:
+        with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
+            self._gates[rank].release()
 
     def _load(self, states: Sequence[Any]) -> None:
         for each, state in zip(self._own, states, strict=True):

@@ -1,16 +1,20 @@
 """Which requests of a trace are one: what groups of one communicator ask alike, sent as one schedule on all of them at once.
 
-M meetings, G groups, N ranks.
+M meetings of K kinds, a kind being what groups that are alike ask for; G groups of the trace.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Served
-from emu.trace.meet import MESSAGE, Meeting
+from emu.collective.algorithm import Choice, Request, Served
+from emu.trace.requests import MESSAGE, Ask, Meetings
 from emu.trace.trace import Group
+from emu.trace.turns import Members, Table
 
 
 class What(NamedTuple):
@@ -18,19 +22,21 @@ class What(NamedTuple):
 
     communicator: int
     served: Served | None  # None: messages
-    name: str  # as a meeting's
+    name: str  # the operation, or MESSAGE
     n_ranks: int  # of each meeting
     root: int
     size_bytes: int
     elements: int
-    blocks: bytes  # as a meeting's
+    blocks: bytes  # as of an `Ask`
 
 
 class Batch(NamedTuple):
     """Meetings that differ only in who meets: no rank is in two, though it may send one message and receive another."""
 
     what: What
-    meetings: tuple[Meeting, ...]
+    ranks: I64  # [meetings, members]
+    rows: I64  # [meetings, members] which event of its role each one's request is
+    requests: tuple[Request, ...]  # the different ones for a collective that no batch before has
 
 
 def communicators(groups: Sequence[Group]) -> list[int]:
@@ -48,33 +54,62 @@ def communicators(groups: Sequence[Group]) -> list[int]:
 
 
 def batches_of(
-    meetings: Iterable[Meeting], first_event: I64, numbers: Sequence[int], choice: Choice, *, apart: bool
+    meetings: Sequence[Meetings], groups: Sequence[Group], numbers: Sequence[int], choice: Choice, *, apart: bool
 ) -> list[Batch]:
     """The meetings in batches: the first of each group, then the second, as its ranks come to them.
 
     Args:
-        meetings: [M] of all ranks.
-        first_event: [N + 1] where the events of each rank begin.
+        meetings: [K] of all ranks; at least one of each kind.
+        groups: [G].
         numbers: [G] the communicator of each group.
         choice: What serves collectives.
         apart: Whether each is left alone, as where optical switches turn and one group waits for another.
     """
-    found: defaultdict[tuple[What, int], list[Meeting]] = defaultdict(list)
-    before: defaultdict[tuple[What, int, int], int] = defaultdict(int)
-    for meeting in sorted(meetings, key=lambda m: (m.events - first_event[list(m.ranks)]).tolist()):
-        what = _what(meeting, numbers[meeting.group], choice)
-        # Members of a collective have all met as often; the sender of a message may have sent more than its receiver got.
-        ends = [(what, place, rank) for place, rank in enumerate(meeting.ranks if what.served is None else meeting.ranks[:1])]
-        turn = max(before[end] for end in ends)
-        before.update((end, turn + 1) for end in ends)
-        found[what, len(found) if apart else turn].append(meeting)
-    return [Batch(what, tuple(many)) for (what, _), many in found.items()]
+    if not meetings:
+        return []
+    whats: dict[What, int] = {}
+    table = Table.of(meetings, [_numbered(met, groups, numbers, choice, whats) for met in meetings])
+    number = np.arange(len(table.kind)) if apart else _batches(table, len(groups))
+    order = np.argsort(number, kind="stable")
+    table, number = table.take(order), number[order]
+    requests: defaultdict[int, list[Request]] = defaultdict(list)
+    for at, request in _requests(table, meetings, groups):
+        requests[int(number[at])].append(request)
+    members, found = Members.of(table, meetings), list(whats)
+    spans = pairwise([*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), len(number)])
+    return [
+        Batch(found[table.what[low]], *members.between(low, high), tuple(requests[i])) for i, (low, high) in enumerate(spans)
+    ]
 
 
-def _what(meeting: Meeting, communicator: int, choice: Choice) -> What:
-    n, size = len(meeting.ranks), meeting.size_bytes
-    if meeting.name == MESSAGE:
-        return What(communicator, None, MESSAGE, n, 0, size, 0, b"")
-    return What(
-        communicator, choice.served(meeting.request), meeting.name, n, meeting.root, size, meeting.elements, meeting.blocks
-    )
+def _numbered(met: Meetings, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, whats: dict[What, int]) -> I64:
+    """[groups of the kind, asks] the number of what is asked; new ones are added."""
+    of_groups = [(numbers[group], groups[group].ranks) for group in met.groups.tolist()]
+    return np.array([[whats.setdefault(_what(ask, *of, choice), len(whats)) for ask in met.asks] for of in of_groups], np.int64)
+
+
+def _what(ask: Ask, communicator: int, ranks: tuple[int, ...], choice: Choice) -> What:
+    if ask.name == MESSAGE:
+        return What(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
+    served = choice.served(ask.request(ranks))
+    return What(communicator, served, ask.name, len(ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
+
+
+def _batches(table: Table, n_groups: int) -> I64:
+    """[M] the batch of each meeting, by when the first of a batch comes."""
+    code = table.what * n_groups + table.number
+    order = np.argsort(code, kind="stable")
+    ordered, level = code[order], np.empty_like(code)
+    level[order] = np.arange(len(code)) - np.searchsorted(ordered, ordered)  # members of a collective have met as often
+    level = np.where(table.level < 0, level, table.level)
+    _, first, which = np.unique(table.what * len(code) + level, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[which])
+
+
+def _requests(table: Table, meetings: Sequence[Meetings], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
+    """The different requests for collectives, each with the first meeting that is for it."""
+    together = np.flatnonzero(table.level < 0)
+    most = max(len(met.asks) for met in meetings)
+    _, first = np.unique(table.number[together] * most + table.ask[together], return_index=True)  # a group is of one kind
+    for at in np.sort(together[first]).tolist():
+        yield at, meetings[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]].ranks)

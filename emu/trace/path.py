@@ -12,10 +12,10 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.fabric.timeline import Timeline
-from emu.trace.meet import MESSAGE
 from emu.trace.phases import stages_of
 from emu.trace.replay import Replayed
 from emu.trace.report import StepReport
+from emu.trace.requests import MESSAGE
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
 

@@ -140,9 +140,9 @@ class _Replay:
         self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self.numbers = communicators(trace.groups)
         meetings = meetings_of(trace, dtype)
-        self.batches = batches_of(meetings, self.first_event, self.numbers, choice, apart=topology.circuits is not None)
+        self.batches = batches_of(meetings, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
         laid: dict[object, Laid] = {}
-        keys = [(batch.what, *(m.ranks for m in batch.meetings)) for batch in self.batches]
+        keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
         self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
         self.begins, self.ends, self.instance, self.member = (np.full(sum(sizes), -1, np.int32) for _ in range(4))
 
@@ -196,17 +196,18 @@ class _Replay:
         pieces = {laid: launched(lowered(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
         for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
             piece, size = pieces[laid], laid.schedule.n_participants
-            events, ranks = (np.concatenate(c) for c in zip(*((m.events, m.ranks) for m in batch.meetings), strict=True))
+            ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
+            events = self.first_event[ranks] + rows
             member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
             owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
-            owner[member], origin[member] = ranks, events - self.first_event[ranks]
+            owner[member], origin[member] = ranks, rows
             first = builder.piece(piece, owner, origin)
             self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
             self.instance[events], self.member[events] = number, member
             yield Instance(piece, first)
 
     def _lay(self, batch: Batch) -> Laid:
-        return lay_request(batch.what, self.topology, self.placement[np.array([m.ranks for m in batch.meetings])])
+        return lay_request(batch.what, self.topology, self.placement[batch.ranks])
 
     def _wait(self, builder: Builder, ranks: Orbits) -> None:
         edges = [order_of(e) for e in self.trace.events]
@@ -217,8 +218,8 @@ class _Replay:
             builder.wait(task[known], pred[known])
 
     def _services(self) -> Iterable[Service]:
-        met = [(batch.what, m) for batch in self.batches for m in batch.meetings]
-        return dict.fromkeys(Service(m.request, m.size_bytes, what.served) for what, m in met if what.served is not None)
+        asked = [(batch.what, request) for batch in self.batches for request in batch.requests]
+        return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
 
 
 def lay_request(what: What, topology: Topology, nodes: I64) -> Laid:

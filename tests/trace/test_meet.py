@@ -8,7 +8,8 @@ from torch import nn
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads import Threads
-from emu.trace.meet import MESSAGE, meetings_of
+from emu.trace.meet import meetings_of
+from emu.trace.requests import MESSAGE
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, WORLD, told, trace_of
 
@@ -17,10 +18,10 @@ PAIR = Group("tp", (0, 1))
 
 def paired(trace):
     """Of each message: the row of its sender's event, that of its receiver's, and its size as timed."""
-    first = np.cumsum([0, *(len(trace.events_of(rank)) for rank in range(trace.n_ranks))])
-    met = [m for m in meetings_of(trace, "float32") if m.name == MESSAGE]
-    rows = [(*(int(e - first[r]) for e, r in zip(m.events, m.ranks, strict=True)), m.size_bytes) for m in met]
-    return sorted(rows)
+    found = [met for met in meetings_of(trace, "float32") if met.asks[0].name == MESSAGE]
+    return sorted(
+        (*rows, met.asks[ask].size_bytes) for met in found for rows, ask in zip(met.rows.tolist(), met.ask, strict=True)
+    )
 
 
 def record(program):

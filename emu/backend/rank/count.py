@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils.flop_counter import flop_registry
 
+from emu.backend.rank.call import dtype_name
 from emu.backend.rank.memory import WEIGHTS, Memory
 from emu.errors import RunError
 
@@ -119,8 +120,8 @@ class _Kind:
     reported: bool
     composite: bool  # must be taken apart first (under inference mode nothing else does it)
     flops: Callable[..., int] | None
-    reads: Mapping[str, bool]  # by argument: does it read (not only overwrite)
-    writes: Mapping[str, bool]  # by argument: does it write there
+    unread: frozenset[str]  # arguments that it only overwrites, or takes for their shape
+    writes: frozenset[str]  # arguments that it writes to
     order: tuple[str, ...]
     looked_up: str  # the argument of which only a part is read or written
     elements: Callable[[Mapping[str, Any]], int] | None  # of that part; None: as many bytes as come out
@@ -135,20 +136,20 @@ def _kind(func: OpOverload) -> _Kind:
     if formula is None and func.namespace == "aten" and _PRODUCT.search(base) and not _NO_PRODUCT.search(base):
         formula = _no_formula(f"aten.{base}")
     arguments = schema.arguments
-    writes = {a.name: a.alias_info is not None and a.alias_info.is_write for a in arguments}
-    unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (writes[a.name] and base in _OVERWRITES)}
+    writes = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
+    unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (a.name in writes and base in _OVERWRITES)}
     unread |= {"self"} if base in _SHAPES_BACKWARD else set()
     unread |= {_FILLED[base]} if base in _FILLED else set()
     if base.startswith("_fused_"):  # a fused optimizer declares that it writes the gradients: only to unscale them
-        writes["grads"] = False
+        writes.discard("grads")
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     return _Kind(
         name=f"{func.namespace}.{base}",
         reported=not aliases and func.namespace not in _NO_WORK and base not in _ALLOCATIONS,
         composite=_is_composite(func),
         flops=formula,
-        reads={a.name: a.name not in unread for a in arguments},
-        writes=writes,
+        unread=frozenset(unread),
+        writes=frozenset(writes),
         order=tuple(a.name for a in arguments),
         looked_up=arguments[0].name if base in _LOOKED_UP else "",
         elements=_LOOKED_UP.get(base),
@@ -196,21 +197,20 @@ def _fake_mode() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
-class _Traffic:
-    """Bytes of one operator by dtype."""
+class _Seen(NamedTuple):
+    """A tensor that an operator was given or has made."""
 
-    __slots__ = ("by_dtype",)
+    dtype: torch.dtype
+    bytes: int
+    storage: int  # its address; 0 where it has none
 
-    def __init__(self) -> None:
-        self.by_dtype: dict[torch.dtype, int] = {}
 
-    def add(self, tensor: Tensor, at_most: int | None = None) -> int:
-        size = tensor.numel() * tensor.itemsize
-        if size and tensor.layout == torch.strided:
-            size = min(size, tensor.untyped_storage().nbytes())  # an expanded tensor is read once
-        size = size if at_most is None else min(size, at_most)
-        self.by_dtype[tensor.dtype] = self.by_dtype.get(tensor.dtype, 0) + size
-        return size
+def _seen(tensor: Tensor) -> _Seen:
+    size = tensor.numel() * tensor.itemsize
+    if tensor.layout != torch.strided:
+        return _Seen(tensor.dtype, size, 0)
+    storage = tensor.untyped_storage()
+    return _Seen(tensor.dtype, min(size, storage.nbytes()), storage._cdata)  # an expanded tensor is read once
 
 
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -227,6 +227,11 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory = Memory()
         self._sink = sink
         self._fake = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether each call goes through a guard against `torch.compile`: it compiles nothing while a mode is set, anyway."""
+        return False
 
     def __enter__(self) -> "Count":
         self._fake = _fake_mode()
@@ -249,7 +254,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # A DTensor answers first, and its local operators come here again: else global FLOPs would be counted.
-        if any(is_traceable_wrapper_subclass_type(t) for t in types):
+        if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
         kwargs = kwargs or {}
         if not self._fake and _fake_mode():  # DTensor tries an operator on shapes alone, the first time it sees it
@@ -259,7 +264,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
-        made = list(tensors_in(out))
+        made = [out] if isinstance(out, Tensor) else list(tensors_in(out))
         for tensor in made:
             self._hold(tensor)
         if kind.reported:
@@ -267,37 +272,39 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
-        named = {**dict(zip(kind.order, args, strict=False)), **kwargs}
-        given = [(name, t) for name, value in named.items() for t in tensors_in(value)]
-        traffic = _Traffic()
-        known = {t.untyped_storage()._cdata for _, t in given if t.layout == torch.strided}
-        fresh = [t for t in made if t.layout != torch.strided or t.untyped_storage()._cdata not in known]
-        if kind.fills:
-            fresh = made[:1]
-        elif made and not fresh and not any(kind.writes.values()):
+        given = [(name, each) for name, each in zip(kind.order, args, strict=False)] + list(kwargs.items())
+        read = [
+            (name, _seen(t)) for name, value in given for t in ((value,) if isinstance(value, Tensor) else tensors_in(value))
+        ]
+        known = {each.storage for _, each in read}
+        results = [_seen(t) for t in made]
+        fresh = results[:1] if kind.fills else [each for each in results if not each.storage or each.storage not in known]
+        if made and not fresh and not kind.writes:
             return  # a view that the schema does not call one
-        written = sum(traffic.add(t) for t in fresh)
-        for name, tensor in given:
-            at_most = None
-            if name == kind.looked_up:
-                at_most = written if kind.elements is None else kind.elements(named) * tensor.itemsize
-            if kind.reads.get(name, True):
-                traffic.add(tensor, at_most)
-            if kind.writes.get(name, False):
-                traffic.add(tensor, at_most)
-        self._sink(_operator(kind, traffic, made, given, kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0))
+        traffic = [(each.dtype, each.bytes) for each in fresh]
+        looked_up = _looked_up(kind, dict(given), fresh) if kind.looked_up else 0
+        for name, (dtype, size, _) in read:
+            moved = min(size, looked_up) if name == kind.looked_up else size
+            traffic += [(dtype, moved)] * ((name not in kind.unread) + (name in kind.writes))
+        flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
+        self._sink(_operator(kind, traffic, [each.dtype for each in (*results, *(each for _, each in read))], flops))
 
     def _hold(self, tensor: Tensor) -> None:
-        if tensor.layout != torch.strided:
-            return
-        self.memory.hold(tensor.untyped_storage())
+        if tensor.layout == torch.strided:
+            self.memory.hold(tensor.untyped_storage())
 
 
-def _operator(kind: _Kind, traffic: _Traffic, made: list[Tensor], given: list[tuple[str, Tensor]], flops: int) -> Operator:
-    seen = [t.dtype for t in made] + [t.dtype for _, t in given]
+def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_Seen]) -> int:
+    """Bytes of the argument of which only a part is read or written, that are."""
+    if kind.elements is None:
+        return sum(each.bytes for each in fresh)
+    return kind.elements(named) * int(named[kind.looked_up].itemsize)
+
+
+def _operator(kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[torch.dtype], flops: int) -> Operator:
     dtype = next((d for d in seen if d.is_floating_point), seen[0] if seen else torch.uint8)
-    count = traffic.by_dtype.get(dtype, 0) // dtype.itemsize
-    return Operator(kind.name, str(dtype).removeprefix("torch."), flops, sum(traffic.by_dtype.values()), count)
+    count = sum(size for of, size in traffic if of == dtype) // dtype.itemsize
+    return Operator(kind.name, dtype_name(dtype), flops, sum(size for _, size in traffic), count)
 
 
 def resized(storage: torch.UntypedStorage) -> None:

@@ -3,11 +3,14 @@
 That the host thread is blocked is no dependency; only a wait is one. A future that DDP waits for in C++, unseen, is joined
 at the end of the backward that took it, any other at the next optimizer step. Step 0 is set-up, up to the first forward of
 a module, and whatever comes after the last optimizer step; each optimizer step ends one.
+
+Ranks of one process whose program says that they compute the same are counted once: of the others only requests are taken
+down, which must be those of the rank that is counted.
 """
 
 import threading
-from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -24,6 +27,7 @@ from emu.backend.rank.count import Count, Operator, tensors_in
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.streams import Streams
 from emu.collective.operation import OPERATIONS, ROUTED, operation
+from emu.errors import RunError
 from emu.trace.trace import PARTS, UPDATE, Events, Group, Kind, Trace
 
 _TYPES = (
@@ -39,6 +43,7 @@ _TYPES = (
     *[np.int64] * 2,
 )
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
+_thread = threading.local()  # its `begin_alike`: where this thread is recorded as a rank
 
 
 class _Row(NamedTuple):
@@ -91,6 +96,7 @@ class Recorder:
         self._updating = 0  # optimizers that are stepping, one inside another
         self._deferred: list[int] = []
         self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # modules; optimizers, and of how many states
+        self._counted: Recorder | None = None  # who is counted for this rank, too
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
@@ -141,15 +147,19 @@ class Recorder:
         if module not in self._known:
             self._known[module] = 0
             held = chain(module.parameters(recurse=False), module.buffers(recurse=False))
-            self.count.mark(held, WEIGHTS)
+            self._mark(held, WEIGHTS)
+
+    def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:
+        if self._counted is None:
+            self.count.mark(tensors, part)
 
     def begin_update(self, optimizer: Optimizer) -> None:
         """Join what no backward joined; know weights and gradients; mark the moment."""
         self._updating += 1
         weights = [p for group in optimizer.param_groups for p in group["params"]]
         if optimizer not in self._known:
-            self.count.mark(weights, WEIGHTS)
-        self.count.mark((p.grad for p in weights if p.grad is not None), GRADIENTS)
+            self._mark(weights, WEIGHTS)
+        self._mark((p.grad for p in weights if p.grad is not None), GRADIENTS)
         for seq in self._deferred:
             self.join(seq)
         self._deferred.clear()
@@ -160,7 +170,7 @@ class Recorder:
         """End a step, unless it is that of a part of an optimizer, as ZeRO has one; know what it keeps, if more than before."""
         if self._known.get(optimizer) != len(optimizer.state):
             self._known[optimizer] = len(optimizer.state)
-            self.count.mark(tensors_in([*optimizer.state.values()]), OPTIMIZER)
+            self._mark(tensors_in([*optimizer.state.values()]), OPTIMIZER)
         self._updating -= 1
         if not self._updating:
             self.mark("step")
@@ -173,8 +183,31 @@ class Recorder:
         if all(given * in_size == count for given in splits):
             self.splits[seq] = _EVEN
 
+    def follow(self, other: "Recorder") -> None:
+        """Take the operators of another rank, which has done the same so far, for those of this one."""
+        self._counted = other
+
+    def did(self) -> tuple[object, ...]:
+        """All so far, but on which groups."""
+        return list(self.rows), list(self.waits), dict(self.splits)
+
+    def _asked(self) -> list[tuple[_Row, _Splits | None]]:
+        """All but operators, in order."""
+        return [(row, self.splits.get(seq)) for seq, row in enumerate(self.rows) if row.kind != Kind.COMPUTE]
+
     def notes(self) -> "Notes":
-        """All that was taken down; what no optimizer step has ended is of no step."""
+        """All that was taken down; what no optimizer step has ended is of no step.
+
+        Raises:
+            RunError: the rank has not asked for what the one asked for that is counted for it.
+        """
+        if self._counted is None:
+            return self._own_notes()
+        if self._asked() != self._counted._asked():
+            raise RunError("record: ranks that were said to compute the same have asked for different communication")
+        return self._counted.notes()._replace(groups=tuple(self.groups.values()))
+
+    def _own_notes(self) -> "Notes":
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
         splits = tuple(self.splits[seq].given if seq in self.splits else () for seq in range(len(self.rows)))
         return Notes(tuple(rows), tuple(self.waits), splits, tuple(self.groups.values()), self.count.memory.peak_by_part())
@@ -247,6 +280,7 @@ class Recording:
     def __init__(self, n_ranks: int) -> None:
         self._recorders = [Recorder() for _ in range(n_ranks)]
         self._here = threading.local()
+        self._alike: dict[Hashable, tuple[Recorder, tuple[object, ...]]] = {}  # who is counted, and what it had done before
 
     def of(self, rank: int) -> Recorder:
         """The recorder of a rank."""
@@ -255,9 +289,20 @@ class Recording:
     @contextmanager
     def on(self, rank: int) -> Iterator[None]:
         """Record the operators of this thread as those of `rank`."""
-        self._here.recorder = self._recorders[rank]
-        with self._recorders[rank].count, self._recorders[rank].streams.on_thread():
-            yield
+        recorder = self._here.recorder = self._recorders[rank]
+        with ExitStack() as counting, recorder.streams.on_thread():
+            counting.enter_context(recorder.count)
+            _thread.begin_alike = lambda key: self._begin_alike(recorder, counting, key)
+            try:
+                yield
+            finally:
+                del _thread.begin_alike
+
+    def _begin_alike(self, recorder: Recorder, counting: ExitStack, key: Hashable) -> None:
+        first, did = self._alike.setdefault(key, (recorder, recorder.did()))
+        if recorder is not first and recorder.did() == did:
+            counting.close()
+            recorder.follow(first)
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
@@ -282,3 +327,10 @@ class Recording:
     def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
         """The trace of all ranks; those with equal events share a role."""
         return merge([r.notes() for r in self._recorders], meta)
+
+
+def compute_alike(key: Hashable) -> None:
+    """Say that all ranks that give this key compute the same from here on; those of one process are then counted once."""
+    begin = getattr(_thread, "begin_alike", None)
+    if begin is not None:
+        begin(key)

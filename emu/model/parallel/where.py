@@ -15,6 +15,11 @@ class Held(NamedTuple):
     axes: tuple[str, ...] = ()  # of the mesh, along which the ranks hold different parts
     again: bool = False  # a copy of what another stage has
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the part."""
+        return tuple(end - first for first, end in self.part)
+
     def cut(self, whole: Tensor) -> Tensor:
         """That part of the whole."""
         return whole[tuple(slice(first, end) for first, end in self.part)]

@@ -14,7 +14,7 @@ from emu.errors import InputError
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
-from emu.trace.meet import MESSAGE
+from emu.trace.requests import MESSAGE
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
 

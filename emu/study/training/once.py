@@ -20,8 +20,8 @@ from emu.fabric.timeline import Timeline
 from emu.study.training.asked import Different
 from emu.topology.topology import Topology
 from emu.trace.batch import What
-from emu.trace.meet import MESSAGE
 from emu.trace.replay import lay_request
+from emu.trace.requests import MESSAGE
 from emu.trace.split import packed_blocks
 from emu.units import TICKS_PER_S
 

@@ -1,6 +1,6 @@
 """What every rank of a training run does; and the same steps on one process, without any group, to hold it against."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from emu.backend.rank.count import paused, track
+from emu.backend.rank.record import compute_alike
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
 from emu.model.parallel.mesh import Meshes, build_meshes
@@ -76,6 +77,8 @@ class Program:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
         run = self._runner(parallel, meshes)
+        if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
+            compute_alike(self._work(parallel, rank))
         losses, gradients, weights = [], {}, {}
         for step in range(self.steps):
             if 0 < step == self.steps - 1:
@@ -89,6 +92,12 @@ class Program:
             optimizer.step()
             optimizer.zero_grad()
         return Outcome(tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held, weights)
+
+    def _work(self, parallel: Parallel, rank: int) -> Hashable:
+        """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""
+        at = self.plan.coordinates(rank)
+        states = at["dp"] if self.plan.sharding == "zero1" else 0  # whole parameters are shared out
+        return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
 
     def _runner(self, parallel: Parallel, meshes: Meshes | None) -> Callable[[Tensor, Tensor], list[Tensor]]:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""

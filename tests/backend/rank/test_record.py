@@ -7,8 +7,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from emu.backend.rank.record import Recording, merge
+from emu.backend.rank.record import Recorder, Recording, compute_alike, merge
 from emu.cluster.threads import Threads
+from emu.errors import RunError
 from emu.trace.trace import Kind
 
 
@@ -302,3 +303,46 @@ def test_a_trace_of_nothing_is_empty():
     assert len(trace.events) == 1
     assert len(trace.events[0]) == 0
     assert trace.groups == ()
+
+
+def alike(rank, n_steps=2, twice=False):
+    """A rank that says it computes what the others of its half do; rank 3 may not keep to it."""
+    layer = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    compute_alike(rank // 2)
+    for _ in range(n_steps):
+        layer(torch.ones(2 + rank // 2, 4)).sum().backward()
+        for parameter in layer.parameters():
+            dist.all_reduce(parameter.grad)
+        if twice and rank == 3:
+            dist.all_reduce(torch.ones(1), group=dist.new_group([3], use_local_synchronization=True))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_ranks_that_compute_alike_are_counted_once_and_the_trace_is_as_if_each_were(monkeypatch):
+    counted, own = [], Recorder.operator
+    monkeypatch.setattr(Recorder, "operator", lambda self, operator: (counted.append(id(self)), own(self, operator))[1])
+    once = record(alike, n=4)
+    assert len(set(counted[len(counted) // 2 :])) == 2  # one of each half, after the set-up
+    counted.clear()
+    monkeypatch.setattr(f"{__name__}.compute_alike", lambda _: None)
+    each = record(alike, n=4)
+    assert len(set(counted[len(counted) // 2 :])) == 4
+    assert once.digest() == each.digest()
+    assert once.role_of_rank.tolist() == [0, 0, 1, 1]
+
+
+def test_a_rank_that_was_said_to_compute_alike_and_asks_for_more_is_refused():
+    with pytest.raises(RunError, match="ranks that were said to compute the same have asked for different communication"):
+        record(lambda rank: alike(rank, twice=True), n=4)
+
+
+def test_a_rank_whose_set_up_was_another_is_counted_by_itself():
+    def program(rank):
+        torch.ones(1 + rank) * 2
+        compute_alike("all")
+        dist.barrier()
+        torch.ones(3) * 2
+
+    assert record(program, n=2).role_of_rank.tolist() == [0, 1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from emu.backend.rank.record import Recorder
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.memory import rank_bytes
@@ -194,3 +195,21 @@ def test_selective_recomputation_runs_attention_again_and_keeps_less_and_full_st
     peaks = [int(learned[how].trace.peak_bytes.max()) for how in ("none", "selective", "full")]
     assert peaks[0] - peaks[1] == 4 * TINY.layers * TINY.heads * 8 * 64
     assert peaks[2] < peaks[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "n_counted"),
+    [
+        ("tp=2,sp,dp=2,pp=2", 2),
+        ("dp=2,sharding=zero1", 2),
+        pytest.param("cp=2,dp=2", 2, marks=pytest.mark.slow),
+        pytest.param("dp=4,sharding=fsdp,shard=2", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_do_the_same_are_counted_once_and_leave_the_trace_of_all(text, n_counted, monkeypatch):
+    run, followers, follow = program(text, 2, seq=16), [], Recorder.follow
+    monkeypatch.setattr(Recorder, "follow", lambda self, first: (followers.append(self), follow(self, first)))
+    once = learn(run, Choice()).trace
+    assert len(followers) == run.plan.world - n_counted
+    monkeypatch.setattr("emu.study.training.program.compute_alike", lambda _: None)
+    assert once.digest() == learn(run, Choice()).trace.digest()
