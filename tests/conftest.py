@@ -1,10 +1,40 @@
 """What holds for every test."""
 
+import gc
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from emu.study.choice import kept
+
+LONG = ("test_readme.py", "test_ray_cluster.py")  # a test of theirs may take as long as hundreds of others
+settings.register_profile("the same every time, however busy the machine", deadline=None, derandomize=True)
+settings.load_profile("the same every time, however busy the machine")
+
+
+def pytest_configure() -> None:
+    """One thread a test, before torch is loaded: there is a worker a core, and threads that wait for one another spin."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage among thousands of tests while they are collected, nor after: they stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest, so that at the end no worker waits for another's."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,14 @@
 """Every command and example of the README and of the guides in docs does what they say, but for the two make targets."""
 
 import doctest
-import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.forked import Fork, command, script
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -27,13 +27,11 @@ STEP = re.compile(
 GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if STEP.search(path.read_text()))
 
 
-def run(command: list[str], folder: Path, *, fails: bool = False) -> str:
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    env = {**os.environ, "PATH": path, "COLUMNS": "120"}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=240)
-    assert (done.returncode in (1, 2)) if fails else not done.returncode, done.stderr
+def run(folder: Path, what: Callable[..., None], *given: str, fails: bool = False) -> str:
+    done = Fork(folder, {"COLUMNS": "120"}, what, *given).end()
+    assert (done.code in (1, 2)) if fails else not done.code, done.err
     # What is loading is told after two seconds, which it takes on a busy machine only.
-    return done.stdout + re.sub("^emu: loading .*\n", "", done.stderr, flags=re.MULTILINE) if fails else done.stdout
+    return done.out + re.sub("^emu: loading .*\n", "", done.err, flags=re.MULTILINE) if fails else done.out
 
 
 def same(wanted: str, got: str) -> None:
@@ -52,8 +50,8 @@ def test_a_command_prints_what_the_readme_shows(session: str, tmp_path: Path) ->
 
 
 def follow(session: str, folder: Path) -> None:
-    for command, wanted in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
-        got = run(shlex.split(command), folder, fails=re.search("^emu: ", wanted, re.MULTILINE) is not None)
+    for words, wanted in re.findall(r"^\$ emu (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
+        got = run(folder, command, *shlex.split(words), fails=re.search("^emu: ", wanted, re.MULTILINE) is not None)
         if wanted.strip():
             same(wanted, got)
 
@@ -66,7 +64,8 @@ def test_a_guide_can_be_followed_step_by_step(path: Path, tmp_path: Path) -> Non
         elif step["session"]:
             follow(step["session"], tmp_path)
         else:
-            same(step["printed"], run([sys.executable, "-c", step["source"]], tmp_path))
+            (tmp_path / "program.py").write_text(step["source"])
+            same(step["printed"], run(tmp_path, script, "program.py"))
 
 
 def test_the_picture_of_the_readme_is_there() -> None:

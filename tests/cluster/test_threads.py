@@ -131,9 +131,16 @@ class TestWhatARankHasForItself:
 
 
 class TestUndo:
-    def test_everything_is_as_before_after_a_run_that_failed(self):
+    @pytest.fixture
+    def threads(self):
+        """Of an operator, as many as no rank has."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(3)
+        yield 3
+        torch.set_num_threads(before)
+
+    def test_everything_is_as_before_after_a_run_that_failed(self, threads):
         world = dist.distributed_c10d._world
-        threads = torch.get_num_threads()
         backends = list(dist.Backend.backend_list)
         mesh_init = dist.device_mesh.DeviceMesh.__init__
 

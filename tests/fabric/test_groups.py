@@ -46,7 +46,7 @@ def started(piece, members, late):
     return sorted(zip(*(c.tolist() for c in columns), strict=True)), timeline.end_fs[first + piece.exit].tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([a for _, a in ALGORITHMS if any(a.shapes(6)) or any(a.shapes(4))]), st.randoms(use_true_random=False))
 def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(found, random):
     n = 6 if any(found.shapes(6)) else 4

@@ -88,7 +88,7 @@ def plain_edges(messages):
 SIZES = st.lists(st.sampled_from([0, 100, 1000, 1000]), min_size=3, max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(schedules(), SIZES)
 def test_what_waits_for_what_is_what_the_docstring_says(schedule, sizes):
     sizes = np.array(sizes[: schedule.n_slots])
@@ -100,7 +100,7 @@ def test_what_waits_for_what_is_what_the_docstring_says(schedule, sizes):
     assert (made == reach(len(messages), plain_edges(messages), free)[:size, :size]).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schedules(), SIZES, st.booleans(), st.sampled_from([0, 300]))
 def test_every_message_starts_after_what_it_waits_for(schedule, sizes, gated, overhead):
     sizes = np.array(sizes[: schedule.n_slots])
@@ -123,7 +123,7 @@ def test_every_message_starts_after_what_it_waits_for(schedule, sizes, gated, ov
         assert done.end_fs[leave] == max(done.left_fs[sent].max(initial=0), done.end_fs[got].max(initial=0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(schedules(), SIZES, st.integers(0, 2**32 - 1))
 def test_ranks_may_be_renamed(schedule, sizes, seed):
     n, sizes = schedule.n_ranks, np.array(sizes[: schedule.n_slots])
@@ -142,7 +142,7 @@ def test_ranks_may_be_renamed(schedule, sizes, seed):
     assert (ends[0] == ends[1][name]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(schedules(), SIZES)
 def test_all_bytes_are_sent_once(schedule, sizes):
     sizes = np.array(sizes[: schedule.n_slots])

@@ -1,5 +1,6 @@
-"""Saves what gloo makes of every operation, dtype and reduce operation it takes: python gloo_references.py FOLDER RANK N."""
+"""Saves what gloo makes of each operation, dtype and reduce operation that it takes: gloo_references.py FOLDER, as one rank."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def input_count(operation, counts, root, rank, n):
 
 
 def main():
-    folder, rank, n = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    folder, rank, n = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=n)
     generator = torch.Generator().manual_seed(rank)
     saved = {}

@@ -175,7 +175,7 @@ def test_of_each_turn_a_cu_has_one_neighbour_or_two_where_r_is_odd(r):
 
 
 @given(st.integers(2, 9), st.integers(1, 3), st.integers(0, 100))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_wavelengths_spread_evenly_over_neighbours_and_ports_and_none_is_left_but_for_odd_r_and_w(r, L, more):
     levels, near = near_of(r, L, L * (r - 1) + more)
     found = uniform(levels, near)

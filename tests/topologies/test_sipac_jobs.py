@@ -136,7 +136,7 @@ def test_flex_sipco_s_own_load_moves_wavelengths_to_the_links_that_carry_transit
     st.lists(st.integers(1, 5), max_size=5),
     st.integers(0, 1),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_cu_sends_or_receives_more_than_w_and_what_is_dark_serves_no_two_with_room(shape, more, sizes, keep):
     (r, L), n = shape, shape[0] ** shape[1]
     w = L * (r - 1) + more
@@ -248,7 +248,7 @@ def test_the_first_jobs_have_nothing_before_them_and_cus_that_become_idle_keep_w
 
 
 @given(st.integers(2, 8), st.integers(1, 12), st.integers(0, 2**31))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_wss_needs_as_many_wavelengths_as_its_busiest_port_and_has_none_twice_at_a_port(r, most, seed):
     """fs-color: Konig's theorem, which DSatur does not always reach."""
     demand = np.random.default_rng(seed).integers(0, most + 1, (r, r))

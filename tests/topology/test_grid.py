@@ -40,7 +40,7 @@ def _pairs(n):
     return np.array([p for p in itertools.product(range(n), repeat=2) if p[0] != p[1]], dtype=np.int64).reshape(-1, 2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shapes, st.integers(-3, 3))
 def test_every_route_is_the_plain_walk(shape, key):
     topology = _grid(shape)
@@ -58,7 +58,7 @@ def test_every_route_is_the_plain_walk(shape, key):
         assert out.tolist() == [port for _, port in ports]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, st.data())
 def test_a_translation_of_both_ends_translates_the_route(shape, data):
     topology = _grid(shape)

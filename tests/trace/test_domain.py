@@ -127,7 +127,7 @@ def test_set_up_and_what_nobody_waits_for_change_nothing(words):
     assert both(grid_trace(words.events(*rows)), TORUS) == 4  # a ring of all counts row by row: shifts across rows are left
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_trace_of_equal_ranks_is_timed_to_the_tick(data):
     words, rows, instance = Words(), [], [0, 0, 0]

@@ -1,9 +1,6 @@
 """Against gloo: the same script, `tests/scripts/every_method.py`, in three processes of gloo and on three threads."""
 
-import os
 import socket
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from emu.backend.rank.group import Group
 from emu.cluster.script import run_script
 from emu.cluster.threads import Threads
 from emu.errors import InputError, RunError
+from tests.forked import Ended, Fork, script
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "every_method.py"
 N = 3
@@ -105,11 +103,8 @@ def gloo(folder):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     given = {"WORLD_SIZE": str(N), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen([sys.executable, "-W", "ignore", SCRIPT, folder], env={**os.environ, **given, "RANK": str(rank)})
-        for rank in range(N)
-    ]
-    assert [rank.wait() for rank in ranks] == [0] * N
+    ranks = [Fork(folder, {**given, "RANK": str(rank)}, script, str(SCRIPT), str(folder)) for rank in range(N)]
+    assert [rank.end() for rank in ranks] == [Ended(0, "", "")] * N
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ cabled = st.integers(2, 9).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cabled)
 def test_routes_are_shortest_paths_of_networkx_through_nodes_that_relay(drawn):
     n, pairs, passes, key = drawn
@@ -58,7 +58,7 @@ def test_routes_are_shortest_paths_of_networkx_through_nodes_that_relay(drawn):
         assert all(passes[node] for node in nodes[1:-1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cabled)
 def test_distances_are_those_of_networkx(drawn):
     n, pairs, passes, _ = drawn
@@ -98,7 +98,7 @@ def test_no_pairs_have_no_routes():
     assert shortest(_links([(0, 1)]), 2)(none, none, none).start.tolist() == [0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cabled, st.integers(0, 2**32 - 1))
 def test_the_quickest_ways_from_some_nodes_are_those_of_networkx(drawn, seed):
     n, pairs, _, _ = drawn
@@ -128,7 +128,7 @@ def _cheapest(links, cost, src, dst, passes):
     return {way: links.bandwidth_Bps[list(way)].min() for way in ways if cost[list(way)].sum() == least}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cabled, st.integers(0, 2**32 - 1))
 def test_of_the_shortest_ways_the_fastest_by_their_narrowest_link_are_taken_and_all_of_them(drawn, seed):
     n, pairs, passes, _ = drawn
@@ -136,7 +136,7 @@ def test_of_the_shortest_ways_the_fastest_by_their_narrowest_link_are_taken_and_
     _check_taken(links, n, passes, np.ones(len(links)), None, lambda ways: {w for w in ways if ways[w] == max(ways.values())})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cabled, st.integers(0, 2**32 - 1))
 def test_with_costs_the_cheapest_ways_are_taken_whatever_their_rates(drawn, seed):
     n, pairs, passes, _ = drawn
@@ -158,7 +158,7 @@ def _check_taken(links, n, passes, counted, cost, wanted):
         assert len(taken) == len(ways or {()}) or len(ways) > 4  # so many keys reach each of a few ways
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cabled, st.integers(0, 2**32 - 1), st.booleans())
 def test_uneven_pairs_are_those_whose_cheapest_ways_differ_in_rate(drawn, seed, with_cost):
     n, pairs, passes, _ = drawn
@@ -177,7 +177,7 @@ def test_uneven_pairs_are_those_whose_cheapest_ways_differ_in_rate(drawn, seed, 
         assert found.of == n * (n - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cabled)
 def test_two_npus_are_unjoined_where_networkx_finds_no_way(drawn):
     n, pairs, passes, _ = drawn

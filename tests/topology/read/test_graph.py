@@ -15,7 +15,7 @@ from emu.topology.catalogue import build_topology
 RATE = {"bandwidth": "50GB/s", "latency": "500ns"}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 9), st.integers(0, 10**6), st.booleans())
 def test_routes_are_shortest_paths_of_the_graph(n, seed, directed):
     graph = nx.gnp_random_graph(n, 0.5, seed=seed, directed=directed)
