@@ -1,22 +1,54 @@
 """Does a plan fit a model, and can it be executed? All is checked before anything is built."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from math import gcd
+from typing import Any, NamedTuple
 
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.model.model import Model
 from emu.model.order import ORDERS
-from emu.model.plan import Plan, divisors, nearest
+from emu.model.plan import Plan, divisors, multiples, nearest
 
 
-def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
-    """Refuse a model that a plan does not divide, or a world of another size.
+def check_world(plan: Plan, model: Model, n_npus: int, of: str) -> None:
+    """Refuse more ranks than a topology has NPUs.
+
+    Raises:
+        InputError: the message names the nearest size of one axis with which they fit.
+    """
+    if plan.world > n_npus:
+        found = filter(None, (_smaller(plan, model, axis, n_npus) for axis in ("dp", "pp", "cp", "tp")))
+        near = max(found, key=lambda each: each.ranks, default=None)
+        mend = f"take {near.axis}={near.size}, or a larger topology" if near else "take smaller axes, or a larger topology"
+        raise must_be("plan", "tp * cp * dp * pp", f"at most the {n_npus} NPUs of {of}", plan.world, mend)
+
+
+class _Smaller(NamedTuple):
+    ranks: int
+    axis: str
+    size: int
+
+
+def _smaller(plan: Plan, model: Model, axis: str, most: int) -> _Smaller | None:
+    """The plan with the largest size of one axis with which it has so many ranks at most; None: there is none."""
+    others = plan.world // getattr(plan, axis)
+    for size in range(most // others, 0, -1):
+        changed: dict[str, Any] = {axis: size}
+        with suppress(InputError):
+            found = replace(plan, **changed)
+            check_fits(found, model)
+            return _Smaller(found.world, axis, size)
+    return None
+
+
+def check_fits(plan: Plan, model: Model) -> None:
+    """Refuse a model that a plan does not divide.
 
     Raises:
         InputError: the message names the nearest sizes that fit.
     """
-    if world is not None and world != plan.world:
-        raise must_be("plan", "the product of its axes", f"the {world} ranks of the world", plan.world)
     for name, size in model.tp_divides.items():
         if size % plan.tp:
             fits = nearest(plan.tp, divisors(_common(model.tp_divides.values())))
@@ -27,17 +59,22 @@ def check_fits(plan: Plan, model: Model, world: int | None = None) -> None:
     stage_layers(plan, model)
 
 
+_LEFT_OUT = {"ep": "take ep=1", "etp": "take etp=0, which is tp", "capacity": "take capacity=0"}
+
+
 def _check_experts(plan: Plan, model: Model) -> None:
     for name in ("ep", "etp", "capacity"):
         value = getattr(plan, name)
         if not model.experts and value > (1 if name == "ep" else 0):
-            raise must_be("plan", name, f"left out, as {model.name} has no experts", value)
+            raise must_be("plan", name, f"left out, as {model.name} has no experts", value, _LEFT_OUT[name])
     if model.experts and model.experts % plan.ep:
         mend = f"take ep={nearest(plan.ep, divisors(model.experts))}"
         raise must_be("plan", "ep", f"a divisor of the {model.experts} experts of {model.name}", plan.ep, mend)
     if plan.exchanges and plan.rank_seq % plan.tp:
         what = f"such that the {plan.rank_seq} tokens of a rank divide by tp={plan.tp}, as its block of experts asks"
-        raise must_be("plan", "seq", what, plan.seq)
+        raise must_be(
+            "plan", "seq", what, plan.seq, f"take {multiples(plan.seq, plan.tp * plan.cp * (2 if plan.cp > 1 else 1))}"
+        )
 
 
 def check_executed(plan: Plan, model: Model) -> None:
@@ -63,11 +100,14 @@ def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
     told = f"of the {model.layers} layers of {model.name}"
     if plan.layers:
         if sum(plan.layers) != model.layers:
-            raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers))
+            mend = f"take layers={_spread(model.layers, plan.stages)}"
+            raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers), mend)
         return plan.layers
     if model.layers % plan.stages:
         fits = nearest(plan.pp, (pp for pp in divisors(model.layers) if model.layers % (pp * plan.vp) == 0))
-        mend = f"take pp={fits}, or say what each stage has: layers={_spread(model.layers, plan.stages)}"
+        stages = f"pp={fits}" if fits else f"pp * vp = {nearest(plan.stages, divisors(model.layers))}"
+        spread = f", or say what each stage has: layers={_spread(model.layers, plan.stages)}"
+        mend = f"take {stages}{spread if plan.stages <= model.layers else ''}"
         raise must_be("plan", "pp * vp", f"a divisor {told}", plan.stages, mend)
     return (model.layers // plan.stages,) * plan.stages
 

@@ -23,6 +23,14 @@ class Order(NamedTuple):
         """Whether it runs so many virtual stages a rank."""
         return virtual in self.virtual if self.virtual else virtual > 1
 
+    def least(self, stages: int) -> int:
+        """The fewest microbatches of so many stages."""
+        return max(1, self.times * stages)
+
+    def fits(self, microbatches: int, stages: int) -> bool:
+        """Whether it runs so many."""
+        return microbatches >= self.least(stages) and not (self.rounds and microbatches % (microbatches // stages))
+
 
 ORDERS = {
     "gpipe": Order((1,), 0),
@@ -39,8 +47,15 @@ def default_order(virtual: int) -> str:
     return "1f1b" if virtual == 1 else "interleaved"
 
 
-def check_order(name: str, stages: int, virtual: int, microbatches: int) -> None:
+def check_order(name: str, stages: int, virtual: int, microbatches: int, sequences: int) -> None:
     """Refuse an order that these do not fit.
+
+    Args:
+        name: Of the order.
+        stages: P.
+        virtual: V.
+        microbatches: M.
+        sequences: Of all ranks in one microbatch.
 
     Raises:
         InputError: the message names what would.
@@ -51,13 +66,16 @@ def check_order(name: str, stages: int, virtual: int, microbatches: int) -> None
     if not order.takes(virtual):
         told = " or ".join(map(str, order.virtual)) or "2 or more"
         raise must_be("plan", "vp", f"{told} in the order {name}", virtual, _orders_of(virtual))
-    least = max(1, order.times * stages)
+    least = order.least(stages)
     if microbatches < least:
-        mend = f"take a global batch {-(-least // microbatches)} times as large, a smaller microbatch, or order=gpipe"
+        fitting = [
+            f"order={other}" for other, each in ORDERS.items() if each.takes(virtual) and each.fits(microbatches, stages)
+        ]
+        mend = f"take {' or '.join([f'a global batch of {least * sequences}', *fitting])}"
         raise must_be("plan", "microbatches", f"{least} or more in the order {name} of {stages} stages", microbatches, mend)
-    if order.rounds and microbatches % max(1, microbatches // stages):
+    if not order.fits(microbatches, stages):
         low = microbatches // stages * stages
-        mend = f"take {low} or {low + stages} by another global batch, dp or microbatch"
+        mend = f"take a global batch of {low * sequences} or {(low + stages) * sequences}"
         raise must_be("plan", "microbatches", f"a multiple of the {stages} stages in the order {name}", microbatches, mend)
 
 

@@ -80,7 +80,7 @@ class Plan:
     def _check_batch(self) -> None:
         if self.global_batch % self.dp:
             fits = nearest(self.dp, divisors(self.global_batch))
-            mend = f"dp={fits}, or a global batch of {_multiples(self.global_batch, self.dp)}"
+            mend = f"dp={fits}, or a global batch of {multiples(self.global_batch, self.dp)}"
             raise must_be("plan", "dp", f"a divisor of the global batch {self.global_batch}", self.dp, f"take {mend}")
         if self.microbatch and self.rank_batch % self.microbatch:
             what = f"a divisor of the {self.rank_batch} sequences of a rank"
@@ -90,17 +90,17 @@ class Plan:
         parts = 2 * self.cp if self.cp > 1 else 1  # a rank has a chunk from the front and one from the back: equal work
         if self.seq % parts:
             what = f"a multiple of {parts}, for 2 chunks of a sequence on each of the {self.cp} ranks of cp"
-            raise must_be("plan", "seq", what, self.seq, f"take {_multiples(self.seq, parts)}")
+            raise must_be("plan", "seq", what, self.seq, f"take {multiples(self.seq, parts)}")
         if self.sp and self.rank_seq % self.tp:
             what = f"such that the {self.rank_seq} tokens of a rank divide by tp={self.tp}, as sp asks"
-            raise must_be("plan", "seq", what, self.seq, f"take {_multiples(self.seq, self.tp * parts)}")
+            raise must_be("plan", "seq", what, self.seq, f"take {multiples(self.seq, self.tp * parts)}")
 
     def _check_stages(self) -> None:
         for name, alone in (("vp", 1), ("order", "")):
             if self.pp == 1 and getattr(self, name) != alone:
                 raise must_be("plan", name, f"{alone or 'left out'} where pp=1", getattr(self, name))
         if self.pp > 1:
-            check_order(self.pipeline, self.pp, self.vp, self.passes)
+            check_order(self.pipeline, self.pp, self.vp, self.passes, self.dp * self.pass_batch)
         if self.layers and len(self.layers) != self.stages:
             raise must_be("plan", "layers", f"a number for each of the {self.stages} stages", len(self.layers))
         if self.layers and min(self.layers) < 1:
@@ -206,6 +206,7 @@ def nearest(wanted: int, fitting: Iterable[int]) -> str:
     return " or ".join(str(f) for found in near for f in found)
 
 
-def _multiples(n: int, of: int) -> str:
+def multiples(n: int, of: int) -> str:
+    """The largest below n, and the smallest above."""
     low = n // of * of
     return " or ".join(str(m) for m in (low, low + of) if m)

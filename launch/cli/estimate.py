@@ -21,7 +21,9 @@ from launch.show.text.estimate import estimate_report
 
 
 @click.command("estimate")
-@click.option("--model", required=True, help="See `emu list models`.")
+@click.option(
+    "--model", required=True, metavar="NAME|FILE", help="See `emu list models`; a FILE is .toml, with sizes of one's own."
+)
 @click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="As of `emu train`.")
 @topology_option
 @click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")

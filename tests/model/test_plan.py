@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import InputError
-from emu.model.fits import check_executed, check_fits, stage_layers
+from emu.model.fits import check_executed, check_fits, check_world, stage_layers
 from emu.model.model import MODELS
 from emu.model.order import ORDERS, stages_of
 from emu.model.plan import Plan
@@ -112,13 +112,11 @@ def test_a_batch_that_does_not_divide_is_refused_with_what_fits():
 
 def test_a_pipeline_is_refused_fewer_microbatches_than_its_order_needs():
     with refused(
-        "plan: microbatches must be 4 or more in the order 1f1b of 4 stages, got 2; take a global batch 2 times as large, "
-        "a smaller microbatch, or order=gpipe"
+        "plan: microbatches must be 4 or more in the order 1f1b of 4 stages, got 2; take a global batch of 32 or order=gpipe"
     ):
         Plan(pp=4, dp=8)
     with refused(
-        "plan: microbatches must be a multiple of the 4 stages in the order interleaved, got 11; take 8 or 12 by another "
-        "global batch, dp or microbatch"
+        "plan: microbatches must be a multiple of the 4 stages in the order interleaved, got 11; take a global batch of 8 or 12"
     ):
         Plan(pp=4, vp=2, global_batch=11)
     Plan(pp=4, dp=8, order="gpipe")
@@ -132,7 +130,7 @@ def test_a_model_that_does_not_divide_is_refused_with_what_fits():
         check_fits(Plan(tp=8), TINY)
     with refused("plan: seq must be at most the 1024 tokens of llama-tiny, got 2048"):
         check_fits(Plan(seq=2048), TINY)
-    check_fits(Plan(tp=4, dp=2), TINY, world=8)
+    check_fits(Plan(tp=4, dp=2), TINY)
 
 
 def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits():
@@ -142,23 +140,40 @@ def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits
         "layers=4,5x2,4"
     ):
         check_fits(Plan(pp=4), eighteen)
-    with refused("plan: layers must be in all the 18 of llama-tiny, got 16"):
+    with refused("plan: layers must be in all the 18 of llama-tiny, got 16; take layers=4,5x2,4"):
         check_fits(Plan(pp=4, layers=(4, 4, 4, 4)), eighteen)
     assert stage_layers(parse_plan("pp=4,layers=4,5x2,4"), eighteen) == (4, 5, 5, 4)
     assert stage_layers(Plan(pp=3), eighteen) == (6, 6, 6)
 
 
-def test_a_world_of_another_size_is_refused():
-    with refused("plan: the product of its axes must be the 8 ranks of the world, got 4"):
-        check_fits(Plan(tp=2, dp=2), TINY, world=8)
+def test_more_ranks_than_npus_are_refused_with_the_size_of_an_axis_that_fits():
+    """The axis that leaves most ranks; dp before others that leave as many."""
+    check_world(Plan(tp=2, dp=4), TINY, 8, "board")
+    told = "plan: tp * cp * dp * pp must be at most the 8 NPUs of board, got"
+    for plan, got in [
+        (Plan(tp=4, dp=4), "16; take dp=2, or a larger topology"),
+        (Plan(tp=4, dp=8, order="gpipe", pp=2), "64; take dp=1, or a larger topology"),
+        (Plan(tp=4, pp=4, layers=(1, 3, 3, 1)), "16; take tp=2, or a larger topology"),
+        (Plan(tp=4, pp=16, dp=4, order="gpipe"), "256; take smaller axes, or a larger topology"),
+    ]:
+        with refused(f"{told} {got}"):
+            check_world(plan, TINY, 8, "board")
 
 
 @pytest.mark.parametrize(
     ("model", "plan", "message"),
     [
-        ("llama-tiny", Plan(dp=2, ep=2), "plan: ep must be left out, as llama-tiny has no experts, got 2"),
-        ("llama-tiny", Plan(dp=2, etp=2), "plan: etp must be left out, as llama-tiny has no experts, got 2"),
-        ("llama-tiny", Plan(capacity=1.5), "plan: capacity must be left out, as llama-tiny has no experts, got 1.5"),
+        ("llama-tiny", Plan(dp=2, ep=2), "plan: ep must be left out, as llama-tiny has no experts, got 2; take ep=1"),
+        (
+            "llama-tiny",
+            Plan(dp=2, etp=2),
+            "plan: etp must be left out, as llama-tiny has no experts, got 2; take etp=0, which is tp",
+        ),
+        (
+            "llama-tiny",
+            Plan(capacity=1.5),
+            "plan: capacity must be left out, as llama-tiny has no experts, got 1.5; take capacity=0",
+        ),
         (
             "gpt-moe-tiny",
             Plan(dp=3, ep=3, global_batch=3),
@@ -167,7 +182,8 @@ def test_a_world_of_another_size_is_refused():
         (
             "gpt-moe-tiny",
             Plan(tp=2, dp=2, ep=2, seq=7),
-            "plan: seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts asks, got 7",
+            "plan: seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts asks, got 7; "
+            "take 6 or 8",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
 from emu.model.parts.rotary import Stretch, rotate_part, rotation, rotation_operators
 from emu.model.passes import element_wise
+from emu.model.plan import divisors, nearest
 
 
 def head_dim(hidden: int, heads: int) -> int:
@@ -24,7 +25,7 @@ def head_dim(hidden: int, heads: int) -> int:
         InputError: the heads do not divide the width.
     """
     if hidden % heads:
-        raise must_be("model", "heads", f"a divisor of hidden = {hidden}", heads)
+        raise must_be("model", "heads", f"a divisor of hidden = {hidden}", heads, f"take {nearest(heads, divisors(hidden))}")
     return hidden // heads
 
 
@@ -45,7 +46,8 @@ class Heads:
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
-            raise must_be("model", "kv_heads", f"a divisor of the {self.heads} heads", self.kv_heads)
+            mend = f"take {nearest(self.kv_heads, divisors(self.heads))}"
+            raise must_be("model", "kv_heads", f"a divisor of the {self.heads} heads", self.kv_heads, mend)
         if self.turned % 2:
             raise must_be("model", "elements of a head that are turned", "even", self.turned)
 

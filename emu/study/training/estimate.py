@@ -5,13 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
-from emu.errors import InputError
-from emu.model.fits import check_fits
+from emu.model.fits import check_fits, check_world
 from emu.model.generate.generate import meta_of, tapes_by_place, trace_of
 from emu.model.generate.tape import Tape
-from emu.model.memory import memory_by_part
-from emu.model.model import MODELS, Model
+from emu.model.model import Model
 from emu.model.plan import Plan
+from emu.model.read import find_model
 from emu.model.spell import spell
 from emu.model.spell_stack import spell_stack
 from emu.model.stack import Stack
@@ -19,12 +18,12 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import time_composed
 from emu.study.training.rate import with_work, work_of
+from emu.study.training.room import check_room
 from emu.study.training.step import Step, TimedTrace, time_trace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
 from emu.trace.replay import SizeError
-from emu.units import format_size
 
 DEFAULT = Stack()
 MOST_EVENTS = 2**22  # of all ranks, of which the whole graph is made
@@ -62,12 +61,12 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Es
             the memory of the device.
     """
     began = time.perf_counter()
-    model, plan = MODELS.find(request.model), request.plan
+    model, plan = find_model(request.model), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
+    check_world(plan, model, topology.n_npus, topology.name)
     place(topology, plan.world)
     check_fits(plan, model)
-    memory = memory_by_part(model, plan, request.stack)
-    _check_memory(memory, model, plan, device)
+    memory = check_room(model, plan, request.stack, device, topology.n_npus)
     timed = _timed(model, request, topology, device)
     return _estimated(request, model, timed, memory, time.perf_counter() - began)
 
@@ -108,24 +107,6 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
         tasks=len(timed.timeline.end_fs),
         wall_s=wall_s,
     )
-
-
-def _check_memory(memory: dict[str, int], model: Model, plan: Plan, device: Device) -> None:
-    needed = sum(memory.values())
-    if device.memory_bytes and needed > device.memory_bytes:
-        parts = ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in memory.items())
-        raise InputError(
-            f"estimate: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory ({parts}), and the "
-            f"{device.name} has {format_size(device.memory_bytes)}; {_mend(memory, plan)}"
-        )
-
-
-def _mend(memory: dict[str, int], plan: Plan) -> str:
-    """What makes the largest part smaller."""
-    largest = max(memory, key=lambda name: memory[name])
-    if largest == "activations":
-        return f"take recompute=full, a microbatch below {plan.pass_batch}, or more tp with sp"
-    return "take more tp or pp, or sharding=fsdp"
 
 
 _MEMORY = "memory is that of states and of what eager PyTorch keeps for the backward of the passes under way, without buffers"

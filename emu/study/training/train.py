@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from emu.errors import InputError, must_be
-from emu.model.fits import check_executed, check_fits
+from emu.model.fits import check_executed, check_fits, check_world
 from emu.model.memory import host_bytes
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -79,6 +79,7 @@ def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Dev
     """The steps themselves, before any fabric; arguments and errors as of `train`."""
     model = find_model(request.model)
     for topology in topologies:
+        check_world(request.plan, model, topology.n_npus, topology.name)
         place(topology, request.plan.world)
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)

@@ -1,6 +1,5 @@
 """A step that is estimated is the step that real ranks take; what does not fit a device is refused."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -57,13 +56,8 @@ def test_a_slower_network_shows_in_communication_and_in_nothing_else():
     assert slow.mfu < fast.mfu
 
 
-def test_a_model_that_does_not_fit_the_device_is_refused_with_what_would_help():
-    takes = r"takes .* of a rank's memory \(weights .*, activations .*\), and the h100 has 74\.51 GiB"
-    for batch, mend in [
-        (1, "take more tp or pp, or sharding=fsdp"),
-        (64, "take recompute=full, a microbatch below 64, or more tp with sp"),
-    ]:
-        with pytest.raises(InputError, match=f"^estimate: llama3-70b by tp=8 {takes}; {re.escape(mend)}$"):
-            estimate(asked("tp=8", "llama3-70b", global_batch=batch, seq=2048), BOARD, H100)
+def test_a_model_that_does_not_fit_the_device_is_refused_unless_its_memory_is_not_known():
+    with pytest.raises(InputError, match=r"^plan: llama3-70b by tp=8 takes \S+ GiB of a rank's memory"):
+        estimate(asked("tp=8", "llama3-70b", global_batch=1, seq=2048), BOARD, H100)
     unknown = replace(H100, memory_bytes=0)
     assert estimate(asked("tp=8", "llama3-70b", global_batch=1, seq=2048), BOARD, unknown).step_time_s > 0

@@ -119,7 +119,11 @@ def nothing_starts(*_):
     ("change", "topology", "message"),
     [
         ({"model": "llama-tinny"}, SWITCH, r"registry: no model is called 'llama-tinny'; did you mean llama-tiny"),
-        ({"plan": replace(PLAN, tp=8, dp=1)}, SWITCH, r"placement: 8 ranks do not fit switch"),
+        (
+            {"plan": replace(PLAN, tp=8, dp=1)},
+            SWITCH,
+            r"plan: tp \* cp \* dp \* pp must be at most the 4 NPUs of switch\S+, got 8; take tp=4, or a larger topology",
+        ),
         (
             {"plan": Plan(tp=3)},
             SWITCH,

@@ -1,0 +1,93 @@
+"""Does a plan fit the memory of a device? If not, which plan that is near it does."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from emu.errors import InputError
+from emu.model.fits import check_fits
+from emu.model.memory import memory_by_part
+from emu.model.model import Model
+from emu.model.plan import Plan, divisors
+from emu.model.spell import spell
+from emu.model.stack import Stack
+from emu.trace.device import Device
+from emu.units import format_size
+
+_TIMES = (1, 2, 4, 8, 16, 32, 64)  # what tp and pp may be multiplied by
+_SHARDING = ("ddp", "zero1", "fsdp")  # each keeps less on a rank than the one before
+
+
+def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_ranks: int) -> dict[str, int]:
+    """Bytes of a rank by part, refused where they are more than the device has.
+
+    Args:
+        model: What is trained.
+        plan: How.
+        stack: In which precision.
+        device: Of unknown memory (0) it has room for all.
+        most_ranks: That a plan named instead may take.
+
+    Raises:
+        InputError: the message says how much is missing, which parts take it, and the nearest plan that fits.
+    """
+    memory = memory_by_part(model, plan, stack)
+    needed, has = sum(memory.values()), device.memory_bytes
+    if not has or needed <= has:
+        return memory
+    largest_first = sorted(memory.items(), key=lambda part: -part[1])
+    parts = ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
+    raise InputError(
+        f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
+        f"than the {format_size(has)} of the {device.name}: {parts}; {_mend(model, plan, stack, has, most_ranks)}"
+    )
+
+
+def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
+    found = nearest_plan(model, plan, stack, has, most_ranks)
+    if found is None:
+        return f"no plan near it on {most_ranks} ranks fits: take a larger topology, or another global batch or sequence"
+    takes = format_size(sum(memory_by_part(model, found, stack).values()))
+    ranks = "" if found.world == plan.world else f" on {found.world} ranks"
+    return f"the nearest that fits{ranks} is {spell(found)}, which takes {takes}"
+
+
+def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> Plan | None:
+    """The plan that fits with the fewest changes of this one; of as many the one on fewest ranks, then the first.
+
+    Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
+    in this order. More tp or pp comes at the cost of dp, where that divides, or with more ranks. None: none of them fits.
+    """
+    for near in sorted(_near(plan, most_ranks), key=lambda near: (near.changes, near.ranks)):
+        try:
+            found = replace(plan, **near.values)
+            check_fits(found, model)
+        except InputError:
+            continue
+        if sum(memory_by_part(model, found, stack).values()) <= has:
+            return found
+    return None
+
+
+class _Near(NamedTuple):
+    """What is changed of a plan."""
+
+    changes: int
+    ranks: int
+    values: Mapping[str, Any]
+
+
+def _near(plan: Plan, most_ranks: int) -> Iterator[_Near]:
+    smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
+    sharding = _SHARDING[_SHARDING.index(plan.sharding) :]
+    every = product((plan.recompute, "full"), _TIMES, _TIMES, (plan.sp, True), sharding, (plan.microbatch, *smaller))
+    for recompute, pp, tp, sp, sharded, microbatch in every:
+        wanted = {"recompute": recompute, "pp": plan.pp * pp, "tp": plan.tp * tp, "sp": sp, "sharding": sharded}
+        changed = {name: value for name, value in wanted.items() if value != getattr(plan, name)}
+        changed |= {"microbatch": microbatch} if microbatch != plan.microbatch else {}
+        ranks = plan.world * tp * pp
+        if tp * pp > 1 and plan.dp % (tp * pp) == 0:
+            yield _Near(len(changed), plan.world, {**changed, "dp": plan.dp // (tp * pp)})
+        if ranks <= most_ranks:
+            yield _Near(len(changed), ranks, changed)
