@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.model.order import check_order, default_order, stages_of
+from emu.model.order import ORDERS, check_order, default_order, stages_of
 from emu.model.ranks import AXES, chunks, groups, places
 from emu.registry import unknown
 
@@ -110,6 +110,11 @@ class Plan:
     def pipeline(self) -> str:
         """The order of the pipeline."""
         return self.order or default_order(self.vp)
+
+    @property
+    def splits(self) -> bool:
+        """Whether backwards are taken in two."""
+        return self.pp > 1 and ORDERS[self.pipeline].splits
 
     @property
     def stages(self) -> int:

@@ -9,11 +9,12 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.model.fits import check_fits
+from emu.model.fits import check_executed, check_fits
 from emu.model.generate.rank import tapes_of
 from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
+from emu.model.order import ORDERS
 from emu.model.plan import Plan
 from emu.model.ranks import group_rows
 from emu.model.spell import spell
@@ -23,7 +24,7 @@ from emu.trace.trace import PARTS, Group, Trace
 _KNOWN = {
     "cp": (1,),
     "ep": (1,),
-    "pipeline": ("gpipe", "1f1b", "interleaved"),
+    "pipeline": tuple(ORDERS),
     "sharding": ("ddp", "zero1", "fsdp"),
     "recompute": ("none", "full"),
 }
@@ -46,6 +47,7 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
 def tapes_by_place(model: Model, plan: Plan, stack: Stack) -> list[list[Tape]]:
     """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
     check_fits(plan, model)
+    check_executed(plan, model)
     _check(plan)
     if stack.software != "pytorch":
         raise must_be("generate", "software", "pytorch", stack.software, "no other can be generated yet")

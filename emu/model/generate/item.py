@@ -15,6 +15,14 @@ class Work(NamedTuple):
     elements: int  # of the activations' dtype, among them
 
 
+class OfWeight(Work):
+    """A computation of the gradient of a parameter, which a backward in two leaves for later."""
+
+
+class Alone(Work):
+    """What a kernel that yields both gradients does once more where that of the parameter comes by itself."""
+
+
 class Ask(NamedTuple):
     """A collective on the rank's group of an axis."""
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.errors import InputError
-from emu.model.generate.item import Ask, Doing, Gradient, Item, Turn, Wait, Work
+from emu.model.generate.item import Alone, Ask, Doing, Gradient, Item, OfWeight, Turn, Wait, Work
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import LOOKUP, LOSS, NORM, RESIDUAL, SUM, Amount, Cut, ModelOperator, Tokens
 from emu.model.plan import Plan
@@ -20,7 +20,7 @@ from emu.model.stack import Stack
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
-_BEFORE_WEIGHT = 6  # elements moved, for each of a norm, before the gradient of its weight is there: two products and a sum
+_BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,11 @@ class Part:
             return
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(i, arrived) if i == self._again else arrived
-        early, late = _parted(operator)
+        early, weight, late = _parted(operator)
         yield self.work(operator.name, early, precision.weight)
-        yield self.work(operator.name, operator.eager.backward_weight, precision.gradient)
+        yield OfWeight(*self.work(operator.name, weight, precision.gradient))
+        if operator.kind == NORM and not late.elements:
+            yield Alone(*self.work(operator.name, early + _outputs(operator).times(-1), precision.weight))
         if operator.kind == LOOKUP and operator.cut and self.model.tied:
             yield self.work("tied", Amount(parameters=3 * operator.parameters), precision.gradient)
         if operator.parameters:
@@ -96,7 +98,7 @@ class Part:
     def _gradient(self, operator: ModelOperator) -> Gradient:
         """Under tensor parallelism each forward makes DTensors of local weights, which autograd comes back to at its end."""
         style = self.styles.get(operator.name) or self.styles.get(operator.name.removesuffix(".bias"))
-        late = style is not None and style.holds and self.plan.sharding != "fsdp"
+        late = style is not None and style.holds and self.plan.sharding != "fsdp" and not self.plan.splits
         done = tuple(item for item in style.gradient(operator)) if style is not None else ()
         return Gradient(operator.name, operator.parameters, late, done, style.times if style is not None else 1)
 
@@ -162,16 +164,22 @@ def _forward(operator: ModelOperator) -> Amount:
     return operator.eager.forward + Amount(whole=-beyond)
 
 
-def _parted(operator: ModelOperator) -> tuple[Amount, Amount]:
-    """Of the gradients of what came in, what is worked out before that of the weight is there, and what after.
+def _parted(operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
+    """The gradients of what came in, as far as they are worked out before that of the weight; that; and the rest.
 
-    A norm without a kernel of its own first multiplies the gradient by what was scaled, and by the weight.
+    A norm without a kernel of its own first multiplies the gradient by the weight, and by what was scaled.
     """
-    whole, of_each = operator.eager.backward_input, Amount(operator.outputs.flops, operator.outputs.whole, operator.outputs.cut)
-    before = of_each.times(_BEFORE_WEIGHT)
-    if operator.kind != NORM or before.elements >= whole.elements:
-        return whole, Amount()
-    return before, whole + before.times(-1)
+    passes = operator.eager
+    of_each = _outputs(operator)
+    before, summed = of_each.times(_BY_WEIGHT), of_each.times(_SUMMED)
+    if operator.kind != NORM or (before + summed).elements >= passes.backward_input.elements:
+        return passes.backward_input, passes.backward_weight, Amount()
+    return before, summed + passes.backward_weight, passes.backward_input + (before + summed).times(-1)
+
+
+def _outputs(operator: ModelOperator) -> Amount:
+    """The elements that come out, as often as they are written."""
+    return Amount(operator.outputs.flops, operator.outputs.whole, operator.outputs.cut)
 
 
 def _backwards(operators: tuple[ModelOperator, ...]) -> list[int]:

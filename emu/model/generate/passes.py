@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from emu.model.fits import stage_layers
 from emu.model.generate.gradients import Whole, run
-from emu.model.generate.item import Ask, Gradient, Turn, Wait
+from emu.model.generate.item import Alone, Ask, Gradient, OfWeight, Turn, Wait
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan import Plan
 from emu.model.stack import Stack
-from emu.model.turn import BACKWARD, FORWARD
+from emu.model.turn import BACKWARD, FORWARD, INPUT, WEIGHT
 
 
 def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int) -> tuple[Part, ...]:
@@ -50,6 +50,32 @@ class Passes(NamedTuple):
         else:
             self._backward(pass_)
 
+    def backward_input(self) -> None:
+        """Of one microbatch: gradients of what came in. Of tokens there are none."""
+        if self.stage:
+            self.tape.again((self.stage, INPUT), self._backward_input, self.gradients)
+
+    def backward_weight(self, pass_: int) -> None:
+        """Of one microbatch: what is left of its backward."""
+        if not self.stage:
+            self.backward(pass_)
+        elif 0 < pass_ < self.last:
+            self.tape.again((self.stage, WEIGHT), partial(self._backward_weight, pass_), self.gradients)
+        else:
+            self._backward_weight(pass_)
+
+    def _backward_input(self) -> None:
+        for part in reversed(self.parts):
+            run(self.tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn)))
+
+    def _backward_weight(self, pass_: int) -> None:
+        for part in self.parts:
+            for item in part.backward:
+                if isinstance(item, OfWeight | Alone):
+                    run(self.tape, (item,))
+                elif isinstance(item, Gradient):
+                    self.gradients.there(self.tape, item, part, pass_)
+
     def _forward(self) -> None:
         self.gradients.begin()
         for place, part in enumerate(self.parts):
@@ -72,7 +98,7 @@ class Passes(NamedTuple):
                     late.append((part, item))
                 elif isinstance(item, Gradient):
                     self.gradients.there(self.tape, item, part, pass_)
-                else:
+                elif not isinstance(item, Alone):
                     run(self.tape, (item,))
             self.gradients.leave_backward(place, pass_)
         for part, item in late:

@@ -1,18 +1,19 @@
 """The step of a rank of a pipeline: its microbatches, and what passes between its stages and those before and after them.
 
-As PyTorch's ScheduleGPipe, Schedule1F1B and ScheduleInterleaved1F1B run them: what is sent is waited for only where they do.
+As PyTorch's schedules run them: what is sent is waited for only where they do.
 Source: torch/distributed/pipelining/schedules.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from emu.model.generate.passes import Passes
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.stack import Stack
-from emu.model.turn import BACKWARD, DROP, FORWARD, GATHER, RECEIVE, REDUCE, SEND, Turn
+from emu.model.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
 from emu.model.turns import needed
 from emu.trace.trace import Kind
 
@@ -89,20 +90,30 @@ def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, micr
 def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> None:
     """Several stages of one place: receives are asked for ahead, and sends waited for at the end of the step."""
     sent: list[int] = []
-    received: dict[Turn, list[int]] = {}
+    came: dict[Turn, list[int]] = {}
     for turn in own:
         passes, ends = stages[turn.stage]
         if turn.what.startswith(SEND):
             sent += ends.send(turn.what.removeprefix(SEND))
         elif turn.what.startswith(RECEIVE):
-            received[turn] = ends.receive(turn.what.removeprefix(RECEIVE))
-        elif turn.what in (FORWARD, BACKWARD):
-            passes.gradients.arrive()
-            ends.tape.join(*received.pop(needed(turn), ()))
-            if turn.what == FORWARD:
-                passes.forward()
-            else:
-                passes.backward(turn.microbatch)
+            came[turn] = ends.receive(turn.what.removeprefix(RECEIVE))
         else:
-            {GATHER: passes.gradients.gather, DROP: passes.gradients.drop, REDUCE: passes.gradients.reduce}[turn.what]()
+            if turn.what in (FORWARD, BACKWARD, INPUT):
+                passes.gradients.arrive()
+                ends.tape.join(*came.pop(needed(turn), ()))
+            _take(passes, turn)
     next(iter(stages.values()))[1].tape.join(*sent)
+
+
+def _take(passes: Passes, turn: Turn) -> None:
+    gradients = passes.gradients
+    takes: dict[str, Callable[[], None]] = {
+        FORWARD: passes.forward,
+        BACKWARD: partial(passes.backward, turn.microbatch),
+        INPUT: passes.backward_input,
+        WEIGHT: partial(passes.backward_weight, turn.microbatch),
+        GATHER: gradients.gather,
+        DROP: gradients.drop,
+        REDUCE: gradients.reduce,
+    }
+    takes[turn.what]()

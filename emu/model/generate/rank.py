@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from emu.model.generate.gradients import Buckets, Whole
+from emu.model.generate.gradients import Averaged, Buckets, Whole
 from emu.model.generate.optimizer import clip, optimize, optimize_share
 from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes, elements_of, stage_parts
@@ -38,6 +38,8 @@ def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> P
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
+    if plan.splits:
+        return Averaged(tape, plan.dp, parts)
     if plan.dp == 1:
         return Whole()
     if plan.sharding == "fsdp":
