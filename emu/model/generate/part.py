@@ -64,7 +64,7 @@ class Part:
         if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
             return
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
-        yield from self._then_again(i, arrived) if i == self._again else arrived
+        yield from self._then_again(arrived) if i == self._again else arrived
         early, weight, late = _parted(operator)
         yield self.work(operator.name, early, precision.weight)
         yield OfWeight(*self.work(operator.name, weight, precision.gradient))
@@ -79,11 +79,16 @@ class Part:
             yield Turn()
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
-    def _then_again(self, i: int, arrived: list[Doing]) -> Iterable[Doing]:
+    def _then_again(self, arrived: list[Doing]) -> Iterable[Doing]:
         """The forward up to an operator once more; DTensor waits for what came before only where it is read."""
         yield from (item._replace(held=item is arrived[-1]) if isinstance(item, Ask) else item for item in arrived)
-        yield from self._forward(self.operators[:i])
+        yield from self.again
         yield Wait()
+
+    @cached_property
+    def again(self) -> tuple[Doing, ...]:
+        """What of the forward is worked out again before a backward."""
+        return tuple(self._forward(self.operators[: max(0, self._again)]))
 
     @cached_property
     def _again(self) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from emu.model.fits import stage_layers
 from emu.model.generate.gradients import Whole, run
-from emu.model.generate.item import Alone, Ask, Gradient, OfWeight, Turn, Wait
+from emu.model.generate.item import Alone, Ask, Gradient, OfWeight, Turn, Wait, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
@@ -69,12 +69,15 @@ class Passes(NamedTuple):
             run(self.tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn)))
 
     def _backward_weight(self, pass_: int) -> None:
+        """Each weight by itself, as the model has them; what is not kept is worked out again for each."""
         for part in self.parts:
-            for item in part.backward:
-                if isinstance(item, OfWeight | Alone):
-                    run(self.tape, (item,))
-                elif isinstance(item, Gradient):
-                    self.gradients.there(self.tape, item, part, pass_)
+            for items in reversed(_by_weight(part)):
+                run(self.tape, part.again)
+                for item in items:
+                    if isinstance(item, Gradient):
+                        self.gradients.there(self.tape, item, part, pass_)
+                    else:
+                        run(self.tape, (item,))
 
     def _forward(self) -> None:
         self.gradients.begin()
@@ -104,3 +107,16 @@ class Passes(NamedTuple):
         for part, item in late:
             self.gradients.there(self.tape, item, part, pass_)
         self.gradients.end(self.tape, pass_)
+
+
+def _by_weight(part: Part) -> list[list[Work | Gradient]]:
+    """Of a backward, what belongs to each weight, and to the bias that comes with it."""
+    found: dict[str, list[Work | Gradient]] = {}
+    works: list[Work] = []
+    for item in part.backward:
+        if isinstance(item, OfWeight | Alone):
+            works.append(item)
+        elif isinstance(item, Gradient):
+            found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])
+            works = []
+    return list(found.values())
