@@ -171,11 +171,15 @@ def test_another_precision_changes_bytes_and_no_request():
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["cp=2", "tp=2,recompute=selective", "pp=3,vp=2,order=zbv,sharding=fsdp"],
+    ("words", "told"),
+    [
+        ("cp=2", "generate: cp"),
+        ("tp=2,recompute=selective", "generate: recompute"),
+        ("pp=3,vp=2,order=zbv,sharding=fsdp", "plan: sharding must be ddp in the order zbv"),
+    ],
 )
-def test_what_cannot_be_generated_yet_is_refused(words):
-    with pytest.raises(InputError, match="generate"):
+def test_what_cannot_be_generated_yet_is_refused(words, told):
+    with pytest.raises(InputError, match=told):
         generate(MODELS.find("llama-small"), parse_plan(words, global_batch=8, seq=16), Stack())
 
 
