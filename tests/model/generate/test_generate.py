@@ -98,6 +98,7 @@ def test_stages_that_a_place_has_several_of_take_turns_as_they_run(words):
 SPLIT = [
     "pp=2,vp=2,order=zbv,layers=1,2,2,1",
     "pp=3,vp=2,order=zbv,dp=2",
+    "pp=3,vp=2,order=zbv,dp=2,sharding=zero1",
     "pp=3,vp=2,order=zbv,tp=2,sp",
     "pp=3,vp=2,order=zbv,recompute=full",
     "pp=3,vp=2,order=zero-bubble",
@@ -175,7 +176,7 @@ def test_another_precision_changes_bytes_and_no_request():
     [
         ("cp=2", "generate: cp"),
         ("tp=2,recompute=selective", "generate: recompute"),
-        ("pp=3,vp=2,order=zbv,sharding=fsdp", "plan: sharding must be ddp in the order zbv"),
+        ("pp=3,vp=2,order=zbv,sharding=fsdp", "plan: sharding must be ddp or zero1"),
     ],
 )
 def test_what_cannot_be_generated_yet_is_refused(words, told):
