@@ -4,6 +4,7 @@ So a run is deterministic, needs no server, and a deadlock is known at once. The
 its schedule over every rank's tensors.
 """
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -34,6 +35,7 @@ from emu.trace.trace import Trace
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
+_NEW_OBJECTS = 50_000  # before the collector looks for cycles
 
 
 class Threads:
@@ -88,7 +90,7 @@ class Threads:
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in range(self.n_ranks)]
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in enumerate(bodies)]
-        with isolated(self), self._attributes.watched(), self._recorded():
+        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less():
             self._start(threads)
             self._await(threads)
             self._baton.restore()
@@ -257,6 +259,19 @@ class Threads:
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+
+
+@contextmanager
+def _collected_less() -> Iterator[None]:
+    """Let Python's collector look for cycles less often, and only among what is new: it looks at the objects of all ranks."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 @contextmanager

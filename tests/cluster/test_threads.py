@@ -1,3 +1,4 @@
+import gc
 import random
 import re
 import signal
@@ -366,3 +367,10 @@ def test_two_runs_are_equal_to_the_bit():
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert all(torch.equal(a, first[0]) for a in first)
     assert recordings[0].trace().digest() == recordings[1].trace().digest()
+
+
+def test_the_collector_is_as_before_once_the_ranks_have_run():
+    before, seen = gc.get_threshold(), []
+    Threads(2).run(lambda _: seen.append((gc.get_threshold()[0] > before[0], gc.get_freeze_count() > 0)))
+    assert seen == [(True, True)] * 2
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
