@@ -106,6 +106,7 @@ class ModelOperator:
     active: int = 0  # ... and how many of them a token sees
     shape: tuple[int, int, int] | None = None  # of a product [M, K] x [K, N]: M (of all experts together), N, K
     reads_with: str = ""  # products of one such name read the same input: a fused stack runs them as one
+    unfused: Passes = Passes()  # of attention alone: by products that write their scores, and a softmax between them
 
     @property
     def active_parameters(self) -> int:
@@ -146,6 +147,7 @@ class ModelOperator:
             parameters=self.parameters // weights,
             eager=passes(self.eager),
             fused=passes(self.fused),
+            unfused=passes(self.unfused),
             outputs=amount(self.outputs),
             experts=self.experts // holders,
             shape=shape,
@@ -215,7 +217,22 @@ def attention(name: str, tokens: Tokens, heads: int, kv_heads: int, head_dim: in
     fused = _flash(tokens, heads, kv_heads, head_dim, value_dim)
     out = Amount(cut=tokens.n * heads * value_dim)
     eager = fused if value_dim == head_dim else _flash(tokens, heads, kv_heads, head_dim, head_dim)
-    return ModelOperator(name, ATTENTION, 0, eager, fused, out, "both")
+    return ModelOperator(name, ATTENTION, 0, eager, fused, out, "both", unfused=_scored(tokens, heads, fused))
+
+
+def _scored(tokens: Tokens, heads: int, flash: Passes) -> Passes:
+    """Two products and a softmax forward, four and its gradient backward; scores are written, and their softmax is kept.
+
+    Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), section 4.1, without
+    dropout.
+    """
+    scores, rows = tokens.n * tokens.keys * heads, Amount(fixed_bytes=-4 * tokens.n * heads)  # no log-sum-exp
+    forward = flash.forward + rows
+    return Passes(
+        forward + Amount(cut=4 * scores),  # written, read and written by the softmax, read
+        forward.times(2) + Amount(cut=7 * scores),  # the softmax, both its gradients, twice read
+        saved=flash.saved + rows + Amount(cut=scores),
+    )
 
 
 def _flash(tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: int) -> Passes:

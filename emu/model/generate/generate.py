@@ -10,13 +10,14 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.model.fits import check_executed, check_fits
+from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
 from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan
-from emu.model.ranks import group_rows
+from emu.model.ranks import ENDS, group_rows
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
@@ -28,6 +29,9 @@ _KNOWN = {
     "sharding": ("ddp", "zero1", "fsdp"),
     "recompute": ("none", "full"),
 }
+
+
+_TAPES = {"pytorch": tapes_of, "megatron": megatron.tapes_of}
 
 
 def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
@@ -47,11 +51,10 @@ def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
 def tapes_by_place(model: Model, plan: Plan, stack: Stack) -> list[list[Tape]]:
     """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
     check_fits(plan, model)
-    check_executed(plan, model)
-    _check(plan)
-    if stack.software != "pytorch":
-        raise must_be("generate", "software", "pytorch", stack.software, "no other can be generated yet")
-    return [tapes_of(model, plan, stack, place) for place in range(plan.pp)]
+    if stack.software == "pytorch":
+        check_executed(plan, model)
+        _check(plan)
+    return [_TAPES[stack.software](model, plan, stack, place) for place in range(plan.pp)]
 
 
 def trace_of(of_places: Sequence[Sequence[Tape]], model: Model, plan: Plan, stack: Stack) -> Trace:
@@ -89,6 +92,8 @@ def members(plan: Plan, axis: str) -> I64:
 
     Where states are sharded over a part of dp, its two halves are axes too, that which shards the faster.
     """
+    if axis == ENDS:
+        return group_rows("pp", plan.sizes)[:, [0, -1]]
     if axis not in (SHARD, REPLICATE):
         return group_rows(axis, plan.sizes)
     parts = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded)

@@ -50,7 +50,7 @@ def _shared_by(plan: Plan) -> int:
 def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
     """All that a rank has."""
     tape.mark(UPDATE)
-    tape.compute(_adamw(tape, parts[0], elements_of(parts) // _shared_by(parts[0].plan)))
+    tape.compute(adamw(tape, parts[0], elements_of(parts) // _shared_by(parts[0].plan)))
     return tape
 
 
@@ -63,14 +63,14 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) 
     for size in sorted((o.parameters for part in parts for o in part.operators if o.parameters), reverse=True):
         min(owned, key=sum).append(size)
     tape.mark(UPDATE)
-    tape.compute(_adamw(tape, parts[0], sum(owned[share])))
+    tape.compute(adamw(tape, parts[0], sum(owned[share])))
     axis, weight = shard_axis(plan), parts[0].stack.precision.weight
     sent = [tape.ask(Ask(axis, "broadcast", size, weight), root=root) for root, own in enumerate(owned) for size in own]
     tape.join(*sent)
     return tape
 
 
-def _adamw(tape: Tape, part: Part, elements: int) -> Work:
+def adamw(tape: Tape, part: Part, elements: int) -> Work:
     """What the optimizer keeps is read and written, gradients are read, weights written: read too where no copy of them is."""
     precision = part.stack.precision
     weights = ((1, precision.weight), (2, precision.master)) if precision.has_master else ((2, precision.weight),)

@@ -11,8 +11,7 @@ from torch import nn
 
 from emu.model.parallel.where import local
 from emu.model.plan import Plan
-
-AXIS = "embedding"  # what requests between the two ends are for
+from emu.model.ranks import ENDS
 
 
 def aliases_of(whole: nn.Module) -> dict[str, str]:
@@ -33,7 +32,7 @@ def with_aliases(shards: Mapping[str, str], aliases: Mapping[str, str]) -> dict[
 def ends_group(plan: Plan) -> dist.ProcessGroup | None:
     """Of the first and the last rank of the caller's pipeline, if it is one of them; every rank of the world calls it."""
     ends = [[group[0], group[-1]] for group in plan.groups("pp")]
-    group, _ = dist.new_subgroups_by_enumeration(ends, group_desc=f"mesh_{AXIS}")  # type: ignore[no-untyped-call]
+    group, _ = dist.new_subgroups_by_enumeration(ends, group_desc=f"mesh_{ENDS}")  # type: ignore[no-untyped-call]
     return group if isinstance(group, dist.ProcessGroup) else None
 
 

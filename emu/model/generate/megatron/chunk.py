@@ -1,0 +1,117 @@
+"""One chunk of a model on one rank of Megatron-LM's: its microbatches forward and backward, and where its gradients go."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.megatron.kernel import Kernel
+from emu.model.generate.megatron.layer import Layer
+from emu.model.generate.passes import stage_parts
+from emu.model.generate.tape import Tape
+from emu.model.model import Model
+from emu.model.plan import Plan
+from emu.model.stack import OVERLAPPED, Stack
+from emu.model.turn import BACKWARD, FORWARD
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A stage of a pipeline, or the whole model."""
+
+    tape: Tape
+    number: int
+    layers: tuple[Layer, ...]
+    buffers: dict[str, Buffer]  # by the axis of the ranks that have copies
+    last: int  # pass of the step
+    overlaps: bool  # whether gradients are reduced, and weights gathered, beside what is computed
+
+    def begin(self) -> None:
+        """A step begins."""
+        for buffer in self.buffers.values():
+            buffer.cleared()
+            if self.overlaps:
+                buffer.ahead()
+
+    def forward(self, pass_: int) -> None:
+        """Of one microbatch."""
+        if self.overlaps and pass_ == 0:
+            self._forward(gathers=True)
+        else:
+            self.tape.again((self.number, FORWARD), self._forward, _NOTHING)
+
+    def backward(self, pass_: int) -> None:
+        """Of one microbatch."""
+        if self.overlaps and pass_ == self.last:
+            self._backward(reduces=True)
+        else:
+            self.tape.again((self.number, BACKWARD), self._backward, _NOTHING)
+
+    def _forward(self, *, gathers: bool = False) -> None:
+        for place, layer in enumerate(self.layers):
+            for buffer in self.buffers.values() if gathers else ():
+                buffer.needs(place)
+            layer.forward(self.tape)
+
+    def _backward(self, *, reduces: bool = False) -> None:
+        for layer in reversed(self.layers):
+            layer.backward(self.tape, partial(self._arrived, layer) if reduces else _nowhere)
+
+    def _arrived(self, layer: Layer, kernel: Kernel) -> None:
+        self.buffers[layer.axis(kernel)].arrived()
+
+
+class _Nothing:
+    """A pass changes nothing that is known beside the tape."""
+
+    def state(self, at: int) -> Hashable:
+        """Nothing."""
+        return ()
+
+    def restore(self, state: Any, at: int) -> None:
+        """Nothing."""
+
+
+_NOTHING = _Nothing()
+
+
+def _nowhere(kernel: Kernel) -> None:
+    """Gradients stay where they are added up."""
+
+
+def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int) -> Chunk:
+    """What a rank has of a stage."""
+    layers = tuple(map(Layer, stage_parts(model, plan, stack, number)))
+    overlaps = stack.dp == OVERLAPPED
+    axes = dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
+    # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
+    bucketed = overlaps and number == 0
+    buffers = {
+        axis: Buffer(
+            tape,
+            stack.precision,
+            axis,
+            ranks_of(plan, axis),
+            plan.sharding == "zero1",
+            tuple((size, place) for size, place, of in _backwards(layers) if of == axis),
+            bucketed,
+        )
+        for axis in axes
+    }
+    return Chunk(tape, number, layers, buffers, plan.passes - 1, overlaps)
+
+
+def ranks_of(plan: Plan, axis: str) -> int:
+    """Of a group of an axis, or of several of one numbering."""
+    ranks = 1
+    for name in axis.split("+"):
+        ranks *= plan.sizes[name]
+    return ranks
+
+
+def _backwards(layers: tuple[Layer, ...]) -> Iterator[tuple[int, int, str]]:
+    """Elements, place and axis of each kernel's parameters, in the order in which their gradients come."""
+    for place, layer in reversed(list(enumerate(layers))):
+        for kernel, size in reversed(list(layer.parameters())):
+            yield size, place, layer.axis(kernel)

@@ -1,0 +1,80 @@
+"""The end of a step of Megatron-LM's: gradients reduced, what several ranks have copies of made alike, the norm, AdamW.
+
+- What sequence parallelism leaves whole (norms, biases after a sum, the router) has its gradients added up over tp, all in one
+  all_reduce; and so have norms of heads.
+- A tied embedding is added up over both ends of the pipeline.
+- The squares of gradients are added up: of all ranks with the distributed optimizer, of tp and pp without. Megatron-LM asks
+  for one all_reduce of all these ranks; here it goes axis by axis, as a fabric would do it.
+Source: Megatron-LM, megatron/core/distributed/finalize_model_grads.py, megatron/core/optimizer/{clip_grads,optimizer}.py.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from emu.model.generate.item import Ask
+from emu.model.generate.megatron.buffers import Buffer, gradients
+from emu.model.generate.megatron.chunk import Chunk
+from emu.model.generate.megatron.layer import at_once
+from emu.model.generate.optimizer import adamw
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.model import EMBEDDING
+from emu.model.operator import BIAS, LOOKUP, NORM
+from emu.model.ranks import ENDS
+from emu.trace.trace import UPDATE
+
+
+def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
+    """All that follows the last backward."""
+    part = chunks[0].layers[0].part
+    buffers = [buffer for chunk in chunks for buffer in chunk.buffers.values()]
+    for buffer in buffers:
+        buffer.reduce()
+    _add_copies(tape, part, sum(_copied(chunks)))
+    _add_ends(tape, chunks)
+    if part.plan.clip:
+        _clip(tape, part, buffers)
+    tape.mark(UPDATE)
+    tape.compute(adamw(tape, part, sum(buffer.owned for buffer in buffers)))
+    for chunk in chunks:
+        for buffer in chunk.buffers.values() if not chunk.overlaps else ():
+            buffer.gather()
+
+
+def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
+    """Elements of which each rank of tp has a copy, and the gradient of its tokens or heads alone."""
+    for layer in (layer for chunk in chunks for layer in chunk.layers):
+        plan = layer.part.plan
+        for kernel, elements in layer.parameters() if plan.tp > 1 else ():
+            operator = kernel.operator
+            alike = operator.sequence or (operator.kind == BIAS and not operator.cut)
+            if (plan.sp and alike and not operator.experts) or (operator.kind == NORM and not operator.sequence):
+                yield elements
+
+
+def _add_copies(tape: Tape, part: Part, elements: int) -> None:
+    if elements:
+        tape.compute(gradients(part.stack.precision, 4 * elements))  # into one buffer, and out of it
+        at_once(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
+
+
+def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
+    part = chunks[0].layers[0].part
+    if not part.model.tied or part.plan.pp == 1:
+        return
+    for layer in (layer for chunk in chunks for layer in chunk.layers):
+        for kernel, elements in layer.parameters():
+            if layer.is_copy(kernel) or (layer.part.name == EMBEDDING and kernel.operator.kind == LOOKUP):
+                at_once(tape, [Ask(ENDS, "all_reduce", elements, part.stack.precision.gradient)])
+
+
+def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
+    """The squares of what the rank's optimizer changes; then all that is scaled."""
+    plan, precision = part.plan, part.stack.precision
+    for axis in dict.fromkeys(buffer.axis for buffer in buffers):
+        own = [buffer for buffer in buffers if buffer.axis == axis]
+        tape.compute(gradients(precision, sum(buffer.owned for buffer in own)))
+        cut = ("etp", "ep") if axis == "edp" else ("tp",)
+        over = ((axis,) if own[0].scattered and own[0].ranks > 1 else ()), cut, ("pp",)
+        axes = [name for names in over for name in names if name == axis or plan.sizes.get(name, 0) > 1]
+        at_once(tape, [Ask(name, "all_reduce", 1, "float32") for name in axes])
+    tape.compute(gradients(precision, 2 * sum(buffer.owned for buffer in buffers)))

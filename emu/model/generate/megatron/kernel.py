@@ -1,0 +1,66 @@
+"""The kernels that Megatron-LM runs a part of a model by: what reads one input is one product, and element-wise work is fused.
+
+Each knows whether the region that tensor parallelism cuts begins or ends with it. Source: Megatron-LM,
+megatron/core/tensor_parallel/layers.py; Narayanan et al. (SC21), section 2.3; Korthikanti et al. (2022), section 4.2.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from emu.model.operator import ATTENTION, PRODUCT, Amount, ModelOperator, Passes
+from emu.model.stack import UNFUSED, Stack
+
+
+class Kernel(NamedTuple):
+    """One computation of a rank."""
+
+    operator: ModelOperator
+    passes: Passes
+    enters: bool = False  # reads what lies outside the region that tensor parallelism cuts
+    leaves: bool = False  # gives a share of what its ranks add up
+
+
+def kernels(operators: Sequence[ModelOperator], stack: Stack) -> tuple[Kernel, ...]:
+    """Of a part, in the order of the forward."""
+    found, inside = [], False
+    for operator in _fused(operators):
+        product = operator.kind == PRODUCT and not operator.sequence and not operator.experts
+        enters, leaves = product and not inside, operator.cut == "in" and not operator.experts
+        inside = (inside or enters) and not leaves
+        found.append(Kernel(operator, passes_of(operator, stack), enters, leaves))
+    return tuple(found)
+
+
+def passes_of(operator: ModelOperator, stack: Stack) -> Passes:
+    """As one kernel runs it, by the attention that the stack has."""
+    return operator.unfused if operator.kind == ATTENTION and stack.attention == UNFUSED else operator.fused
+
+
+def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
+    """Products that read the same input as one, where the first of them is."""
+    every = list(operators)
+    for operator in every:
+        together = [o for o in every if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
+        if together[0] is operator:
+            yield _product(together) if together[1:] else operator
+
+
+def _product(of: Sequence[ModelOperator]) -> ModelOperator:
+    """One product of several: what comes in is read once, and its gradient written once."""
+    m, _, k = of[0].shape or (0, 0, 0)
+    read = Amount(whole=-m * k).times(len(of) - 1)
+
+    def summed(name: str) -> Amount:
+        return sum((getattr(o.fused, name) for o in of), Amount())
+
+    passes = Passes(
+        summed("forward") + read, summed("backward_input") + read, summed("backward_weight") + read, summed("saved")
+    )
+    return replace(
+        of[0],
+        parameters=sum(o.parameters for o in of),
+        fused=passes,
+        outputs=sum((o.outputs for o in of), Amount()),
+        shape=(m, sum(o.shape[1] for o in of if o.shape), k),
+    )

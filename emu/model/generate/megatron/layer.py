@@ -1,0 +1,134 @@
+"""The forward and the backward of a part of a model as Megatron-LM asks for them, under tensor and sequence parallelism.
+
+- Forward: before the region that tp cuts an all_gather where sequences are cut; after it a reduce_scatter, else an all_reduce.
+- Backward: the gradient of what went out is gathered where sequences are cut. What came in is gathered once more for the
+  gradient of the weight, beside that of the input; this one is then scattered, else reduced, beside that of the weight.
+- The loss of a vocabulary that is cut takes three all_reduces of a float32 a token: the largest, the target's, and the sum.
+
+Sources: Korthikanti et al. (2022), sections 4.2 and 4.3; Megatron-LM, megatron/core/tensor_parallel/{layers,cross_entropy}.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from emu.dtypes import item_bytes
+from emu.model.generate.item import Ask, Work
+from emu.model.generate.megatron.kernel import Kernel, kernels
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.model import EMBEDDING, HEAD
+from emu.model.operator import ATTENTION, LOSS, PRODUCT, Amount
+from emu.model.stack import EXPOSED, FUSED, OVERLAPPED
+
+_STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
+There = Callable[[Kernel], None]  # the gradients of a kernel's parameters are there
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An embedding, a layer of one kind, or a head, on one rank; `forward` and `backward` write one pass down."""
+
+    part: Part
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """In the order of the forward."""
+        return kernels(self.part.operators, self.part.stack)
+
+    def parameters(self) -> Iterator[tuple[Kernel, int]]:
+        """The kernels that have any, and how many, in the order of the model."""
+        yield from ((kernel, self.elements(kernel)) for kernel in self.kernels if self.elements(kernel))
+
+    def elements(self, kernel: Kernel) -> int:
+        """Parameters of a kernel; where a pipeline parts what is tied, each end has a copy."""
+        if self.is_copy(kernel):
+            return kernel.passes.backward_weight.parameters
+        return kernel.operator.parameters
+
+    def is_copy(self, kernel: Kernel) -> bool:
+        """Whether its parameters are a copy of the embedding's, at the other end of a pipeline."""
+        return self.part.name == HEAD and self.part.model.tied and kernel.operator.kind == PRODUCT and self.part.plan.pp > 1
+
+    def axis(self, kernel: Kernel) -> str:
+        """Of the ranks that have copies of its parameters: those of dp and cp, or of an expert whose tokens travel edp."""
+        plan = self.part.plan
+        if kernel.operator.experts and plan.exchanges:
+            return "edp"
+        return "+".join(name for name in ("cp", "dp") if plan.sizes[name] > 1) or "dp"
+
+    def forward(self, tape: Tape) -> None:
+        """One pass."""
+        for kernel in self.kernels:
+            self._forward(tape, kernel)
+
+    def backward(self, tape: Tape, there: There) -> None:
+        """One pass; what is recomputed, first."""
+        if self.part.plan.recompute == "full" and self.part.name not in (EMBEDDING, HEAD):
+            self.forward(tape)
+        for kernel in reversed(self.kernels):
+            self._backward(tape, kernel)
+            if self.elements(kernel):
+                there(kernel)
+
+    def _forward(self, tape: Tape, kernel: Kernel) -> None:
+        work = self._work(kernel, kernel.passes.forward)
+        before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+        after = [self._summed()] if kernel.leaves and self.part.plan.tp > 1 else []
+        if self.part.stack.tp == OVERLAPPED:
+            beside(tape, [*before, *after], [work])
+        else:
+            at_once(tape, before)
+            tape.compute(work)
+            at_once(tape, after)
+        if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
+            at_once(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
+
+    def _backward(self, tape: Tape, kernel: Kernel) -> None:
+        plan, overlap = self.part.plan, self.part.stack.tp
+        if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
+            tape.compute(self._work(kernel, kernel.passes.forward))
+        arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
+        again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
+        given = [self._summed()] if kernel.enters and plan.tp > 1 else []
+        at_once(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
+        hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
+        beside(tape, hidden, [self._work(kernel, kernel.passes.backward_input)])
+        at_once(tape, given if overlap == EXPOSED else [])
+        beside(tape, given if overlap != EXPOSED else [], self._weight_gradient(kernel))
+
+    def _weight_gradient(self, kernel: Kernel) -> list[Work]:
+        """Added to what is there by the product itself, where that is fused; else written, and then added."""
+        amount, precision = kernel.passes.backward_weight, self.part.stack.precision
+        n = amount.parameters
+        if kernel.operator.kind == PRODUCT and self.part.stack.accumulation == FUSED:
+            return [self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient)]
+        size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
+        same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
+        return [self.part.work(kernel.operator.name, amount, precision.weight), Work("accumulated", 0, size, same)]
+
+    def _work(self, kernel: Kernel, amount: Amount) -> Work:
+        """The loss is of a rank's part of the vocabulary."""
+        if kernel.operator.kind == LOSS:
+            amount = replace(amount, whole=amount.whole // self.part.plan.tp)
+        return self.part.work(kernel.operator.name, amount, self.part.stack.precision.weight)
+
+    def _asked(self, operation: str) -> Ask:
+        return self.part.asked(operation, self.part.tokens.n * self.part.model.hidden)
+
+    def _summed(self) -> Ask:
+        return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
+
+
+def at_once(tape: Tape, asks: Sequence[Ask]) -> None:
+    """Requests that whatever comes next waits for, one after another."""
+    for ask in asks:
+        tape.join(tape.ask(ask))
+
+
+def beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Work]) -> None:
+    """Requests, and meanwhile computations; what comes next waits for both."""
+    numbers = [tape.ask(ask) for ask in asks]
+    for work in works:
+        tape.compute(work)
+    tape.join(*numbers)

@@ -1,0 +1,150 @@
+"""Megatron-LM's list of requests against closed forms of the papers: h hidden, l layers, s tokens, b sequences at once."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.model.generate.generate import generate
+from emu.model.model import MODELS
+from emu.model.spell import parse_plan
+from emu.model.spell_stack import parse_stack
+from emu.trace.trace import Kind
+
+GPT, LLAMA = MODELS.find("gpt-tiny"), MODELS.find("llama-tiny")
+B, S, H, L, V = 16, 64, 64, 8, 256  # both have 8 layers of 64, and 256 words
+
+
+def traced(words, stack="", model=LLAMA, **batch):
+    plan = parse_plan(words, **{"global_batch": B, "seq": S, **batch})
+    return generate(model, plan, parse_stack(f"software=megatron,{stack}" if stack else "software=megatron"))
+
+
+def asked(trace, rank=0):
+    """How often a rank asks for what: axis, operation, elements, dtype."""
+    events, groups = trace.events_of(rank), trace.group_of[rank]
+    rows = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
+    return Counter(
+        (trace.groups[groups[events.group[i]]].axis, events.name[i], int(events.count[i]), events.dtype[i]) for i in rows
+    )
+
+
+def flops(trace):
+    return sum(trace.events_of(rank).flops.sum() for rank in range(trace.n_ranks))
+
+
+@pytest.mark.parametrize("words", ["dp=2", "tp=4,dp=2", "tp=2,sp,pp=2,dp=2", "pp=2,vp=2,dp=2", "tp=2,pp=4"])
+@pytest.mark.parametrize(
+    ("recompute", "factor", "attention", "vocabulary"),
+    [("none", 72, 1 / 6, 1 / 12), ("full", 96, 1 / 6, 1 / 16), ("selective", 72, 2 / 9, 1 / 12)],
+)
+def test_flops_of_all_ranks_are_those_of_the_papers(words, recompute, factor, attention, vocabulary):
+    """Narayanan et al. (2021), equation 2 and appendix; Korthikanti et al. (2022), appendix A."""
+    found = flops(traced(f"{words},recompute={recompute}", "attention=unfused", model=GPT))
+    assert found == pytest.approx(factor * B * S * L * H**2 * (1 + attention * S / H + vocabulary * V / (L * H)), rel=1e-12)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_tensor_parallelism_reduces_twice_a_layer_and_direction(recompute):
+    """Korthikanti et al., section 4.1: s b h each time; the embedding once, the head's input gradient once."""
+    again = 2 * L if recompute == "full" else 0
+    found = asked(traced(f"tp=4,microbatch=4,recompute={recompute}"))
+    passes = B // 4
+    assert found["tp", "all_reduce", 4 * S * H, "bfloat16"] == passes * (4 * L + 2 + again)
+    assert found["tp", "all_reduce", 4 * S, "float32"] == 3 * passes  # of the loss
+    assert sum(found.values()) == passes * (4 * L + 2 + again + 3) + 1  # and the norm
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_sequence_parallelism_gathers_and_scatters_and_gathers_once_more_for_weights(recompute):
+    """Korthikanti et al., section 4.2.2: each all_reduce is a gather and a scatter, and two more gathers a layer backward."""
+    again = 2 * L if recompute == "full" else 0
+    found = asked(traced(f"tp=4,sp,microbatch=4,recompute={recompute}"))
+    passes, size = B // 4, (4 * S * H, "bfloat16")
+    assert found["tp", "reduce_scatter", *size] == passes * (4 * L + 2 + again)
+    assert found["tp", "all_gather", *size] == passes * (4 * L + 2 + again + 2 * L + 1)
+    assert found["tp", "all_reduce", 2 * L * H + H, "float32"] == 1  # the gradients of all norms
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_gradients_are_reduced_in_float32_and_weights_gathered_in_bfloat16(tp):
+    """4 bytes a parameter, and 2 with the distributed optimizer, whose AdamW changes a share: ZeRO, stage 1."""
+    held = LLAMA.parameters(tp)
+    whole, scattered = asked(traced(f"tp={tp},dp=4")), asked(traced(f"tp={tp},dp=4,sharding=zero1"))
+    assert whole["dp", "all_reduce", held, "float32"] == 1
+    assert scattered["dp", "reduce_scatter", held, "float32"] == scattered["dp", "all_gather", held, "bfloat16"] == 1
+    for words, share in (("", held), (",sharding=zero1", held // 4)):
+        events = traced(f"tp={tp},dp=4{words}").events[0]
+        (row,) = (i for i in range(len(events)) if events.name[i] == "adamw")
+        assert events.bytes[row] == share * (4 + 2 * (4 + 4 + 4) + 2)
+
+
+def test_the_squares_of_gradients_are_added_up_over_all_that_cut_them_unless_nothing_is_clipped():
+    def scalars(words):
+        return [axis for axis, _, n, _ in asked(traced(words)) if n == 1]
+
+    assert scalars("tp=2,dp=2,pp=2") == ["tp", "pp"]
+    assert scalars("tp=2,dp=2,pp=2,sharding=zero1") == ["dp", "tp", "pp"]
+    assert scalars("tp=2,dp=2,pp=2,clip=0") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "share"), [("pp=4", 1), ("pp=4,tp=2", 1), ("pp=4,tp=2,sp", 2), ("pp=2,vp=2", 1), ("pp=2,vp=4", 1)]
+)
+def test_a_place_sends_each_microbatch_of_each_chunk_once_a_direction(words, share):
+    """Narayanan et al., sections 2.2.2 and 3.2: b s h, v times as often where a place has v chunks; with sp a share of tp."""
+    plan = parse_plan(words, global_batch=B, seq=S)
+    for rank in (0, plan.stage_ranks, plan.world - 1):
+        found = asked(traced(words), rank)
+        ends = (rank < plan.stage_ranks) + (rank >= plan.world - plan.stage_ranks)
+        times = B * (2 * plan.vp - ends)
+        size = (S * H // share, "bfloat16")
+        assert (found["pp", "send", *size], found["pp", "recv", *size]) == (times, times)
+
+
+@pytest.mark.parametrize("words", ["pp=2", "pp=4,tp=2,dp=2,sharding=zero1"])
+def test_both_ends_of_a_pipeline_add_up_the_gradient_of_a_tied_table(words):
+    plan, trace = parse_plan(words, global_batch=B, seq=S), traced(words, model=GPT)
+    key = ("embedding", "all_reduce", V * H // plan.tp, "float32")
+    times = [asked(trace, rank)[key] for rank in range(plan.world)]
+    assert times == [int(rank // plan.stage_ranks in (0, plan.pp - 1)) for rank in range(plan.world)]
+    ends = [trace.groups[g].ranks for g in trace.group_of[0] if trace.groups[g].axis == "embedding"]
+    assert ends == [(0, plan.world - plan.stage_ranks)]
+    assert not any(axis == "embedding" for axis, *_ in asked(traced(words)))
+
+
+def test_what_overlaps_asks_for_the_same_bytes():
+    for words, stack in (("tp=4,sp,dp=2", "tp=overlapped"), ("tp=4,sp,dp=2", "tp=exposed"), ("pp=2,vp=2", "pp=exposed"),
+                         ("pp=4", "pp=overlapped"), ("dp=4,sharding=zero1", "dp=overlapped")):  # fmt: skip
+        assert asked(traced(words, stack)) == asked(traced(words))
+
+
+def test_fused_accumulation_writes_no_gradient_of_a_product_beside_the_sum():
+    """8 B a parameter and microbatch, read and written in float32; else 4 B more, written and read in bfloat16."""
+    fused, apart = (traced("microbatch=4", f"accumulation={how}").events[0] for how in ("fused", "unfused"))
+    multiplied = LLAMA.parameters() - V * H - (2 * L * H + H)  # but for the embedding and the norms
+    assert apart.bytes.sum() - fused.bytes.sum() == B // 4 * 4 * multiplied
+
+
+def test_unfused_attention_writes_its_scores():
+    """Moved four times forward and seven times backward; flash works one product out again, and keeps a float32 a row."""
+    flash, unfused = (traced("microbatch=4", f"attention={how}") for how in ("flash", "unfused"))
+    rows = B * S * LLAMA.heads * L
+    assert unfused.events[0].bytes.sum() - flash.events[0].bytes.sum() == 2 * 11 * S * rows - 2 * 4 * rows
+    assert flops(flash) - flops(unfused) == 2 * B * S * S * H * L
+
+
+@pytest.mark.parametrize(
+    ("words", "stack", "message"),
+    [
+        ("dp=2,sharding=fsdp", "", "generate: sharding must be ddp or zero1 with software=megatron, got 'fsdp'"),
+        ("pp=2,order=gpipe", "", "generate: pipeline must be 1f1b or interleaved with software=megatron, got 'gpipe'"),
+        ("tp=2", "tp=overlapped", "generate: sp must be on where the stack says tp=overlapped, got 'off'"),
+        ("dp=4,sharding=zero1,shard=2", "", "generate: shard must be 0 or 4 with software=megatron, got 2"),
+    ],
+)
+def test_what_megatron_has_not_is_refused(words, stack, message):
+    with pytest.raises(InputError) as error:
+        traced(words, stack)
+    assert message in str(error.value)
