@@ -95,7 +95,7 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = memory, sum(memory.values())
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items())}"
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _MEMORY)
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _memory_told(request.stack))
     return Estimated(
         **of_step,
         model=model.name,
@@ -109,4 +109,10 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
     )
 
 
-_MEMORY = "memory is that of states and of what eager PyTorch keeps for the backward of the passes under way, without buffers"
+def _memory_told(stack: Stack) -> str:
+    """What is assumed of memory."""
+    kept = _KEEPERS[stack.software]
+    return f"memory is that of states and of what {kept} for the backward of the passes under way, without buffers"
+
+
+_KEEPERS = {"pytorch": "eager PyTorch keeps", "megatron": "fused kernels keep"}

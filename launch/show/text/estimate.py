@@ -3,12 +3,15 @@
 from emu.study.training.estimate import Estimated
 from launch.show.text.step import foot_lines, rate_lines, step_lines
 
+_BY = {"pytorch": "as pytorch asks", "megatron": "generated from Megatron-LM's list, not executed"}
+
 
 def estimate_report(r: Estimated) -> str:
     """One topology's figures."""
     ranks = "all ranks" if r.domain == r.ranks else f"{r.domain} of {r.ranks} ranks, which stand for all"
     lines = [
-        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, as {r.software} asks",
+        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, {_BY[r.software]}",
+        *([] if r.stack == f"software={r.software}" else [f"with {r.stack}"]),
         "",
         *step_lines(r),
         *rate_lines(r),

@@ -7,7 +7,9 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate
+from emu.model.kernels import kept_by
 from emu.model.model import MODELS
+from emu.model.operator import Cut, Tokens
 from emu.model.spell import parse_plan
 from emu.model.spell_stack import parse_stack
 from emu.trace.trace import Kind
@@ -148,3 +150,15 @@ def test_what_megatron_has_not_is_refused(words, stack, message):
     with pytest.raises(InputError) as error:
         traced(words, stack)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("tp", "words"), [(1, "dp=1"), (4, "tp=4,sp")])
+def test_a_layer_keeps_what_the_paper_counts(tp, words):
+    """Korthikanti et al., equation 4 without its masks of dropout: 32 s b h + 2 a s^2 b; recomputed, without the scores."""
+    plan, stack = parse_plan(words, global_batch=2, seq=512, microbatch=2), parse_stack("software=megatron,attention=unfused")
+    again = parse_plan(f"{words},recompute=selective", global_batch=2, seq=512, microbatch=2)
+    for of, scores in ((plan, 1), (again, 0)):
+        layer = [o.on(Cut(tp, sequence=of.sp)) for o in GPT.part("dense", Tokens(512, sequences=2))]
+        kept = sum(kept_by(o, stack, of).bytes(2) for o in layer)
+        statistics = 2 * 2 * 2 * 512 * 2 // tp  # of two norms, two a token
+        assert kept == (32 * 512 * 2 * H + scores * 2 * GPT.heads * 512**2 * 2) // tp + statistics

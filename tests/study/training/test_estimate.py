@@ -7,6 +7,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.spell import parse_plan
+from emu.model.spell_stack import parse_stack
 from emu.model.stack import EXECUTED, Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, estimate
@@ -18,6 +19,7 @@ from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
 BOARD = build_topology("ub-mesh:board")
+SWITCH = build_topology("switch:n=8,bandwidth=450GB/s,latency=1us")
 H100 = find_device("h100", "bfloat16")
 BIG = {"global_batch": 64, "seq": 8192}
 
@@ -61,3 +63,35 @@ def test_a_model_that_does_not_fit_the_device_is_refused_unless_its_memory_is_no
         estimate(asked("tp=8", "llama3-70b", global_batch=1, seq=2048), BOARD, H100)
     unknown = replace(H100, memory_bytes=0)
     assert estimate(asked("tp=8", "llama3-70b", global_batch=1, seq=2048), BOARD, unknown).step_time_s > 0
+
+
+def under(words, plan, **batch):
+    stack = parse_stack(words)
+    found = estimate(EstimateRequest("llama3-8b", parse_plan(plan, **batch), stack, ("auto",)), SWITCH, H100)
+    assert found.step_time_s == pytest.approx(found.compute_s + found.exposed_comm_s + found.idle_s)
+    return found
+
+
+def test_the_more_of_a_stack_overlaps_the_less_is_exposed():
+    """Of tensor parallelism nothing, what the backward hides, or what products hide; of gradients what comes first."""
+    batch = {"global_batch": 2, "seq": 2048}
+    tp = [under(f"software=megatron,tp={how}", "tp=8,sp", **batch) for how in ("exposed", "backward", "overlapped")]
+    exposed = [each.exposed_comm_by_axis_s["tp"] for each in tp]
+    assert exposed[0] > 1.2 * exposed[1] > 1.2 * exposed[2]
+    assert len({each.compute_s for each in tp}) == 1
+    batch = {"global_batch": 8, "seq": 2048, "microbatch": 1}
+    dp = [under(f"software=megatron,dp={how}", "tp=4,sp,dp=2,sharding=zero1", **batch) for how in ("exposed", "overlapped")]
+    assert dp[0].exposed_comm_by_axis_s["dp"] > 1.5 * dp[1].exposed_comm_by_axis_s["dp"]
+
+
+def test_launches_and_alphas_make_a_step_longer_by_their_number():
+    batch = {"global_batch": 1, "seq": 512}
+    plain, slow, far = (
+        under(f"software=megatron,tp=exposed{w}", "tp=8,sp", **batch) for w in ("", ",launch=20us", ",alpha=5us")
+    )
+    requests = 32 * 10 + 2 + 3 + 3 + 2  # of layers, the embedding, the head, the loss; of norms and the norm
+    assert slow.step_time_s - plain.step_time_s == pytest.approx(requests * 20e-6, rel=1e-6)
+    assert slow.idle_s == plain.idle_s == 0
+    assert far.step_time_s - plain.step_time_s >= requests * 5e-6
+    assert any("5 us for each message" in told for told in far.assumptions)
+    assert far.stack == "software=megatron,tp=exposed,alpha=5us"

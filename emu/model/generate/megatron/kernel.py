@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from emu.model.operator import ATTENTION, PRODUCT, Amount, ModelOperator, Passes
-from emu.model.stack import UNFUSED, Stack
+from emu.model.kernels import passes_of
+from emu.model.operator import PRODUCT, Amount, ModelOperator, Passes
+from emu.model.stack import Stack
 
 
 class Kernel(NamedTuple):
@@ -30,11 +31,6 @@ def kernels(operators: Sequence[ModelOperator], stack: Stack) -> tuple[Kernel, .
         inside = (inside or enters) and not leaves
         found.append(Kernel(operator, passes_of(operator, stack), enters, leaves))
     return tuple(found)
-
-
-def passes_of(operator: ModelOperator, stack: Stack) -> Passes:
-    """As one kernel runs it, by the attention that the stack has."""
-    return operator.unfused if operator.kind == ATTENTION and stack.attention == UNFUSED else operator.fused
 
 
 def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
