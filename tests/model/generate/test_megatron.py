@@ -117,6 +117,8 @@ def test_both_ends_of_a_pipeline_add_up_the_gradient_of_a_tied_table(words):
 
 
 def test_what_overlaps_asks_for_the_same_bytes():
+    experts = MODELS.find("mixtral-tiny")
+    assert asked(traced("dp=2,ep=2", "ep=overlapped", experts)) == asked(traced("dp=2,ep=2", model=experts))
     for words, stack in (("tp=4,sp,dp=2", "tp=overlapped"), ("tp=4,sp,dp=2", "tp=exposed"), ("pp=2,vp=2", "pp=exposed"),
                          ("pp=4", "pp=overlapped"), ("dp=4,sharding=zero1", "dp=overlapped")):  # fmt: skip
         assert asked(traced(words, stack)) == asked(traced(words))
@@ -162,3 +164,41 @@ def test_a_layer_keeps_what_the_paper_counts(tp, words):
         kept = sum(kept_by(o, stack, of).bytes(2) for o in layer)
         statistics = 2 * 2 * 2 * 512 * 2 // tp  # of two norms, two a token
         assert kept == (32 * 512 * 2 * H + scores * 2 * GPT.heads * 512**2 * 2) // tp + statistics
+
+
+MOE = MODELS.find("mixtral-tiny")  # 4 experts, of which a token sees 2, in each of 8 layers
+
+
+@pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 2, 1), (1, 4, 1), (2, 2, 2), (2, 4, 1), (2, 1, 2), (4, 2, 2)])
+def test_rows_travel_to_their_experts_and_back_in_both_directions(tp, ep, etp):
+    """k s b h / tp each time over ep; what a rank has of them is gathered and scattered over etp."""
+    sp = ",sp" if tp > 1 else ""
+    found = asked(traced(f"tp={tp}{sp},dp=4,ep={ep},etp={etp},microbatch=1", model=MOE))
+    rows, passes = MOE.top_k * S // tp * H, B // 4
+    assert found["ep", "all_to_all", rows, "bfloat16"] == (4 * L * passes if ep > 1 else 0)
+    for operation in ("all_gather", "reduce_scatter"):
+        assert found["etp", operation, etp * rows, "bfloat16"] == (2 * L * passes if etp > 1 else 0)
+    counts = [n for (_, _, _, dtype), n in found.items() if dtype == "int64"]
+    assert counts == ([L * passes] if ep * etp > 1 else [])
+
+
+@pytest.mark.parametrize("words", ["dp=4,ep=4", "tp=2,sp,dp=2,ep=2,pp=2", "tp=2,sp,dp=2,ep=4,etp=1"])
+@pytest.mark.parametrize("name", ["mixtral-tiny", "gpt-moe-tiny"])
+def test_flops_of_experts_are_those_of_the_model_wherever_they_are(name, words):
+    model = MODELS.find(name)
+    assert flops(traced(words, model=model)) == B * sum(model.flops(S))
+
+
+def test_gradients_of_experts_are_reduced_over_those_that_have_copies():
+    """Of dense weights over tp x dp / tp ranks, of experts over tp x dp / (ep x etp)."""
+    here = MOE.parameters(2, 2, 1)
+    found = asked(traced("tp=2,sp,dp=4,ep=2,etp=1,sharding=zero1", model=MOE))
+    (dense,), (experts,) = ([n for axis, what, n, _ in found if (axis, what) == (of, "reduce_scatter")] for of in ("dp", "edp"))
+    assert (dense + experts, experts) == (here, 3 * 64 * 96 * 2 * L)
+    assert (found["dp", "all_gather", dense, "bfloat16"], found["edp", "all_gather", experts, "bfloat16"]) == (1, 1)
+    assert [axis for axis, _, n, _ in found.elements() if n == 1] == ["dp", "tp", "edp", "ep"]
+
+
+def test_experts_that_tensor_parallelism_gives_the_same_tokens_are_refused():
+    with pytest.raises(InputError, match="generate: sp must be on with tp, experts and software=megatron"):
+        traced("tp=2,dp=2,ep=2", model=MOE)

@@ -20,16 +20,20 @@ class Kernel(NamedTuple):
     passes: Passes
     enters: bool = False  # reads what lies outside the region that tensor parallelism cuts
     leaves: bool = False  # gives a share of what its ranks add up
+    receives: bool = False  # reads the rows that came to a rank's experts
+    returns: bool = False  # gives what goes back from them
 
 
 def kernels(operators: Sequence[ModelOperator], stack: Stack) -> tuple[Kernel, ...]:
     """Of a part, in the order of the forward."""
-    found, inside = [], False
-    for operator in _fused(operators):
+    found, inside, fused = [], False, tuple(_fused(operators))
+    experts = [operator for operator in fused if operator.experts]
+    for operator in fused:
         product = operator.kind == PRODUCT and not operator.sequence and not operator.experts
         enters, leaves = product and not inside, operator.cut == "in" and not operator.experts
         inside = (inside or enters) and not leaves
-        found.append(Kernel(operator, passes_of(operator, stack), enters, leaves))
+        ends = (operator is experts[0], operator is experts[-1]) if operator.experts else ()
+        found.append(Kernel(operator, passes_of(operator, stack), enters, leaves, *ends))
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Work
+from emu.model.generate.megatron.experts import Exchange
 from emu.model.generate.megatron.kernel import Kernel, kernels
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
@@ -73,6 +74,10 @@ class Layer:
 
     def _forward(self, tape: Tape, kernel: Kernel) -> None:
         work = self._work(kernel, kernel.passes.forward)
+        if kernel.operator.experts:
+            at_once(tape, self._exchange.counted() if kernel.receives else [])
+            self._travelling(tape, kernel.receives, kernel.returns, work)
+            return
         before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
         after = [self._summed()] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
@@ -93,9 +98,25 @@ class Layer:
         given = [self._summed()] if kernel.enters and plan.tp > 1 else []
         at_once(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
-        beside(tape, hidden, [self._work(kernel, kernel.passes.backward_input)])
+        work = self._work(kernel, kernel.passes.backward_input)
+        if kernel.operator.experts:
+            self._travelling(tape, kernel.returns, kernel.receives, work)
+        else:
+            beside(tape, hidden, [work])
         at_once(tape, given if overlap == EXPOSED else [])
         beside(tape, given if overlap != EXPOSED else [], self._weight_gradient(kernel))
+
+    def _travelling(self, tape: Tape, comes: bool, goes: bool, work: Work) -> None:
+        """Rows come to the experts, or their gradients; these work on them; and rows go back."""
+        there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
+        hides = int(self.part.stack.ep == OVERLAPPED)
+        at_once(tape, there[: len(there) - hides])
+        beside(tape, [*(there[-1:] if hides else []), *back[:hides]], [work])
+        at_once(tape, back[hides:])
+
+    @cached_property
+    def _exchange(self) -> Exchange:
+        return Exchange(self.part)
 
     def _weight_gradient(self, kernel: Kernel) -> list[Work]:
         """Added to what is there by the product itself, where that is fused; else written, and then added."""

@@ -17,7 +17,7 @@ from emu.model.stack import INTERLEAVED, OVERLAPPED, Stack
 from emu.model.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.turns import all_turns, needed
 
-_KNOWN = {"cp": (1,), "ep": (1,), "pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
+_KNOWN = {"cp": (1,), "pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
 
 
 def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
@@ -26,7 +26,7 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
     Raises:
         InputError: a plan or a stack that Megatron-LM has not, or that cannot be generated yet.
     """
-    _check(plan, stack)
+    _check(model, plan, stack)
     tape = Tape(stack.precision.activation)
     chunks = {number: chunk_of(tape, model, plan, stack, number) for number in plan.stages_of(place * plan.stage_ranks)}
     for chunk in chunks.values():
@@ -42,13 +42,17 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
     return [tape]
 
 
-def _check(plan: Plan, stack: Stack) -> None:
+def _check(model: Model, plan: Plan, stack: Stack) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
             what = " or ".join(map(str, known))
             raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
+    if model.experts and plan.tp > 1 and not plan.sp:
+        raise must_be(
+            "generate", "sp", "on with tp, experts and software=megatron", "off", "each rank is to have its own tokens"
+        )
     if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
         raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")
 

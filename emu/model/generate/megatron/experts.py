@@ -1,0 +1,51 @@
+"""What a block of experts asks for: rows of tokens to their experts and back, and through the ranks that share an expert.
+
+Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
+what experts give is scattered over `etp` and goes back. The backward does the same in the other order. Before, all learn how
+many rows each expert gets. Source: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py (alltoall).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from emu.model.generate.item import Ask
+from emu.model.generate.part import Part
+from emu.model.operator import PERMUTATION
+
+_COUNT = "int64"  # of rows
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Of one part; rows spread evenly over the experts."""
+
+    part: Part
+
+    @cached_property
+    def elements(self) -> int:
+        """Of the rows that a rank gives: those of the permutation before the experts."""
+        return next(o.outputs.whole for o in self.part.operators if o.kind == PERMUTATION)
+
+    def counted(self) -> list[Ask]:
+        """How many rows of each expert each rank has."""
+        axis = "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
+        ranks = self.part.plan.expert_tp * self.part.plan.ep
+        return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
+
+    def there(self) -> list[Ask]:
+        """To the experts; or the gradient of what they gave."""
+        return [*self._travel(), *self._shared("all_gather")]
+
+    def back(self) -> list[Ask]:
+        """From the experts; or the gradient of what they read."""
+        return [*self._shared("reduce_scatter"), *self._travel()]
+
+    def _travel(self) -> list[Ask]:
+        return [self._ask("ep", "all_to_all", self.elements)] if self.part.plan.ep > 1 else []
+
+    def _shared(self, operation: str) -> list[Ask]:
+        etp = self.part.plan.expert_tp
+        return [self._ask("etp", operation, etp * self.elements)] if etp > 1 else []
+
+    def _ask(self, axis: str, operation: str, elements: int) -> Ask:
+        return Ask(axis, operation, elements, self.part.stack.precision.activation)
