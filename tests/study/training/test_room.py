@@ -60,8 +60,8 @@ def test_a_refusal_says_how_much_is_missing_where_it_is_and_what_fits():
     takes, more, fits = (format_size(size) for size in (needed(model, plan), needed(model, plan) - 80 * 10**9, 80 * 10**9))
     told = [f"{name.replace('_', ' ')} {format_size(parts[name])}" for name in sorted(parts, key=lambda name: -parts[name])]
     message = (
-        f"plan: llama3-8b by dp=64 takes {takes} of a rank's memory, {more} more than the {fits} of the h100: {', '.join(told)}; "
-        "the nearest that fits is dp=64,sharding=fsdp, which takes "
+        f"plan: llama3-8b by dp=64 takes {takes} of a rank's memory, {more} more than the {fits} of the h100: {', '.join(told)}"
+        "; the nearest that fits is dp=64,sharding=fsdp, which takes "
         f"{format_size(needed(model, replace(plan, sharding='fsdp')))}"
     )
     assert told[0].startswith("optimizer state")
