@@ -1,5 +1,8 @@
 """`emu estimate`: a training step at full size, without running it."""
 
+import importlib
+from pathlib import Path
+
 import click
 
 from emu.model.spell import parse_plan
@@ -18,6 +21,7 @@ from launch.cli.options import (
 from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.estimate import estimate_report
+from launch.show.text.estimates import estimates_report
 
 
 @click.command("estimate")
@@ -30,6 +34,13 @@ from launch.show.text.estimate import estimate_report
 @click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option(
+    "--axes", default="", metavar="tp,dp,pp", help="The plan's axes, that of neighbouring NPUs first; else tp,cp,dp,pp."
+)
+@click.option("--scale-dp", is_flag=True, help="On fewer NPUs take less dp, and as much less of the global batch.")
+@click.option(
+    "--png", type=click.Path(path_type=Path), help="Draw what the step is made of, topology by topology, to this file."
+)
 @stack_option
 @import_option
 @json_option
@@ -41,6 +52,9 @@ def estimate_command(
     seq: int,
     device: str,
     algorithms: tuple[str, ...],
+    axes: str,
+    scale_dp: bool,
+    png: Path | None,
     stack: str,
     as_json: bool,
 ) -> None:
@@ -51,11 +65,14 @@ def estimate_command(
     """
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
     under = stack_of(stack)
-    request = EstimateRequest(model, laid, under, (AUTO, *algorithms))
+    order = tuple(axes.split(",")) if axes else ()
+    request = EstimateRequest(model, laid, under, (AUTO, *algorithms), order, scale_dp)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with bar(f"estimating a step of {model}"):
         results = [estimate(request, each, found) for each in built]
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
     else:
-        click.echo("\n\n".join(map(estimate_report, results)))
+        click.echo(estimate_report(results[0]) if len(results) == 1 else estimates_report(results))
+    if png is not None:
+        importlib.import_module("launch.show.chart.parts").draw_parts(results, png)  # not above: it loads matplotlib

@@ -32,7 +32,8 @@ FLAGS = {
     | CLUSTER,
     "run": TIMED | {"--ranks", "--trace"},
     "replay": TIMED | {"--perturb"},
-    "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"},
+    "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
+    | {"--axes", "--scale-dp", "--png"},
     "compare": set(),
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},

@@ -2,9 +2,10 @@
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from emu.errors import must_be
 from emu.model.fits import check_fits, check_world
 from emu.model.generate.generate import meta_of, tapes_by_place, trace_of
 from emu.model.generate.tape import Tape
@@ -17,10 +18,11 @@ from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import time_composed
+from emu.study.training.placed import axes_of, with_axes
 from emu.study.training.rate import with_work, work_of
 from emu.study.training.room import check_room
 from emu.study.training.step import Step, TimedTrace, time_trace
-from emu.topology.placement import place
+from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
 from emu.trace.replay import SizeError
@@ -37,6 +39,24 @@ class EstimateRequest:
     plan: Plan
     stack: Stack = DEFAULT
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
+    axes: tuple[str, ...] = ()  # of the plan, that of neighbouring NPUs first; (): tp, cp, dp, pp
+    scale_dp: bool = False  # whether a topology of fewer NPUs takes less dp, and as much less of the global batch
+
+    def on(self, topology: Topology) -> "EstimateRequest":
+        """The same, with as much dp as there is room for, if it may be scaled.
+
+        Raises:
+            InputError: not even one rank of dp finds room.
+        """
+        plan = self.plan
+        without = plan.world // plan.dp
+        room = min(plan.dp, len(order(topology)) // without)
+        if not self.scale_dp or room == plan.dp:
+            return self
+        if not room:
+            what = f"{without} or more, for one rank of dp"
+            raise must_be("estimate", f"NPUs of {topology.name}", what, len(order(topology)), "take less tp, cp or pp")
+        return replace(self, plan=replace(plan, dp=room, global_batch=plan.rank_batch * room))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +65,9 @@ class Estimated(Step):
 
     model: str
     plan: str
+    dp: int
+    global_batch: int
+    axes: str  # those of neighbouring NPUs first
     software: str
     stack: str  # what it says of it, as `spell_stack`
     how: str  # which way the engine took, or `composed`
@@ -54,16 +77,18 @@ class Estimated(Step):
 
 
 def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Estimated:
-    """The step on a topology, its ranks on the first NPUs.
+    """The step on a topology, its ranks on the first NPUs in its own order, or in that of the request's axes.
 
     Raises:
         InputError: a plan that fits neither model nor topology, that cannot be generated yet, or a model that does not fit
             the memory of the device.
     """
     began = time.perf_counter()
+    request = request.on(topology)
     model, plan = find_model(request.model), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
     check_world(plan, model, topology.n_npus, topology.name)
+    topology = with_axes(topology, plan, request.axes)
     place(topology, plan.world)
     check_fits(plan, model)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
@@ -100,6 +125,9 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
         **of_step,
         model=model.name,
         plan=spell(plan),
+        dp=plan.dp,
+        global_batch=plan.global_batch,
+        axes=",".join(axes_of(plan, request.axes)),
         software=request.stack.software,
         stack=spell_stack(request.stack),
         how=timed.how,

@@ -15,6 +15,7 @@ def estimate_report(r: Estimated) -> str:
         "",
         *step_lines(r),
         *rate_lines(r),
+        *([f"placement       {r.axes}: that of neighbouring NPUs first"] if r.axes else []),
         f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
         *foot_lines(r),
     ]

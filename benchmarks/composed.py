@@ -1,0 +1,133 @@
+"""How far a composed step is from the whole graph's: thirty plans on small fabrics, where both can be had.
+
+    python -m benchmarks.composed [BEGINNING ...]
+
+In ten of them data and pipeline parallelism share NICs.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from emu.model.generate.generate import meta_of, tapes_by_place, trace_of
+from emu.model.generate.tape import Tape
+from emu.model.model import MODELS
+from emu.model.spell import parse_plan
+from emu.model.stack import Stack
+from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.training.composed import time_composed
+from emu.study.training.step import Step, time_trace
+from emu.topology.catalogue import build_topology
+from launch.data.devices import find_device
+
+MODEL, SEQ = "llama3-8b", 2048
+MEDIAN, WORST = 0.01, 0.05  # what is aimed at
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A step, and the fabric that it runs on."""
+
+    topology: str
+    plan: str
+    global_batch: int
+    shared: bool = False  # whether DP and PP share NICs
+
+
+_TORUS = "torus:dims=4x8,bandwidth=25GB/s,latency=500ns"
+_CUBE = "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"
+_SWITCH = "switch:n=32,bandwidth=50GB/s,latency=500ns"
+_TREE, _TAPER = "fat-tree:radix=8", "fat-tree:pgft:down=8x4,up=1x4"
+_SERVERS = "servers:nodes=4"
+CASES = {
+    "rack-tp-dp": Case("ub-mesh:rack", "tp=8,sp,dp=8,microbatch=1", 16),
+    "rack-tp-dp-pp": Case("ub-mesh:rack", "tp=8,sp,dp=4,pp=2", 16),
+    "rack-fsdp": Case("ub-mesh:rack", "tp=8,sp,dp=8,sharding=fsdp,microbatch=1", 16),
+    "rack-dp-alone": Case("ub-mesh:rack", "dp=64,microbatch=1", 64),
+    "rack-interleaved": Case("ub-mesh:rack", "tp=4,sp,dp=4,pp=4,vp=2", 32),
+    "pod-tp-dp-pp": Case("ub-mesh:pod:dims=2x2x4x4", "tp=4,sp,dp=4,pp=4", 32),
+    "servers-tp-dp": Case(_SERVERS, "tp=8,sp,dp=4,microbatch=1", 16),
+    "servers-hsdp": Case(_SERVERS, "tp=2,sp,dp=16,sharding=fsdp,shard=4,microbatch=1", 32),
+    "servers-tp-dp-pp": Case(_SERVERS, "tp=8,sp,dp=2,pp=2", 16, shared=True),
+    "servers-tp-pp-dp": Case(_SERVERS, "tp=4,sp,dp=4,pp=2", 16),
+    "servers-dp-pp": Case(_SERVERS, "dp=8,pp=4", 32, shared=True),
+    "servers-fsdp": Case(_SERVERS, "tp=4,sp,dp=8,sharding=fsdp,microbatch=1", 16),
+    "switch-tp-dp": Case(_SWITCH, "tp=4,sp,dp=8,microbatch=1", 16),
+    "switch-tp-dp-pp": Case(_SWITCH, "tp=2,sp,dp=4,pp=4", 16, shared=True),
+    "switch-dp-pp": Case(_SWITCH, "dp=8,pp=4", 32, shared=True),
+    "switch-interleaved": Case(_SWITCH, "dp=8,pp=4,vp=2", 64, shared=True),
+    "switch-gpipe": Case(_SWITCH, "tp=4,sp,dp=2,pp=4,order=gpipe", 16, shared=True),
+    "switch-fsdp": Case(_SWITCH, "tp=2,sp,dp=16,sharding=fsdp,microbatch=1", 32),
+    "switch-zero1": Case(_SWITCH, "tp=4,sp,dp=8,sharding=zero1,microbatch=1", 16),
+    "tree-tp-dp": Case(_TREE, "tp=2,sp,dp=16,microbatch=1", 32),
+    "tree-dp-pp": Case(_TREE, "dp=8,pp=4", 32, shared=True),
+    "tree-tp-dp-pp": Case(_TREE, "tp=4,sp,dp=4,pp=2", 16, shared=True),
+    "tree-fsdp": Case(_TREE, "dp=16,sharding=fsdp,microbatch=1", 32),
+    "taper-dp-pp": Case(_TAPER, "tp=2,dp=4,pp=4", 16, shared=True),
+    "taper-tp-dp": Case(_TAPER, "tp=8,sp,dp=4,microbatch=1", 16),
+    "torus-tp-dp-pp": Case(_TORUS, "tp=4,sp,dp=4,pp=2", 16),
+    "torus-dp-pp": Case(_TORUS, "dp=8,pp=4", 32, shared=True),
+    "torus-tp-dp": Case(_TORUS, "tp=8,sp,dp=4,microbatch=1", 16),
+    "cube-tp-dp-pp": Case(_CUBE, "tp=4,sp,dp=4,pp=4", 16),
+    "cube-fsdp": Case(_CUBE, "tp=4,sp,dp=16,sharding=fsdp,microbatch=1", 32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Both steps, and what it took to compute them."""
+
+    composed: Step
+    whole: Step
+    how: str  # of the whole graph
+    cpu_s: tuple[float, float]
+
+    @property
+    def error(self) -> float:
+        """Of the composed step's time, as a share of the whole graph's."""
+        return self.composed.step_time_s / self.whole.step_time_s - 1
+
+
+def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
+    """A case both ways."""
+    found, plan, stack = MODELS.find(model), parse_plan(case.plan, global_batch=case.global_batch, seq=seq), Stack()
+    topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
+    tapes, choice = tapes_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
+    began = time.process_time()
+    standing, meta = [max(of_place, key=Tape.last_bytes) for of_place in tapes], meta_of(found, plan, stack)
+    composed = time_composed(standing, plan, meta, choice, topology, device)
+    between = time.process_time()
+    whole = time_trace(trace_of(tapes, found, plan, stack), choice, topology, device, "float32")
+    taken = between - began, time.process_time() - between
+    return Compared(composed.step(), whole.step(), whole.how, taken)
+
+
+def main() -> int:
+    """Print the table, ready for the README, then the median and the worst."""
+    beginnings = tuple(sys.argv[1:])
+    names = [name for name in CASES if not beginnings or name.startswith(beginnings)]
+    if not names:
+        sys.stderr.write(f"composed: no case begins with {' or '.join(beginnings)}; there are {', '.join(CASES)}\n")
+        return 2
+    columns = ("case", "topology", "plan", "DP and PP share NICs", "whole", "how", "composed", "error")
+    sys.stdout.write(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n")
+    errors = []
+    for name in names:
+        case, found = CASES[name], compare(CASES[name])
+        errors.append(abs(found.error))
+        times = f"{found.whole.step_time_s:.4g} s ({found.cpu_s[1]:.1f} s) | {found.how}"
+        times += f" | {found.composed.step_time_s:.4g} s ({found.cpu_s[0]:.1f} s)"
+        told = f"{case.topology} | {case.plan} | {'yes' if case.shared else 'no'} | {times} | {100 * found.error:+.2f} %"
+        sys.stdout.write(f"| `{name}` | {told} |\n")
+        sys.stdout.flush()
+    met = median(errors) <= MEDIAN and max(errors) <= WORST
+    told = f"median {100 * median(errors):.2f} %, worst {100 * max(errors):.2f} %"
+    sys.stdout.write(
+        f"\n{len(errors)} cases: {told}; aim {100 * MEDIAN:g} % and {100 * WORST:g} %: {'met' if met else 'missed'}\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

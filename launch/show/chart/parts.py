@@ -1,0 +1,72 @@
+"""What a step is made of, topology by topology: a bar each, in parts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from emu.study.training.estimate import Estimated
+from emu.units import format_time
+from launch.show.page import INK, page, save
+from launch.show.text.estimates import exposed_axes
+
+_COMPUTE, _BUBBLE, _IDLE = "#0072B2", "#d8dde2", "#eef0f2"
+_AXES = {"tp": "#E69F00", "cp": "#CC79A7", "ep": "#009E73", "dp": "#D55E00", "pp": "#56B4E9"}  # Okabe and Ito's
+_OTHERS = ("#F0E442", "#7c8894", "#8c564b", "#9467bd")
+_WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.36, 1.7
+
+
+def draw_parts(results: Sequence[Estimated], path: Path) -> None:
+    """Draw where the time of one model's step goes on each topology.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    save(parts(results), path, "estimate")
+
+
+def parts(results: Sequence[Estimated]) -> Figure:
+    """The picture of `draw_parts`; the first topology is on top."""
+    ranks = sorted({r.ranks for r in results})
+    among = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+    figure, axes = page(
+        _WIDE_IN, _REST_IN + _BAR_IN * len(results), f"A step of {results[0].model} on {among} {results[0].device}"
+    )
+    places = list(range(len(results)))[::-1]
+    begins = [0.0] * len(results)
+    for name, colour, times_s in _parts(results):
+        axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
+        begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
+    for place, r in zip(places, results, strict=True):
+        words = f"{format_time(r.step_time_s)} · MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if len(ranks) > 1 else "")
+        axes.annotate(
+            words, (r.step_time_s, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8, color=INK
+        )
+    _dress(axes, [r.topology for r in results], max(r.step_time_s for r in results))
+    return figure
+
+
+def _parts(results: Sequence[Estimated]) -> list[tuple[str, str, list[float]]]:
+    """Name, colour and times of each part, those left out that take no time anywhere."""
+    others = iter(_OTHERS * len(results))
+    exposed = []
+    for axis in exposed_axes(results):
+        colour = _AXES.get(axis) or next(others)
+        exposed.append((f"{axis or 'other'} exposed", colour, [r.exposed_comm_by_axis_s.get(axis, 0.0) for r in results]))
+    bubble = ("bubble", _BUBBLE, [r.bubble_s for r in results])
+    idle = ("idle beside", _IDLE, [r.idle_s - r.bubble_s for r in results])
+    found = [("compute", _COMPUTE, [r.compute_s for r in results]), *exposed, bubble, idle]
+    least = 1e-9 * max(r.step_time_s for r in results)
+    return [part for part in found if max(part[2]) > least]
+
+
+def _dress(axes: Axes, names: Sequence[str], most_s: float) -> None:
+    axes.set_yticks(range(len(names))[::-1], names, fontsize=8)
+    axes.set_xlim(0, 1.22 * most_s or 1.0)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
+    axes.set_xlabel("virtual time", color=INK)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32 / max(1, len(names) / 4)), ncols=6, frameon=False, fontsize=8)

@@ -1,0 +1,54 @@
+"""A step estimated on several topologies, as one table."""
+
+from collections.abc import Sequence
+
+from emu.study.training.estimate import Estimated
+from emu.units import format_size, format_time
+from launch.show.text.assumed import assumed_of_all
+from launch.show.text.table import table
+
+
+def estimates_report(results: Sequence[Estimated]) -> str:
+    """A line a topology; exposed communication has a column an axis."""
+    first, axes = results[0], exposed_axes(results)
+    head = (
+        "topology",
+        "NPUs",
+        "dp",
+        "batch",
+        "step",
+        "compute",
+        *axes,
+        "idle",
+        "MFU",
+        "memory",
+        "engine",
+        "timed",
+        "tasks",
+        "wall",
+    )
+    by_axis = ("", *(" exposed" for _ in axes), "")
+    units = ("", "", "", "", "", *by_axis, "", "a rank", "", "ranks", "", "(s)")
+    rows = [_row(r, axes) for r in results]
+    of = dict.fromkeys(f"{r.model} by {r.plan}, as {r.software} asks" for r in results)
+    algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
+    lines = [
+        *of,
+        f"{first.device}; placement {first.axes}: the axis of neighbouring NPUs first",
+        "",
+        table(head, rows, units=units),
+    ]
+    return "\n".join([*lines, "", *algorithms, "", *assumed_of_all([(r.topology, r.assumptions) for r in results])])
+
+
+def exposed_axes(results: Sequence[Estimated]) -> list[str]:
+    """The axes with exposed communication on any of several topologies."""
+    return list(dict.fromkeys(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s))
+
+
+def _row(r: Estimated, axes: Sequence[str]) -> tuple[str, ...]:
+    exposed = [format_time(r.exposed_comm_by_axis_s.get(axis, 0.0)) for axis in axes]
+    times = (format_time(r.step_time_s), format_time(r.compute_s), *exposed, format_time(r.idle_s))
+    size = (str(r.ranks), str(r.dp), str(r.global_batch))
+    timed = (r.how, str(r.domain), f"{r.tasks}", f"{r.wall_s:.1f}")
+    return (r.topology, *size, *times, f"{r.mfu:.3f}", format_size(r.peak_memory_bytes), *timed)
