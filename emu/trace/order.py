@@ -26,17 +26,26 @@ def order_of(events: Events) -> tuple[I64, I64]:
     A computation waits for the one before it on its stream, a request for the last computation of its stream at issue and the
     request before it in its queue, and either for what the trace says it waits for.
     """
+    (event, waited), (later, before) = told_order(events), queue_order(events)
+    return np.concatenate((event, later)), np.concatenate((waited, before))
+
+
+def told_order(events: Events) -> tuple[I64, I64]:
+    """Event and earlier event that it waits for by its stream, or as the trace says."""
     index = np.arange(len(events))
-    own = computes(events)
-    last = _last_of_stream(events.stream, own)
+    last = _last_of_stream(events.stream, computes(events))
+    waits = np.repeat(index, np.diff(events.wait_start))
+    return np.concatenate((index[last >= 0], waits)), np.concatenate((last[last >= 0], events.wait)).astype(np.int64)
+
+
+def queue_order(events: Events) -> tuple[I64, I64]:
+    """Request and the one before it in its queue."""
     queues = queues_of(events)
-    in_turn = np.lexsort((index, *queues))
-    requests = in_turn[~own[in_turn]]
+    in_turn = np.lexsort((np.arange(len(events)), *queues))
+    requests = in_turn[~computes(events)[in_turn]]
     queue = queues[:, requests]
     follows = np.flatnonzero((queue[:, 1:] == queue[:, :-1]).all(axis=0))
-    waits = np.repeat(index, np.diff(events.wait_start))
-    event = np.concatenate((index[last >= 0], requests[follows + 1], waits))
-    return event, np.concatenate((last[last >= 0], requests[follows], events.wait)).astype(np.int64)
+    return requests[follows + 1], requests[follows]
 
 
 def _last_of_stream(stream: I16, computes: Bool) -> I64:

@@ -13,23 +13,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64, Bool, column
 from emu.collective.algorithm import Choice
+from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.named import named
 from emu.fabric.run import run
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
 from emu.study.training.asked import Asked, asked_by
-from emu.study.training.once import request_of, time_each, whats_of
+from emu.study.training.once import parts_of, time_each
 from emu.study.training.shared import Bodies, bodies_of, busy_s
 from emu.study.training.step import Step, TimedTrace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device import Device
-from emu.trace.order import computes, order_of
+from emu.trace.order import computes, queue_order, told_order
 from emu.trace.replay import Instance, Replayed, Service, event_name
 from emu.trace.report import report
+from emu.trace.trace import Trace
 
 COMPOSED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
@@ -64,9 +66,10 @@ def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device:
         own = timed + first_event[number]
         begins[own] = ends[own] = builder.tasks(device.ticks(events, "float32")[timed], number, timed)
     begins[asked.event], ends[asked.event], meetings = _meet(builder, asked, bodies)
+    leaves = np.where(_rooted(trace), begins, ends)
     for number, events in enumerate(trace.events):
-        event, waited = order_of(events)
-        builder.wait(begins[event + first_event[number]], ends[waited + first_event[number]])
+        for (event, waited), until in ((told_order(events), ends), (queue_order(events), leaves)):
+            builder.wait(begins[event + first_event[number]], until[waited + first_event[number]])
     instance = np.full(len(begins), -1, np.int32)
     instance[asked.event] = asked.meeting
     moments = column(begins, np.int32), column(ends, np.int32)
@@ -75,10 +78,15 @@ def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device:
     return Replayed(builder.graph(), *laid, services, device.assumptions, trace.n_ranks, column([], np.int64))
 
 
+def _rooted(trace: Trace) -> Bool:
+    """[X] whether an event is of an operation that some ranks leave before others: the next of their queue begins then."""
+    return np.array([name in ROOTED for events in trace.events for name in events.name], dtype=np.bool_)
+
+
 def _meet(builder: Builder, asked: Asked, bodies: Bodies) -> tuple[I64, I64, I64]:
     """[C] the tasks with which each request begins and ends; [M] the first of each meeting.
 
-    A message is a task until its sender has left, then one until it is delivered.
+    A message is a task until its sender has left, then one until it is delivered; a rooted operation likewise.
     """
     n_requests, tail = len(asked.requests), bodies.has_tail[asked.different].astype(np.int64)
     first = np.concatenate(([0], np.cumsum(1 + tail)))
@@ -135,14 +143,14 @@ def time_composed(
     """
     began = time.perf_counter()
     asked = asked_by(tapes, plan, meta)
-    whats = whats_of(asked.requests, choice)
+    parts = parts_of(asked.requests, choice)
     placement = column(place(topology, plan.world), np.int64)
-    once = time_each(asked.requests, whats, topology, placement, device.request_overhead_fs)
-    met = [(what.served, each) for what, each in zip(whats, asked.requests, strict=True)]
-    services = tuple(dict.fromkeys(Service(request_of(each), each.size_bytes, by) for by, each in met if by is not None))
+    once = time_each(asked.requests, parts, topology, placement, device.request_overhead_fs)
+    met = [(part.request, part.what) for of_request in parts for part in of_request]
+    services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
     times = np.bincount(asked.different, minlength=len(once))
     bodies = bodies_of(once, [each.kind for each in asked.requests], times, topology.links.bandwidth_Bps)
-    replayed = compose(asked, bodies, services, device)
+    replayed = compose(asked, bodies, tuple(services), device)
     with named("compose", partial(event_name, asked.trace, replayed)):
         timeline = run(replayed.graph)
     found = report(asked.trace, replayed, timeline)

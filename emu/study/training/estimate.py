@@ -28,7 +28,7 @@ from emu.trace.device import Device
 from emu.trace.replay import SizeError
 
 DEFAULT = Stack()
-MOST_EVENTS = 2**22  # of all ranks, of which the whole graph is made
+MOST_EVENTS = 2**21  # of all ranks, of which the whole graph is made
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class _Body(NamedTuple):
 def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     """The message of one, which takes so long [S] of the links that stand for others.
 
-    What shares nothing is a delay, unless it is a message, which has a link to itself: a report tells it from a join by that.
+    What shares nothing is a delay, unless ranks leave it before its end: that has a link to itself, by which a report tells
+    it from a join.
     """
     link = np.flatnonzero(busy)
     if not len(link) and not once.tail:

@@ -7,6 +7,8 @@ from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.table import table
 
+_PLAN = ("tp", "cp", "ep", "dp", "pp")
+
 
 def estimates_report(results: Sequence[Estimated]) -> str:
     """A line a topology; exposed communication has a column an axis."""
@@ -42,8 +44,9 @@ def estimates_report(results: Sequence[Estimated]) -> str:
 
 
 def exposed_axes(results: Sequence[Estimated]) -> list[str]:
-    """The axes with exposed communication on any of several topologies."""
-    return list(dict.fromkeys(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s))
+    """The axes with exposed communication on any of several topologies, those of a plan in its order."""
+    found = sorted({axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s})
+    return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
 
 
 def _row(r: Estimated, axes: Sequence[str]) -> tuple[str, ...]:

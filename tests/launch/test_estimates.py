@@ -1,0 +1,32 @@
+"""`emu estimate` on several topologies: one table, one picture."""
+
+STEP = ("estimate", "--model", "llama-tiny", "--plan", "tp=2,dp=4,pp=2", "--global-batch", "16", "--seq", "64")
+BOTH = ("--topology", "ub-mesh:rack", "--topology", "ub-mesh:board", "--scale-dp")
+
+
+def test_several_topologies_are_one_table_and_one_picture(emu, tmp_path):
+    drawn = tmp_path / "steps.png"
+    done = emu(*STEP, *BOTH, "--png", str(drawn))
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[:2] == [f"llama-tiny by tp=2,dp={dp},pp=2, as pytorch asks" for dp in (4, 2)]
+    assert lines[2] == "h100; placement tp,dp,pp: the axis of neighbouring NPUs first"
+    head, rack, board = (lines[i].split() for i in (4, 6, 7))
+    assert head[:6] == ["topology", "NPUs", "dp", "batch", "step", "compute"]
+    assert (rack[:4], board[:4]) == (["ub-mesh:rack", "16", "4", "16"], ["ub-mesh:board", "8", "2", "8"])
+    assert "ub-mesh:board: all_gather" in done.out or "ub-mesh:board: all_reduce" in done.out
+    assert "- ub-mesh:rack: the 16 ranks sit on the first of the 64 NPUs, in the topology's own order" in done.out
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_has_a_record_a_topology_with_its_placement(emu):
+    rack, board = emu(*STEP, *BOTH, "--axes", "dp,tp,pp", "--json").json
+    assert (rack["ranks"], rack["dp"], rack["global_batch"], rack["axes"]) == (16, 4, 16, "dp,tp,pp")
+    assert (board["ranks"], board["dp"], board["global_batch"]) == (8, 2, 8)
+
+
+def test_an_order_that_lacks_an_axis_is_refused(emu):
+    done = emu(*STEP, "--topology", "ub-mesh:rack", "--axes", "tp,pp")
+    assert done.code == 2
+    what = "each of tp,dp,pp once, the one of neighbouring NPUs first, got 'tp,pp'; such as pp,dp,tp"
+    assert done.err.splitlines()[-1] == f"emu: estimate: axes must be {what}"
