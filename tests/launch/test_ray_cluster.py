@@ -26,7 +26,6 @@ from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
 from emu.errors import InputError, RunError
-from emu.model.plan import Plan
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench
@@ -38,6 +37,8 @@ from emu.study.training.program import Program
 from emu.study.training.text import read_text
 from emu.topology.catalogue import build_topology
 from launch.ray.cluster import RayCluster
+from tests.study.training.axes import plan_of, word_of
+from tests.two_layers import TWO_LAYERS
 
 pytestmark = pytest.mark.ray
 LINE = r"\(\S*test_ray_cluster\.py:\d+\)"  # of the program
@@ -181,12 +182,30 @@ def test_fsdp_overlaps_and_uneven_pieces_are_recorded_as_with_threads(cluster):
     assert len(events.split) == 2 * N
 
 
-def test_training_over_dp_and_tp_has_the_losses_and_the_trace_of_threads(cluster):
-    program = Program("llama-tiny", Plan(dp=2, tp=2, global_batch=4, seq=32), read_text(), 2, 0, 1e-3)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tp=2 dp=2",
+        "tp=2,sp dp=2 ep=2 capacity=0.75 experts",
+        "pp=2,vp=2,order=zbv cp=2 clip=0.1",
+        pytest.param("pp=2 tp=2 dp=2 ep=2 experts", marks=pytest.mark.slow),
+    ],
+)
+def test_training_has_the_losses_and_the_trace_of_threads(cluster, words):
+    chosen = tuple((word.partition("=")[0] if "=" in word else "model", word) for word in words.split())
+    program = Program(word_of(chosen), plan_of(chosen), read_text(), 2, 0, 1e-3)
     ours, expected = learn(program, Choice(), cluster.record), learn(program, Choice())
     assert ours.loss == expected.loss
     assert ours.gradient_error == expected.gradient_error
     assert ours.trace.digest() == expected.trace.digest()
+
+
+def test_the_command_trains_on_ray_as_on_threads(emu):
+    command = ("train", "--model", TWO_LAYERS, "--plan", "dp=2", "--topology", "ub-mesh:board", "--steps", "1", "--seq", "8")
+    ours, expected = (emu(*command, "--cluster", where, "--json") for where in ("ray", "local"))
+    assert ours.code == expected.code == 0, ours.err
+    same = [{key: value for key, value in done.json.items() if not key.startswith("wall_")} for done in (ours, expected)]
+    assert same[0] == same[1]
 
 
 def test_auto_serves_processes_as_it_serves_threads(cluster):
