@@ -24,7 +24,7 @@ from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.parallel.data import average
 from emu.model.parallel.experts import blocks_of
-from emu.model.parallel.mesh import flat
+from emu.model.parallel.mesh import REPLICATE, SHARD, flat
 from emu.model.plan import Plan
 
 _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
@@ -78,7 +78,7 @@ class Pipeline:
         ]
         if ORDERS[plan.pipeline].splits:
             for each in made:
-                each.others = flat(mesh, "dp", "cp")
+                each.others = flat(mesh, "dp", REPLICATE, SHARD, "cp")
                 blocks = blocks_of(each.submod).values() if plan.exchanges else ()
                 each.left_out = frozenset(p for block in blocks for p in block.parameters())
         kind: Any = _CLASSES[plan.pipeline]
