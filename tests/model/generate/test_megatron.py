@@ -154,6 +154,24 @@ def test_what_megatron_has_not_is_refused(words, stack, message):
     assert message in str(error.value)
 
 
+def test_queries_keys_and_values_are_one_product_that_reads_its_input_once():
+    """Forward, in bfloat16: s b h read, weights read, and s b (h + 2 h_kv) written, h_kv being half of h here."""
+    events = traced("microbatch=4").events[0]
+    (forward, *_) = (int(events.bytes[i]) for i in range(len(events)) if events.name[i] == "attention.wq")
+    tokens = 4 * S
+    assert forward == 2 * (tokens * H + 2 * H * H + tokens * 2 * H)
+    backward = [int(events.bytes[i]) for i in range(len(events)) if events.name[i] == "attention.wq"][L : L + 2]
+    assert sorted(backward) == sorted([forward, 2 * (tokens * H + tokens * 2 * H) + 8 * 2 * H * H])
+
+
+def test_weights_that_are_gathered_as_a_step_begins_are_waited_for_where_they_are_read():
+    events = traced("dp=4,sharding=zero1", "dp=overlapped").events[0]
+    (gather,) = (i for i in range(len(events)) if events.name[i] == "all_gather")
+    (first, *_) = (i for i in range(len(events)) if events.name[i] == "embedding")
+    assert gather < first
+    assert gather in events.wait[events.wait_start[first] : events.wait_start[first + 1]]
+
+
 @pytest.mark.parametrize(("tp", "words"), [(1, "dp=1"), (4, "tp=4,sp")])
 def test_a_layer_keeps_what_the_paper_counts(tp, words):
     """Korthikanti et al., equation 4 without its masks of dropout: 32 s b h + 2 a s^2 b; recomputed, without the scores."""
@@ -202,3 +220,18 @@ def test_gradients_of_experts_are_reduced_over_those_that_have_copies():
 def test_experts_that_tensor_parallelism_gives_the_same_tokens_are_refused():
     with pytest.raises(InputError, match="generate: sp must be on with tp, experts and software=megatron"):
         traced("tp=2,dp=2,ep=2", model=MOE)
+
+
+@pytest.mark.parametrize(
+    "words", ["cp=2,cp_comm=all_gather", "cp=4,tp=2,sp,cp_comm=all_gather", "cp=2,dp=2,pp=2,cp_comm=all_gather"]
+)
+def test_ranks_of_a_sequence_gather_keys_and_values_and_scatter_their_gradients(words):
+    """Llama's 4 of 8 heads have keys: a layer's are s b h, of all ranks and both; forward once, and once more backward."""
+    plan = parse_plan(words, global_batch=B, seq=S)
+    found, share = asked(traced(words)), plan.passes * L // plan.pp
+    keys = S * H // plan.tp * plan.pass_batch
+    assert found["cp", "all_gather", keys, "bfloat16"] == 2 * share
+    assert found["cp", "reduce_scatter", keys, "bfloat16"] == share
+    assert flops(traced(words)) == B * sum(LLAMA.flops(S))
+    axis = "cp+dp" if plan.dp > 1 else "cp"
+    assert sum(found[key] for key in found if key[:2] == (axis, "all_reduce")) == 1

@@ -64,6 +64,6 @@ def test_waiting_for_a_rank_of_the_same_stage_is_idle_and_no_bubble():
 def test_what_is_computed_after_the_mark_of_an_optimizer_is_the_optimizers():
     words = Words()
     mark = {**words.mark(), "name": "optimizer"}
-    rows = (words.compute(3), mark, words.compute(2), words.collective(1), words.compute(1, waits=[3]), words.mark())
+    rows = (words.compute(5), mark, words.compute(2), words.collective(1), words.compute(1, waits=[3]), words.mark())
     assert told(trace_of(words.events(*rows))).optimizer_fs == 3 * MS
     assert told(trace_of(words.events(words.compute(3), words.mark()))).optimizer_fs is None

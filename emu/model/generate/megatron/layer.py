@@ -14,6 +14,7 @@ from functools import cached_property
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Work
+from emu.model.generate.megatron.context import Context
 from emu.model.generate.megatron.experts import Exchange
 from emu.model.generate.megatron.kernel import Kernel, kernels
 from emu.model.generate.part import Part
@@ -31,6 +32,7 @@ class Layer:
     """An embedding, a layer of one kind, or a head, on one rank; `forward` and `backward` write one pass down."""
 
     part: Part
+    at: int = 0  # its place among the ranks that have parts of the same sequences
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -78,6 +80,9 @@ class Layer:
             at_once(tape, self._exchange.counted() if kernel.receives else [])
             self._travelling(tape, kernel.receives, kernel.returns, work)
             return
+        if kernel.operator.kind == ATTENTION and self.part.plan.cp > 1:
+            Context(self.part, self.at, kernel).forward(tape)
+            return
         before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
         after = [self._summed()] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
@@ -92,7 +97,10 @@ class Layer:
     def _backward(self, tape: Tape, kernel: Kernel) -> None:
         plan, overlap = self.part.plan, self.part.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
-            tape.compute(self._work(kernel, kernel.passes.forward))
+            self._forward(tape, kernel)
+        if kernel.operator.kind == ATTENTION and plan.cp > 1:
+            Context(self.part, self.at, kernel).backward(tape)
+            return
         arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
         again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
         given = [self._summed()] if kernel.enters and plan.tp > 1 else []

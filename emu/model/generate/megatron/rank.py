@@ -17,18 +17,23 @@ from emu.model.stack import INTERLEAVED, OVERLAPPED, Stack
 from emu.model.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.turns import all_turns, needed
 
-_KNOWN = {"cp": (1,), "pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
+_KNOWN = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
 
 
 def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
-    """What the ranks at one place of their pipelines do in a step: all the same.
+    """What the ranks at one place of their pipelines do in a step: all the same, or one for each place in a ring of cp.
 
     Raises:
         InputError: a plan or a stack that Megatron-LM has not, or that cannot be generated yet.
     """
     _check(model, plan, stack)
-    tape = Tape(stack.precision.activation)
-    chunks = {number: chunk_of(tape, model, plan, stack, number) for number in plan.stages_of(place * plan.stage_ranks)}
+    ring = plan.cp if plan.cp_comm == "p2p" else 1
+    return [_tape(model, plan, stack, place, at) for at in range(ring)]
+
+
+def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
+    tape, stages = Tape(stack.precision.activation), plan.stages_of(place * plan.stage_ranks)
+    chunks = {number: chunk_of(tape, model, plan, stack, number, at) for number in stages}
     for chunk in chunks.values():
         chunk.begin()
     if plan.pp == 1:
@@ -39,7 +44,7 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
         ends = {number: ends_of(tape, model, plan, stack, number) for number in chunks}
         _pipelined(tape, chunks, ends, plan, place, waits=not _overlaps(plan, stack))
     finish(tape, tuple(chunks.values()))
-    return [tape]
+    return tape
 
 
 def _check(model: Model, plan: Plan, stack: Stack) -> None:
@@ -47,6 +52,8 @@ def _check(model: Model, plan: Plan, stack: Stack) -> None:
         if getattr(plan, name) not in known:
             what = " or ".join(map(str, known))
             raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
+    if plan.cp > 1 and plan.cp_comm == "p2p":
+        raise must_be("generate", "cp_comm", "all_gather with software=megatron", plan.cp_comm, "no other can be generated yet")
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
     if model.experts and plan.tp > 1 and not plan.sp:

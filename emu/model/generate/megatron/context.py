@@ -1,0 +1,89 @@
+"""Attention over sequences of which each rank of cp has a part: keys and values go round a ring, or are gathered.
+
+- `p2p`: CP blocks one after another, each beside the messages that bring the keys and values of the next: CP - 1 exchanges
+  forward; backward as many, and CP of the gradients of keys and values. The rank's own block is whole; of each other one a
+  causal mask leaves half. Source: Liu et al., Ring Attention (2023); Transformer Engine, context_parallel.py.
+- `all_gather`: all keys and values at once, and a reduce_scatter of their gradients. Source: Dubey et al. (2024), 3.3.2.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from emu.model.generate.item import Ask, Work
+from emu.model.generate.megatron.kernel import Kernel
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.kernels import passes_of
+from emu.model.operator import Amount, Cut, Passes
+from emu.model.stack import OVERLAPPED
+from emu.trace.trace import Kind
+
+
+@dataclass(frozen=True)
+class Context:
+    """The attention of one part, on the rank of a place in its group of cp."""
+
+    part: Part
+    at: int
+    kernel: Kernel
+
+    def forward(self, tape: Tape) -> None:
+        """One pass."""
+        if self.part.plan.cp_comm == "all_gather":
+            tape.join(tape.ask(self._asked("all_gather")))
+            tape.compute(self._work(self._whole.forward))
+        else:
+            self._round(tape, self.kernel.passes.forward, gradients=False)
+
+    def backward(self, tape: Tape) -> None:
+        """One pass."""
+        if self.part.plan.cp_comm == "all_gather":
+            tape.join(tape.ask(self._asked("all_gather")))
+            tape.compute(self._work(self._whole.backward_input))
+            tape.join(tape.ask(self._asked("reduce_scatter")))
+        else:
+            self._round(tape, self.kernel.passes.backward_input, gradients=True)
+
+    def _round(self, tape: Tape, whole: Amount, *, gradients: bool) -> None:
+        """Block after block; gradients of a block's keys follow them, each rank adding its own, until they are home."""
+        follows: list[int] = []
+        for step, work in enumerate(self._blocks(whole)):
+            here = self._exchange(tape) if step < self.part.plan.cp - 1 else []
+            tape.join(*(here if self.part.stack.cp != OVERLAPPED else ()))
+            tape.compute(work)
+            tape.join(*here, *follows)
+            follows = self._exchange(tape) if gradients else []
+            tape.join(*(follows if self.part.stack.cp != OVERLAPPED else ()))
+        tape.join(*follows)
+
+    def _blocks(self, whole: Amount) -> Iterator[Work]:
+        yield self._work(whole)
+        half = Amount(whole.flops // 2, whole.whole // 2, whole.cut // 2, 0, whole.fixed_bytes // 2)
+        yield from [self._work(half)] * (self.part.plan.cp - 1)
+
+    def _exchange(self, tape: Tape) -> list[int]:
+        """Keys and values, or their gradients, to the next rank and from the one before."""
+        cp, dtype = self.part.plan.cp, self.part.stack.precision.activation
+        ends = (Kind.SEND, (self.at + 1) % cp), (Kind.RECV, (self.at - 1) % cp)
+        return [tape.message(kind, "cp", peer, self.elements, dtype) for kind, peer in ends]
+
+    @property
+    def elements(self) -> int:
+        """Of the keys and values that a rank has: what attention moves but for queries and results."""
+        queries = self.part.tokens.n * self.part.model.heads * self.part.model.head_dim // self.part.plan.tp
+        operator = self.kernel.operator
+        return operator.fused.forward.cut - operator.outputs.cut - queries
+
+    @property
+    def _whole(self) -> Passes:
+        """Of the queries here over all keys."""
+        plan, name = self.part.plan, self.kernel.operator.name
+        tokens = replace(self.part.tokens, context=plan.seq)
+        found = next(o for o in self.part.model.part(self.part.name, tokens) if o.name == name)
+        return passes_of(found.on(Cut(plan.tp, plan.ep, plan.etp, sequence=plan.sp)), self.part.stack)
+
+    def _asked(self, operation: str) -> Ask:
+        return Ask("cp", operation, self.part.plan.cp * self.elements, self.part.stack.precision.activation)
+
+    def _work(self, amount: Amount) -> Work:
+        return self.part.work(self.kernel.operator.name, amount, self.part.stack.precision.weight)
