@@ -10,6 +10,9 @@ from emu.errors import InputError, must_be
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan, divisors, multiples, nearest
+from emu.model.stack import OVERLAPPED, Stack
+
+_OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
 
 
 def check_world(plan: Plan, model: Model, n_npus: int, of: str) -> None:
@@ -124,3 +127,37 @@ def _spread(layers: int, stages: int) -> str:
 
 def _common(sizes: Iterable[int]) -> int:
     return gcd(*sizes)
+
+
+def check_runs(plan: Plan, model: Model, stack: Stack) -> None:
+    """Refuse what the software of a stack cannot train by.
+
+    Raises:
+        InputError: as `check_executed`, or `check_megatron`.
+    """
+    if stack.software == "megatron":
+        check_megatron(plan, model, stack)
+    else:
+        check_executed(plan, model)
+
+
+def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
+    """Refuse what Megatron-LM has not, or what is not in the list of its requests.
+
+    Raises:
+        InputError: the message names what is.
+    """
+    for name, known in _OF_MEGATRON.items():
+        if getattr(plan, name) not in known:
+            what = " or ".join(map(str, known))
+            raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
+    if plan.cp > 1 and plan.cp_comm == "p2p":
+        raise must_be("generate", "cp_comm", "all_gather with software=megatron", plan.cp_comm, "no other can be generated yet")
+    if plan.sharding == "zero1" and plan.sharded < plan.dp:
+        raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
+    if model.experts and plan.tp > 1 and not plan.sp:
+        raise must_be(
+            "generate", "sp", "on with tp, experts and software=megatron", "off", "each rank is to have its own tokens"
+        )
+    if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
+        raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")

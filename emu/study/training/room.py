@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from emu.errors import InputError
-from emu.model.fits import check_executed, check_fits
+from emu.model.fits import check_fits, check_runs
 from emu.model.memory import memory_by_part
 from emu.model.model import Model
 from emu.model.plan import Plan, divisors
@@ -63,7 +63,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
         try:
             found = replace(plan, **near.values)
             check_fits(found, model)
-            check_executed(found, model)
+            check_runs(found, model, stack)
         except InputError:
             continue
         if sum(memory_by_part(model, found, stack).values()) <= has:

@@ -84,3 +84,13 @@ def test_what_fits_is_let_through_with_its_parts_and_so_is_all_where_the_memory_
     assert check_room(model, plan, STACK, H100, 64) == memory_by_part(model, plan, STACK)
     large = replace(plan, tp=1, sp=False)
     assert check_room(model, large, STACK, replace(H100, memory_bytes=0), 64) == memory_by_part(model, large, STACK)
+
+
+def test_the_plan_that_is_named_is_one_that_the_software_has() -> None:
+    """Megatron-LM's distributed optimizer, and no FSDP2."""
+    plan = parse_plan("tp=8,sp,dp=8,sharding=zero1", global_batch=64, seq=8192, microbatch=1)
+    model, stack = MODELS.find("llama3-70b"), Stack("megatron")
+    found = nearest_plan(model, plan, stack, 80 * 10**9, 512)
+    assert found is not None
+    assert found.sharding == "zero1"
+    assert nearest_plan(model, plan, Stack(), 80 * 10**9, 512).sharding == "fsdp"

@@ -6,7 +6,7 @@ loss, counts of zeros), to check for numbers that are none, and at the beginning
 
 from collections.abc import Mapping
 
-from emu.errors import must_be
+from emu.model.fits import check_megatron
 from emu.model.generate.megatron.chunk import Chunk, chunk_of
 from emu.model.generate.megatron.finish import finish
 from emu.model.generate.pipeline import Ends, ends_of
@@ -17,8 +17,6 @@ from emu.model.stack import INTERLEAVED, OVERLAPPED, Stack
 from emu.model.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.turns import all_turns, needed
 
-_KNOWN = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
-
 
 def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
     """What the ranks at one place of their pipelines do in a step: all the same, or one for each place in a ring of cp.
@@ -26,7 +24,7 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
     Raises:
         InputError: a plan or a stack that Megatron-LM has not, or that cannot be generated yet.
     """
-    _check(model, plan, stack)
+    check_megatron(plan, model, stack)
     ring = plan.cp if plan.cp_comm == "p2p" else 1
     return [_tape(model, plan, stack, place, at) for at in range(ring)]
 
@@ -45,23 +43,6 @@ def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
         _pipelined(tape, chunks, ends, plan, place, waits=not _overlaps(plan, stack))
     finish(tape, tuple(chunks.values()))
     return tape
-
-
-def _check(model: Model, plan: Plan, stack: Stack) -> None:
-    for name, known in _KNOWN.items():
-        if getattr(plan, name) not in known:
-            what = " or ".join(map(str, known))
-            raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
-    if plan.cp > 1 and plan.cp_comm == "p2p":
-        raise must_be("generate", "cp_comm", "all_gather with software=megatron", plan.cp_comm, "no other can be generated yet")
-    if plan.sharding == "zero1" and plan.sharded < plan.dp:
-        raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
-    if model.experts and plan.tp > 1 and not plan.sp:
-        raise must_be(
-            "generate", "sp", "on with tp, experts and software=megatron", "off", "each rank is to have its own tokens"
-        )
-    if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
-        raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")
 
 
 def _overlaps(plan: Plan, stack: Stack) -> bool:
