@@ -5,7 +5,7 @@ N ranks of a job, L links.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from emu.arrays import I64, Bool, column
 from emu.fabric.lowering.domain import Domain, Move
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.ways import Asked, shared_ways
+from emu.topology.kept import kept
 from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology
 
@@ -70,7 +71,7 @@ def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Po
 
 
 # What follows is kept, as it is asked for each thing that runs, and a step has many.
-@lru_cache(maxsize=256)
+@kept(256)
 def _node(topology: Topology, which: int, k: int) -> I64:
     return column(_power(_images(topology).symmetries[which], k), np.int64)
 
@@ -81,12 +82,12 @@ def move(topology: Topology, power: Power) -> Move | None:
     return None if link is None else Move(node, link)
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def _link(topology: Topology, which: int, k: int) -> I64 | None:
     return _images(topology).links_by(_node(topology, which, k))
 
 
-@lru_cache(maxsize=8)
+@kept(8)
 def _tried(topology: Topology, powers: tuple[Power, ...]) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
     """Moves, products of their random powers, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
@@ -119,7 +120,7 @@ def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int
     return len(found.link)
 
 
-@lru_cache(maxsize=4)
+@kept(1)
 def _images(topology: Topology) -> "_Images":
     links = topology.links
     ends = links.src.astype(np.int64) * topology.n_nodes + links.dst

@@ -1,16 +1,15 @@
 """Which node each participant of a job is on: ranks on NPUs, helpers on switches."""
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, Bool, column
 from emu.errors import InputError, must_be
+from emu.topology.kept import kept
 from emu.topology.topology import Topology
 
 
-@lru_cache(maxsize=64)
+@kept(1)
 def order(topology: Topology) -> I32:
     """The NPUs in the order in which ranks take them where none is faulty: the system's own, or that of their numbers."""
     found = topology.placer(topology.n_npus, np.zeros(0, np.int64)) if topology.placer else np.arange(topology.n_npus)

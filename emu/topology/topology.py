@@ -84,7 +84,7 @@ class Drawing:
     boxes: tuple[Box, ...] = ()  # outer ones first
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Topology:
     """Links, dims, routes and bill of a machine; a value.
 

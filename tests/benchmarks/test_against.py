@@ -25,14 +25,18 @@ def test_a_case_is_run_in_a_checkout_of_its_own_and_a_case_that_it_lacks_is_none
     assert cost(HERE, "no-such-case", repeats=1) is None
 
 
-def test_every_chosen_case_is_a_row_and_a_folder_that_is_no_checkout_is_refused(monkeypatch, capsys, tmp_path) -> None:
-    monkeypatch.setattr(against, "cost", lambda folder, _: Cost(1.0 + (folder == HERE), 10**9, 1, 1.0))
+def test_every_chosen_case_is_a_row_of_the_least_of_its_turns(monkeypatch, capsys) -> None:
+    spent = iter([4.0, 2.0, 8.0, 3.0] * 2)
+    monkeypatch.setattr(against, "cost", lambda *_: Cost(next(spent), 10**9, 1, 1.0))
     monkeypatch.setattr(sys, "argv", ["against", str(HERE), "ring-1024"])
     assert main() == 0
-    assert [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()[2:]] == [
-        "`ring-1024`",
-        "`ring-1024-declared`",
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| `ring-1024` | 4 | 2 | 0.50 | 1.00 | 1.00 | same |",
+        "| `ring-1024-declared` | 4 | 2 | 0.50 | 1.00 | 1.00 | same |",
     ]
+
+
+def test_a_folder_that_is_no_checkout_is_refused(monkeypatch, capsys, tmp_path) -> None:
     monkeypatch.setattr(sys, "argv", ["against", str(tmp_path)])
     assert main() == 2
     assert "needs the folder of another checkout" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from launch.main import main
+from launch.show import progress
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ class Done:
 
 
 @pytest.fixture
-def emu(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+def emu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    monkeypatch.setattr(progress, "PATIENCE_S", 3600.0)  # on a busy machine it would say what takes long
+
     def run(*args: str) -> Done:
         with pytest.raises(SystemExit) as leave:
             main(list(args))

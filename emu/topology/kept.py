@@ -1,0 +1,34 @@
+"""What is worked out of a topology once, and forgotten with it."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+from cachetools import LRUCache
+
+from emu.topology.topology import Topology
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Of = Callable[Concatenate[Topology, P], R]
+
+
+def kept(most: int) -> Callable[[Of[P, R]], Of[P, R]]:
+    """Keep the last `most` results of a function for each topology, as long as that lives: a result must not refer to it."""
+
+    def keeping(found: Of[P, R]) -> Of[P, R]:
+        by_topology: WeakKeyDictionary[Topology, LRUCache[object, R]] = WeakKeyDictionary()
+
+        @wraps(found)
+        def of(topology: Topology, /, *args: P.args, **words: P.kwargs) -> R:
+            if topology not in by_topology:
+                by_topology[topology] = LRUCache(most)
+            results, key = by_topology[topology], (args, *words.items())
+            if key not in results:
+                results[key] = found(topology, *args, **words)
+            return results[key]
+
+        return of
+
+    return keeping
