@@ -22,6 +22,7 @@ def test_a_pipe_gets_one_line_once_patience_has_run_out(
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])  # a command that ran in this process has left its own
     with caplog.at_level(logging.INFO, "emu"):
         for _ in progress.tracked(range(3), "proving", 3):
             time.sleep(0.1)
