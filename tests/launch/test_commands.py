@@ -56,6 +56,11 @@ def test_training_on_several_topologies_gives_one_run_and_a_step_each(emu, tmp_p
     assert again["step_times_s"] == board["step_times_s"]
     assert again["spread"] is None  # a few ranks on links of their own
     assert emu(*replay, "1").code == 2
+    alike = ("tokens_per_s", "mfu", "hfu", "bubble_s", "optimizer_s", "memory_by_part_bytes")
+    assert {key: again[key] for key in alike} == {key: board[key] for key in alike}
+    assert emu(*replay[:-1], "--stack", "nccl").json[0]["step_time_s"] > board["step_time_s"]
+    refused = emu(*replay[:-1], "--stack", "software=megatron")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 def test_the_help_of_training_names_every_axis_and_each_of_them_works(emu) -> None:

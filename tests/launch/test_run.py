@@ -63,6 +63,13 @@ def test_path_and_memory_add_up_and_links_have_names(recorded) -> None:
     assert all(0 < link["busy"] < 1 and link["src"].startswith("NPU ") for link in step["busiest_links"])
 
 
+def test_a_script_has_an_optimizer_and_no_rates_as_nothing_is_known_of_its_model(recorded) -> None:
+    (step,) = recorded[0].json
+    assert 0 < step["optimizer_s"] < step["compute_s"]
+    assert step["bubble_s"] == 0
+    assert not {"tokens_per_s", "mfu", "hfu"} & step.keys()
+
+
 def test_replay_on_the_fabric_of_the_run_gives_the_times_of_the_run(recorded, emu) -> None:
     done, trace, _, _ = recorded
     again = emu("replay", str(trace), "--topology", BOARD, "--topology", SWITCH, "--json").json
