@@ -95,3 +95,16 @@ def test_launches_and_alphas_make_a_step_longer_by_their_number():
     assert far.step_time_s - plain.step_time_s >= requests * 5e-6
     assert any("5 us for each message" in told for told in far.assumptions)
     assert far.stack == "software=megatron,tp=exposed,alpha=5us"
+
+
+@pytest.mark.parametrize(("plan", "own"), [("pp=4", "exposed"), ("pp=4,vp=2", "overlapped")])
+def test_messages_of_a_pipeline_overlap_in_the_interleaved_order_unless_a_stack_says_so(plan, own):
+    slow = build_topology("switch:n=4,bandwidth=1GB/s,latency=1us")
+
+    def step_s(words):
+        request = EstimateRequest("llama-tiny", parse_plan(plan, global_batch=8, seq=64), parse_stack(words), ("auto",))
+        return estimate(request, slow, H100).step_time_s
+
+    times = {how: step_s(f"software=megatron,pp={how}") for how in ("exposed", "overlapped")}
+    assert times["overlapped"] < times["exposed"]
+    assert step_s("software=megatron") == times[own]
