@@ -110,6 +110,7 @@ def test_both_ends_of_a_pipeline_add_up_the_gradient_of_a_tied_table(words):
     plan, trace = parse_plan(words, global_batch=B, seq=S), traced(words, model=GPT)
     key = ("embedding", "all_reduce", V * H // plan.tp, "float32")
     times = [asked(trace, rank)[key] for rank in range(plan.world)]
+    assert sum(n for rank in range(plan.world) for (axis, *_), n in asked(trace, rank).items() if axis == key[0]) == sum(times)
     assert times == [int(rank // plan.stage_ranks in (0, plan.pp - 1)) for rank in range(plan.world)]
     ends = [trace.groups[g].ranks for g in trace.group_of[0] if trace.groups[g].axis == "embedding"]
     assert ends == [(0, plan.world - plan.stage_ranks)]

@@ -63,7 +63,8 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
         return
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         for kernel, elements in layer.parameters():
-            if layer.is_copy(kernel) or (layer.part.name == EMBEDDING and kernel.operator.kind == LOOKUP):
+            words = layer.part.name == EMBEDDING and kernel.operator.kind == LOOKUP and kernel.operator.cut  # no positions
+            if layer.is_copy(kernel) or words:
                 at_once(tape, [Ask(ENDS, "all_reduce", elements, part.stack.precision.gradient)])
 
 
