@@ -90,11 +90,12 @@ class Layer(nn.Module):
 
     def __init__(self, c: Config, tokens: int) -> None:
         super().__init__()
-        self.attention_norm, self.attention_out_norm, self.ffn_norm, self.sparse_out_norm = (
-            nn.RMSNorm(c.hidden, c.norm_eps) for _ in range(4)
-        )
+        self.attention_norm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.attention = Attention(c.attention, tokens)
+        self.attention_out_norm = nn.RMSNorm(c.hidden, c.norm_eps)
+        self.ffn_norm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.sparse = Sparse(c.hidden, c.routing, Experts(c.experts, c.hidden, c.ffn, "gelu gate"))
+        self.sparse_out_norm = nn.RMSNorm(c.hidden, c.norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]."""

@@ -45,6 +45,11 @@ class Cut:
         """Ranks that share one expert."""
         return self.etp or self.tp
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether tokens travel to their experts, as `Plan.exchanges`."""
+        return self.ep > 1 or self.expert_tp != self.tp
+
 
 @dataclass(frozen=True, slots=True)
 class Amount:
@@ -102,28 +107,43 @@ class ModelOperator:
         ""  # by tensor parallelism: "out" a product's columns, "in" its rows; "both": all it does, no parameter; "": nothing
     )
     sequence: bool = False  # lies where sequence parallelism cuts the tokens
+    routed: bool = False  # lies in a block of experts outside them: where tokens travel, tensor parallelism cuts the tokens
     experts: int = 0  # of an expert's operator: how many share it
     active: int = 0  # ... and how many of them a token sees
     shape: tuple[int, int, int] | None = None  # of a product [M, K] x [K, N]: M (of all experts together), N, K
     reads_with: str = ""  # products of one such name read the same input: a fused stack runs them as one
     unfused: Passes = Passes()  # of attention alone: by products that write their scores, and a softmax between them
+    tensors: int = 1  # of equal size, that have its parameters: the weight and the bias of a norm are two
+    ahead: Amount = Amount()  # of the forward, what reads nothing of what came in last, so that it does not wait for that
+    until_saved: Amount = Amount()  # of the forward, what comes before it keeps the last of what the backward needs
 
     @property
     def active_parameters(self) -> int:
         """That one token sees."""
         return self.parameters * self.active // self.experts if self.experts else self.parameters
 
-    def on(self, cut: Cut) -> "ModelOperator":
+    def on(self, cut: Cut, share: tuple[int, int] | None = None) -> "ModelOperator":
         """What one rank has of it.
 
         A rank of an expert sees the tokens of the `etp` ranks that share it, each of which brings 1 / tp of the tokens.
         Source: Megatron-LM, tensor parallelism (columns, then rows), sequence parallelism and expert tensor parallelism.
+
+        Args:
+            cut: How many ranks share what.
+            share: Of an operator of a block of experts, a numerator and a denominator: which share of the operator's tokens,
+                or of their rows at experts, the rank has; None: an even one.
         """
         if self.experts:
-            return self._shared(cut.expert_tp if self.cut else 1, tokens=(cut.expert_tp, cut.tp), holders=cut.ep)
+            return self._shared(cut.expert_tp if self.cut else 1, tokens=share or (cut.expert_tp, cut.tp), holders=cut.ep)
+        if self.routed and (share or cut.exchanges):
+            return self._shared(1, tokens=share or (1, cut.tp))
         if self.sequence:
             return self._shared(1, tokens=(1, cut.tp if cut.sequence else 1))
         return self._shared(cut.tp if self.cut else 1)
+
+    def untied(self) -> "ModelOperator":
+        """The same where no other operator has its parameters."""
+        return replace(self, parameters=self.eager.backward_weight.parameters) if self.kind == PRODUCT else self
 
     def _shared(self, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> "ModelOperator":
         up, down = tokens
@@ -149,6 +169,8 @@ class ModelOperator:
             fused=passes(self.fused),
             unfused=passes(self.unfused),
             outputs=amount(self.outputs),
+            ahead=amount(self.ahead),
+            until_saved=amount(self.until_saved),
             experts=self.experts // holders,
             shape=shape,
         )

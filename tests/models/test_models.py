@@ -90,7 +90,8 @@ def test_tensor_parallelism_cuts_what_the_shards_name_and_nothing_else(counted):
 def test_shards_have_together_what_the_whole_has(counted):
     for _, operator in counted.model.operators(TOKENS):
         for cut in (Cut(tp=2), Cut(tp=2, sequence=True), Cut(tp=2, ep=2)):
-            shard, tokens = operator.on(cut).eager, operator.sequence and cut.sequence
+            shard = operator.on(cut).eager
+            tokens = (operator.sequence and cut.sequence) or (operator.routed and cut.exchanges)
             n = 2 if operator.cut or tokens else 1
             assert n * shard.forward.flops == operator.eager.forward.flops
             assert n * shard.backward.cut == operator.eager.backward.cut

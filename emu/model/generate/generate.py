@@ -3,7 +3,8 @@
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from emu.errors import must_be
 from emu.model.fits import check_executed, check_fits
 from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
+from emu.model.generate.routed import Splits, classes
 from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
@@ -24,42 +26,66 @@ from emu.trace.trace import PARTS, Group, Trace
 
 _KNOWN = {
     "cp": (1,),
-    "ep": (1,),
     "pipeline": tuple(ORDERS),
     "sharding": ("ddp", "zero1", "fsdp"),
     "recompute": ("none", "full"),
 }
+_NOT_YET = "no other can be generated yet"
 
 
-_TAPES = {"pytorch": tapes_of, "megatron": megatron.tapes_of}
-
-
-def generate(model: Model, plan: Plan, stack: Stack) -> Trace:
+def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> Trace:
     """One steady step.
 
     Args:
         model: What is trained.
         plan: How it is laid over ranks.
         stack: By which software, in which precision.
+        routing: How many rows of tokens go to which experts; None: as many to each.
 
     Raises:
         InputError: a plan that does not fit the model, or something that cannot be generated yet.
     """
-    return trace_of(tapes_by_place(model, plan, stack), model, plan, stack)
+    return trace_of(roles_by_place(model, plan, stack, routing), model, plan, stack)
 
 
-def tapes_by_place(model: Model, plan: Plan, stack: Stack) -> list[list[Tape]]:
+class Role(NamedTuple):
+    """What some ranks at one place of their pipelines do."""
+
+    tape: Tape
+    ranks: I64  # of the run
+
+
+def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
     """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
     check_fits(plan, model)
     if stack.software == "pytorch":
         check_executed(plan, model)
         _check(plan)
-    return [_TAPES[stack.software](model, plan, stack, place) for place in range(plan.pp)]
+    return [[*_roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
 
 
-def trace_of(of_places: Sequence[Sequence[Tape]], model: Model, plan: Plan, stack: Stack) -> Trace:
+def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
+    for ranks, tapes in _tapes(model, plan, stack, place, routing):
+        share = ranks // (plan.tp * plan.cp) % plan.dp % len(tapes)
+        for number, tape in enumerate(tapes):
+            yield Role(tape, place * plan.stage_ranks + ranks[share == number])
+
+
+def _tapes(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[tuple[I64, list[Tape]]]:
+    """Ranks of a stage, and what they do: one tape for each share of the states."""
+    if stack.software == "megatron":
+        yield np.arange(plan.stage_ranks), megatron.tapes_of(model, plan, stack, place)
+        return
+    for ranks, routed in classes(plan, model, place, routing):
+        yield ranks, tapes_of(model, plan, stack, place, routed)
+
+
+def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
     """The step of all ranks, from what those of each place do."""
-    tapes, shares = [tape for of_place in of_places for tape in of_place], len(of_places[0])
+    roles = [role for of_place in of_places for role in of_place]
+    tapes, role_of_rank = [role.tape for role in roles], np.empty(plan.world, np.int32)
+    for i, role in enumerate(roles):
+        role_of_rank[role.ranks] = i
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
     rows = {axis: members(plan, axis) for axis in axes}
     groups = tuple(Group(axis, tuple(ranks)) for axis in axes for ranks in rows[axis].tolist())
@@ -68,9 +94,9 @@ def trace_of(of_places: Sequence[Sequence[Tape]], model: Model, plan: Plan, stac
         number[axis], first = _numbers(rows[axis], plan.world) + first, first + len(rows[axis])
     return Trace(
         tuple(tape.events() for tape in tapes),
-        column(_roles(plan, shares), np.int32),
+        column(role_of_rank, np.int32),
         groups,
-        tuple(row for place, of_place in enumerate(of_places) for row in _rows(of_place[0], number, place, plan.stage_ranks)),
+        tuple(row for place, each in enumerate(of_places) for row in _rows(each[0].tape, number, place, plan.stage_ranks)),
         np.zeros((len(tapes), len(PARTS)), np.int64),
         meta_of(model, plan, stack),
     )
@@ -84,7 +110,11 @@ def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ..
 def _check(plan: Plan) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
-            raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), "no other can be generated yet")
+            raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), _NOT_YET)
+    if plan.exchanges and plan.sharding != "ddp":
+        raise must_be("generate", "sharding", "ddp with ep or etp", plan.sharding, _NOT_YET)
+    if plan.exchanges and plan.splits:
+        raise must_be("generate", "order", "1f1b, gpipe or interleaved with ep or etp", plan.pipeline, _NOT_YET)
 
 
 def members(plan: Plan, axis: str) -> I64:
@@ -99,12 +129,6 @@ def members(plan: Plan, axis: str) -> I64:
     parts = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded)
     split = parts if axis == SHARD else parts.swapaxes(1, 2)
     return np.ascontiguousarray(split).reshape(-1, split.shape[-1])
-
-
-def _roles(plan: Plan, shares: int) -> I64:
-    """[N] by place in the pipeline, and by place in dp where each has a share of the states."""
-    ranks = np.arange(plan.world)
-    return np.asarray(ranks // plan.stage_ranks * shares + ranks // (plan.tp * plan.cp) % plan.dp % shares)
 
 
 def _numbers(rows: I64, world: int) -> I64:

@@ -18,10 +18,9 @@ def run(tape: Tape, items: Iterable[Doing]) -> None:
         if isinstance(item, Work):
             tape.compute(item)
         elif isinstance(item, Wait):
-            tape.join(*tape.held)
-            tape.held.clear()
+            tape.join(*tape.held.pop(item.what, ()))
         elif item.held:
-            tape.held.append(tape.ask(item))
+            tape.held[item.held] = (*tape.held.get(item.held, ()), tape.ask(item))
         else:
             tape.join(tape.ask(item))
 

@@ -30,11 +30,18 @@ class Ask(NamedTuple):
     operation: str
     elements: int  # of the operation's whole size
     dtype: str
-    held: bool = False  # whether it is not waited for until `Wait`
+    held: str = ""  # for what it is kept, and waited for only there; "": it is waited for at once
+    at_once: bool = False  # whether it is waited for at once even where what comes next does not read it
+    splits: tuple[int, ...] = ()  # elements of each block that the rank gives; (): even
 
 
 class Wait(NamedTuple):
-    """What was asked for and held is needed now."""
+    """What was asked for and held for this is needed now."""
+
+    what: str
+
+
+ENTERS, GRADIENT = "enters", "gradient"  # what a request is held for: what a block reads, or the gradient of what it gave
 
 
 class Gradient(NamedTuple):
@@ -45,6 +52,7 @@ class Gradient(NamedTuple):
     late: bool  # whether autograd comes to it only after all that computes
     before: tuple["Doing", ...] = ()  # what is still done with it then
     times: int = 1  # how many times as large it is until that is done
+    travels: bool = False  # whether it is of experts whose tokens travel, of which other ranks have copies
 
 
 Doing = Work | Ask | Wait

@@ -7,10 +7,31 @@ from emu.model.generate.part import Part
 from emu.model.generate.passes import elements_of
 from emu.model.generate.sharded import shard_axis
 from emu.model.generate.tape import Tape
+from emu.model.model import EMBEDDING, HEAD
+from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan import Plan
+from emu.model.ranks import ENDS
 from emu.trace.trace import UPDATE
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
+
+
+def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
+    """The two ends of a pipeline add up the gradients of a table that both have (`emu.model.parallel.tied`)."""
+    first = parts[0]
+    if not first.model.tied or plan.pp == 1:
+        return
+    for part in parts:
+        for operator in part.operators:
+            if is_tied(part, operator):
+                ask = Ask(ENDS, "all_reduce", operator.parameters, first.stack.precision.gradient)
+                tape.join(tape.ask(ask))
+
+
+def is_tied(part: Part, operator: ModelOperator) -> bool:
+    """Whether another end of the pipeline has a copy of its parameters."""
+    table = (part.name == EMBEDDING and operator.kind == LOOKUP and operator.cut) or (part.name == HEAD and operator.shape)
+    return part.model.tied and not part.tied and bool(table)
 
 
 def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
@@ -19,11 +40,13 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
         return
     first = parts[0]
     by_axes: dict[tuple[str, ...], list[int]] = {}
+    scaled = 0
     for part in parts:
-        for operator in part.operators:
-            if operator.parameters:
-                axes = cut_axes(part, operator.name)
-                by_axes.setdefault(axes, []).append(operator.parameters // _shared_by(plan))
+        for operator in (o for o in part.operators if o.parameters):
+            size = operator.parameters // _shared_by(plan)
+            scaled += size
+            if not (part.name == HEAD and is_tied(part, operator)):  # counted where the embedding is
+                by_axes.setdefault(cut_axes(part, operator), []).extend([size // operator.tensors] * operator.tensors)
     for axes, sizes in sorted(by_axes.items()):
         # The norm of each is written, stacked, squared and added up.
         tape.compute(moved(first, sum(sizes) + 6 * len(sizes) + 2))
@@ -32,14 +55,13 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
         tape.compute(_ADDED)
     if plan.pp > 1:
         tape.join(tape.ask(Ask("pp", "all_reduce", 1, "float32")))
-    tape.compute(moved(first, 2 * sum(map(sum, by_axes.values()))))
+    tape.compute(moved(first, 2 * scaled))
 
 
-def cut_axes(part: Part, name: str) -> tuple[str, ...]:
+def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
     """Along which a rank's gradients of an operator are parts of a whole."""
-    style = part.styles.get(name)
     shared = (shard_axis(part.plan),) if _shared_by(part.plan) > 1 else ()
-    return (*shared, "tp") if style is not None and style.cuts else shared
+    return shared if operator.kind == BIAS and not operator.cut else (*shared, *part.style_of(operator.name).cuts)
 
 
 def _shared_by(plan: Plan) -> int:
@@ -60,7 +82,9 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py: the largest first, each to the rank with the least.
     """
     owned: list[list[int]] = [[] for _ in range(plan.sharded)]
-    for size in sorted((o.parameters for part in parts for o in part.operators if o.parameters), reverse=True):
+    for size in sorted(
+        (o.parameters // o.tensors for p in parts for o in p.operators for _ in range(o.tensors) if o.parameters), reverse=True
+    ):
         min(owned, key=sum).append(size)
     tape.mark(UPDATE)
     tape.compute(adamw(tape, parts[0], sum(owned[share])))

@@ -1,13 +1,15 @@
 """The passes of one stage on one rank: forward and backward of a microbatch, and where its gradients go."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import NamedTuple
 
 from emu.model.fits import stage_layers
+from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, run
-from emu.model.generate.item import Alone, Ask, Gradient, OfWeight, Turn, Wait, Work
+from emu.model.generate.item import ENTERS, Alone, Ask, Gradient, OfWeight, Turn, Work
 from emu.model.generate.part import Part
+from emu.model.generate.routed import Routed, RoutedOf
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan import Plan
@@ -15,14 +17,24 @@ from emu.model.stack import Stack
 from emu.model.turn import BACKWARD, FORWARD, INPUT, WEIGHT
 
 
-def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int) -> tuple[Part, ...]:
-    """The parts of the model that a stage has, in the order of the model."""
+def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf) -> tuple[tuple[Part, ...], ...]:
+    """By pass, the parts of the model that a stage has, in the order of the model."""
     sizes = stage_layers(plan, model)
     first = sum(sizes[:stage])
-    kinds = model.kinds[first : first + sizes[stage]]
-    names = (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
-    made = {name: Part(model, plan, stack, name) for name in names}
-    return tuple(made[name] for name in names)
+    layers = range(first, first + sizes[stage])
+    made: dict[tuple[str, Routed | None], Part] = {}
+
+    def part(name: str, rows: Routed | None = None) -> Part:
+        return made.setdefault((name, rows), Part(model, plan, stack, name, rows))
+
+    return tuple(
+        (
+            *([part(EMBEDDING)] if stage == 0 else []),
+            *(part(model.kinds[layer], routed(layer, pass_)) for layer in layers),
+            *([part(HEAD)] if stage == plan.stages - 1 else []),
+        )
+        for pass_ in range(plan.passes)
+    )
 
 
 def elements_of(parts: Iterable[Part]) -> int:
@@ -30,47 +42,60 @@ def elements_of(parts: Iterable[Part]) -> int:
     return sum(operator.parameters for part in parts for operator in part.operators)
 
 
+def travelling_elements(parts: Iterable[Part]) -> int:
+    """Of them those of experts that tokens travel to."""
+    return sum(operator.parameters for part in parts for operator in part.operators if part.travels(operator))
+
+
 class Passes(NamedTuple):
     """Forward and backward of a stage."""
 
     tape: Tape
     stage: int
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[Part, ...], ...]  # by pass
     gradients: Whole
-    last: int  # pass of the step
+    experts: ExpertGradients
 
-    def forward(self) -> None:
+    def forward(self, pass_: int) -> None:
         """Of one microbatch."""
-        self.tape.again((self.stage, FORWARD), self._forward, self.gradients)
+        self.tape.again((self.stage, FORWARD, self._routed(pass_)), partial(self._forward, pass_), self.gradients)
 
     def backward(self, pass_: int) -> None:
         """Of one microbatch: gradients are there first, then added up, and at last reduced."""
         if 0 < pass_ < self.last:
-            self.tape.again((self.stage, BACKWARD), partial(self._backward, pass_), self.gradients)
+            self.tape.again((self.stage, BACKWARD, self._routed(pass_)), partial(self._backward, pass_), self.gradients)
         else:
             self._backward(pass_)
 
-    def backward_input(self) -> None:
+    def backward_input(self, pass_: int) -> None:
         """Of one microbatch: gradients of what came in. Of tokens there are none."""
         if self.stage:
-            self.tape.again((self.stage, INPUT), self._backward_input, self.gradients)
+            self.tape.again((self.stage, INPUT, self._routed(pass_)), partial(self._backward_input, pass_), self.gradients)
 
     def backward_weight(self, pass_: int) -> None:
         """Of one microbatch: what is left of its backward."""
         if not self.stage:
             self.backward(pass_)
         elif 0 < pass_ < self.last:
-            self.tape.again((self.stage, WEIGHT), partial(self._backward_weight, pass_), self.gradients)
+            self.tape.again((self.stage, WEIGHT, self._routed(pass_)), partial(self._backward_weight, pass_), self.gradients)
         else:
             self._backward_weight(pass_)
 
-    def _backward_input(self) -> None:
-        for part in reversed(self.parts):
+    @property
+    def last(self) -> int:
+        """The last pass of the step."""
+        return len(self.parts) - 1
+
+    def _routed(self, pass_: int) -> Hashable:
+        return tuple(part.routed for part in self.parts[pass_])
+
+    def _backward_input(self, pass_: int) -> None:
+        for part in reversed(self.parts[pass_]):
             run(self.tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn)))
 
     def _backward_weight(self, pass_: int) -> None:
         """Each weight by itself, as the model has them; what is not kept is worked out again for each."""
-        for part in self.parts:
+        for part in self.parts[pass_]:
             for items in reversed(_by_weight(part)):
                 run(self.tape, part.again)
                 for item in items:
@@ -79,24 +104,26 @@ class Passes(NamedTuple):
                     else:
                         run(self.tape, (item,))
 
-    def _forward(self) -> None:
+    def _forward(self, pass_: int) -> None:
         self.gradients.begin()
-        for place, part in enumerate(self.parts):
+        for place, part in enumerate(self.parts[pass_]):
             self.gradients.enter(place)
-            run(self.tape, (Wait(), *part.forward[:-1]))
+            run(self.tape, part.forward[:-1])
             # What a part ends with is waited for where the next one reads it.
             last = part.forward[-1]
-            run(self.tape, (last._replace(held=True) if isinstance(last, Ask) else last,))
+            run(self.tape, (last._replace(held=ENTERS) if isinstance(last, Ask) else last,))
             self.gradients.leave(place)
 
     def _backward(self, pass_: int) -> None:
         """What autograd comes back to late last."""
         late: list[tuple[Part, Gradient]] = []
-        for place, part in reversed(list(enumerate(self.parts))):
+        for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)
             for item in part.backward:
                 if isinstance(item, Turn):
                     self.gradients.turn()
+                elif isinstance(item, Gradient) and item.travels:
+                    self.experts.there(item, part, place, pass_)
                 elif isinstance(item, Gradient) and item.late:
                     late.append((part, item))
                 elif isinstance(item, Gradient):

@@ -50,7 +50,7 @@ def ends_of(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> E
 def gpipe(passes: Passes, ends: Ends, microbatches: int) -> None:
     """All forwards, then all backwards; sends are waited for at the end of either."""
     tape = ends.tape
-    for what, do in ((FORWARD, lambda _: passes.forward()), (BACKWARD, passes.backward)):
+    for what, do in ((FORWARD, passes.forward), (BACKWARD, passes.backward)):
         sent: list[int] = []
         for number in range(microbatches):
             tape.join(*ends.receive(what))
@@ -69,7 +69,7 @@ def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, micr
     sent: list[int] = []
     for number in range(ahead):
         tape.join(*ends.receive(FORWARD))
-        passes.forward()
+        passes.forward(number)
         tape.join(*sent)
         sent = ends.send(FORWARD) if number < ahead - 1 else []
     for number in range(microbatches):
@@ -79,7 +79,7 @@ def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, micr
         passes.backward(number)
         if number < microbatches - ahead:
             tape.join(*ends.send(BACKWARD), *ends.receive(FORWARD))
-            passes.forward()
+            passes.forward(ahead + number)
         else:
             tape.join(*sent)
             sent = ends.send(BACKWARD)
@@ -108,9 +108,9 @@ def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> 
 def _take(passes: Passes, turn: Turn) -> None:
     gradients = passes.gradients
     takes: dict[str, Callable[[], None]] = {
-        FORWARD: passes.forward,
+        FORWARD: partial(passes.forward, turn.microbatch),
         BACKWARD: partial(passes.backward, turn.microbatch),
-        INPUT: passes.backward_input,
+        INPUT: partial(passes.backward_input, turn.microbatch),
         WEIGHT: partial(passes.backward_weight, turn.microbatch),
         GATHER: gradients.gather,
         DROP: gradients.drop,

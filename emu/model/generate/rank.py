@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Averaged, Buckets, Whole
-from emu.model.generate.optimizer import clip, optimize, optimize_share
+from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
 from emu.model.generate.part import Part
-from emu.model.generate.passes import Passes, elements_of, stage_parts
+from emu.model.generate.passes import Passes, elements_of, stage_parts, travelling_elements
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
+from emu.model.generate.routed import RoutedOf
 from emu.model.generate.sharded import Sharded
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
@@ -15,26 +17,37 @@ from emu.model.stack import Stack
 from emu.model.turns import all_turns
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
-    """What the ranks at one place of their pipelines do in a step: one tape for all, or one for each share of the states."""
+def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedOf) -> list[Tape]:
+    """What the ranks at one place of their pipelines do in a step: one tape for all, or one for each share of the states.
+
+    Args:
+        model: What is trained.
+        plan: How it is laid over ranks.
+        stack: By which software, in which precision.
+        place: In the pipeline.
+        routed: Rows that travel in each pass of each layer; the ranks are those for which they are the same.
+    """
     tape = Tape(stack.precision.activation)
-    stages = {number: _passes(tape, model, plan, stack, number) for number in plan.stages_of(place * plan.stage_ranks)}
+    stages = {n: _passes(tape, model, plan, stack, n, routed) for n in plan.stages_of(place * plan.stage_ranks)}
     if plan.pp == 1:
         for number in range(plan.passes):
-            stages[0].forward()
+            stages[0].forward(number)
             stages[0].backward(number)
     else:
         _pipelined({n: (each, ends_of(tape, model, plan, stack, n)) for n, each in stages.items()}, plan, place)
-    parts = tuple(part for each in stages.values() for part in each.parts)
+    parts = tuple(part for each in stages.values() for part in each.parts[0])
+    for each in stages.values():
+        each.experts.settle()
+    add_tied(tape, parts, plan)
     clip(tape, parts, plan)
     if plan.sharding == "zero1" and plan.dp > 1:
         return [optimize_share(tape.copy(), parts, plan, share) for share in range(plan.sharded)]
     return [optimize(tape, parts)]
 
 
-def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Passes:
-    parts = stage_parts(model, plan, stack, stage)
-    return Passes(tape, stage, parts, _gradients(tape, plan, parts, stage), plan.passes - 1)
+def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf) -> Passes:
+    parts = stage_parts(model, plan, stack, stage, routed)
+    return Passes(tape, stage, parts, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan))
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
@@ -44,7 +57,7 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
         return Whole()
     if plan.sharding == "fsdp":
         return Sharded(tape, plan, parts, stage)
-    return Buckets("dp", plan.passes, elements_of(parts))
+    return Buckets("dp", plan.passes, elements_of(parts) - travelling_elements(parts))
 
 
 def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:

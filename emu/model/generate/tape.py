@@ -31,6 +31,7 @@ class _Row(NamedTuple):
     group: int
     root: int
     tag: int
+    split: int  # split sizes by their number
 
 
 class _Stretch(NamedTuple):
@@ -68,7 +69,8 @@ class Tape:
     words: dict[str, int] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)  # the number of each group that the role talks to
     streams: dict[int, _Stream] = field(default_factory=dict)
-    held: list[int] = field(default_factory=list)  # requests that nothing waits for yet
+    splits: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
     known: dict[Hashable, tuple[_Stretch, Hashable, Hashable]] = field(default_factory=dict)
 
@@ -95,24 +97,24 @@ class Tape:
             return
         of = self._stream(stream)
         what = (self._word(work.name), self._word(self.dtype), work.flops, work.bytes, work.elements)
-        self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0), of.joined)
+        self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0, 0), of.joined)
         of.last, of.joined = len(self) - 1, ()
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
         of = self._stream(0)
-        self._add(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, -1, 0, 0), of.joined)
+        self._add(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, -1, 0, 0, 0), of.joined)
         of.last, of.joined = len(self) - 1, ()
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective; its number."""
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements)
-        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0))
+        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0, self._split(ask.splits)))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; its number."""
         what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements)
-        return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0))
+        return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0, 0))
 
     def _request(self, row: _Row) -> int:
         of = self._stream(row.stream)
@@ -140,7 +142,15 @@ class Tape:
         self._close()
         of = {number: replace(stream) for number, stream in self.streams.items()}
         return replace(
-            self, stretches=[*self.stretches], rows=[], waits=[], words={**self.words}, axes={**self.axes}, streams=of, known={}
+            self,
+            stretches=[*self.stretches],
+            rows=[],
+            waits=[],
+            words={**self.words},
+            axes={**self.axes},
+            splits={**self.splits},
+            streams=of,
+            known={},
         )
 
     def events(self) -> Events:
@@ -151,7 +161,8 @@ class Tape:
         rows = np.concatenate([stretch.rows for _, stretch in whole.stretches])
         words = list(whole.words)
         empty = np.zeros(len(rows) + 1, np.int64)
-        kind, stream, name, dtype, flops, size, count, group, root, tag = rows.T
+        kind, stream, name, dtype, flops, size, count, group, root, tag, split = rows.T
+        splits = [*map(list(whole.splits).__getitem__, split.tolist())]
         events = Events(
             column(np.full(len(rows), _STEP), np.int32),
             column(kind, np.int16),
@@ -167,8 +178,8 @@ class Tape:
             column(tag, np.int32),
             column(np.cumsum(np.concatenate([[0], *(stretch.waits for _, stretch in whole.stretches)])), np.int64),
             column(np.concatenate([stretch.wait + begins for begins, stretch in whole.stretches]), np.int32),
-            column(empty, np.int64),
-            column([], np.int64),
+            column(np.cumsum([0, *map(len, splits)]), np.int64),
+            column([size for several in splits for size in several], np.int64),
         )
         return _with_instances(events)
 
@@ -193,12 +204,13 @@ class Tape:
     def _state(self, at: int) -> Hashable:
         """What the next events wait for, counted from this one."""
         streams = ((n, of.last - at if of.last >= 0 else None, shifted(of.joined, -at)) for n, of in self.streams.items())
-        return tuple(streams), shifted(self.held, -at)
+        held = ((what, shifted(events, -at)) for what, events in self.held.items())
+        return tuple(streams), tuple(held)
 
     def _restore(self, state: Any, at: int) -> None:
         streams, held = state
         self.streams = {n: _Stream(-1 if last is None else last + at, shifted(joined, at)) for n, last, joined in streams}
-        self.held = [*shifted(held, at)]
+        self.held = {what: shifted(events, at) for what, events in held}
 
     def _stream(self, number: int) -> _Stream:
         found = self.streams.get(number)
@@ -211,6 +223,9 @@ class Tape:
 
     def _word(self, word: str) -> int:
         return self.words.setdefault(word, len(self.words))
+
+    def _split(self, sizes: tuple[int, ...]) -> int:
+        return self.splits.setdefault(sizes, len(self.splits))
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ gradients divided by dp * cp is that of one process. Megatron-LM has the same as
 Source: Megatron-LM, core/transformer/moe/token_dispatcher (the all-to-all one) and core/distributed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -32,16 +32,6 @@ from emu.model.parallel.mesh import part_of
 from emu.model.parallel.where import local
 from emu.model.parts.experts import Experts, Sparse
 from emu.model.plan import Plan
-
-# What the styles of a block of experts become where tokens travel: inside it every rank has its own tokens.
-_OWN = {"sparse": "own tokens", "experts": None, "inner shared": "own shared", "inner rowwise": "own rowwise"}
-
-
-def own_tokens(shards: Mapping[str, str]) -> dict[str, str]:
-    """The styles by path of a model whose tokens travel to their experts, from those of one whose tokens do not."""
-    routers = {f"{path}.router.gate": "own rows" for path, style in shards.items() if style == "sparse"}
-    kept = {path: _OWN.get(style, style) for path, style in shards.items()}
-    return {path: style for path, style in kept.items() if style is not None} | routers
 
 
 def cut_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:

@@ -82,10 +82,10 @@ class Attention(Positioned):
         self.wq = nn.Linear(c.hidden, wide, bias=c.biased)
         self.wk = nn.Linear(c.hidden, narrow, bias=c.biased)
         self.wv = nn.Linear(c.hidden, narrow, bias=c.biased)
-        self.wo = nn.Linear(wide, c.hidden, bias=c.biased)
         if c.normed:
             self.q_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
             self.k_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
+        self.wo = nn.Linear(wide, c.hidden, bias=c.biased)
         if c.turned:
             cos, sin = rotation(tokens, c.turned, c.theta, c.stretch)
             self.register_buffer("cos", cos, persistent=False)

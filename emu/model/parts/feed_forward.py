@@ -58,7 +58,7 @@ class Plain(nn.Module):
 
 
 GATED_SHARDS = {"": "shared", ".w1": "colwise", ".w3": "colwise", ".w2": "rowwise"}
-PLAIN_SHARDS = {".w1": "colwise", ".w2": "rowwise"}
+PLAIN_SHARDS = {"": "shared", ".w1": "colwise", ".w2": "rowwise"}
 
 
 def gated_operators(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from emu.model.operator import ROTATION, Amount, ModelOperator, Passes, Tokens, attention, product
+from emu.model.operator import ROTATION, SUM, Amount, ModelOperator, Passes, Tokens, attention, product
 from emu.model.parts.attention import Core
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
@@ -84,14 +84,17 @@ LATENT_SHARDS = {"": "whole", ".q_up": "colwise", ".kv_up": "colwise", ".k_turne
 def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
     """Of the module that is called so."""
     n, heads = tokens.n, c.heads
+    parted, put = _gradients_together(name, n, c)
     return (
+        element_wise(f"{name}.inputs", "sum of gradients", n * c.hidden),
         product(f"{name}.q_down", n, c.hidden, c.query_rank, reads_with="down"),
         rms_norm(f"{name}.q_norm", n, c.query_rank, sequence=False),
         product(f"{name}.q_up", n, c.query_rank, heads * c.head_dim, "out"),
         product(f"{name}.kv_down", n, c.hidden, c.key_rank + c.turned, kept=True, reads_with="down"),
-        element_wise(f"{name}.inputs", "sum of gradients", n * c.hidden),
+        parted,
         rms_norm(f"{name}.kv_norm", n, c.key_rank, sequence=False),
         product(f"{name}.kv_up", n, c.key_rank, heads * (c.plain + c.value), "out"),
+        put,
         *rotation_operators(f"{name}.k_turned", tokens, 1, c.turned, cut=False),
         *rotation_operators(f"{name}.q_turned", tokens, heads, c.turned),
         _together(f"{name}.heads", n, c),
@@ -106,14 +109,23 @@ def _together(name: str, n: int, c: Latent) -> ModelOperator:
     A fused kernel writes the turned parts where they belong: it moves the shared part of a key to every head.
     """
     heads, shared, joined = c.heads * c.turned, c.turned, c.heads * c.head_dim
-    parts = c.heads * (c.plain + c.value)
     filled = joined + c.heads * c.value if c.value < c.head_dim else 0  # read and written; so is the gradient, twice
     cut_again = 2 * c.heads * c.value if filled else 0
     eager = Passes(
         Amount(whole=n * shared, cut=n * (3 * joined + c.heads * c.plain + filled + cut_again)),
-        Amount(whole=n * (shared + 2 * (c.key_rank + shared)), cut=n * (2 * filled + heads + 2 * parts + 2 * joined)),
+        Amount(whole=n * shared, cut=n * (2 * filled + heads)),
         # A norm keeps the keys' narrow product with the part that it does not read; values are kept with the keys beside them.
         saved=Amount(whole=n * shared, cut=0 if filled else n * c.heads * c.plain),
     )
     fused = Passes(Amount(whole=n * shared, cut=n * heads), Amount(whole=n * shared, cut=n * heads))
     return ModelOperator(name, ROTATION, 0, eager, fused, cut="both")
+
+
+def _gradients_together(name: str, n: int, c: Latent) -> tuple[ModelOperator, ModelOperator]:
+    """Gradients of the parts of a product put together: of the keys' narrow one; and of queries, of keys and values."""
+    narrow = Passes(backward_input=Amount(whole=2 * n * (c.key_rank + c.turned)))
+    wide = Passes(backward_input=Amount(cut=2 * n * c.heads * (c.plain + c.value + c.head_dim)))
+    return (
+        ModelOperator(f"{name}.narrow_parts", SUM, eager=narrow),
+        ModelOperator(f"{name}.parts", SUM, eager=wide, cut="both"),
+    )

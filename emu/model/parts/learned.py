@@ -4,6 +4,8 @@ Sources: Radford et al., Language Models are Unsupervised Multitask Learners (20
 to Improve Language Models (2017).
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -47,9 +49,9 @@ TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tie
 
 def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -> tuple[ModelOperator, ...]:
     """Of the module that is called `embedding`."""
-    rows = tokens.length * hidden
+    rows, placed = tokens.length * hidden, lookup("embedding.positions", tokens.length, positions, hidden, cut="")
     return (
         lookup("embedding.words", tokens.n, vocab, hidden),
-        lookup("embedding.positions", tokens.length, positions, hidden, cut=""),
-        element_wise("embedding.sum", "positions", tokens.n * hidden, constants=rows, sequence=True),
+        replace(placed, ahead=placed.eager.forward),
+        element_wise("embedding.sum", "positions", tokens.n * hidden, constants=rows),
     )

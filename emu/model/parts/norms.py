@@ -3,10 +3,12 @@
 Source: Zhang and Sennrich, Root Mean Square Layer Normalization (2019); Ba et al., Layer Normalization (2016).
 """
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 from torch.nn import functional
 
-from emu.model.operator import ModelOperator
+from emu.model.operator import Amount, ModelOperator
 from emu.model.passes import element_wise
 
 
@@ -29,14 +31,20 @@ class LayerNorm1p(nn.LayerNorm):
 def rms_norm(name: str, tokens: int, width: int, *, heads: int = 1, sequence: bool = True, cut: bool = False) -> ModelOperator:
     """Of so many tokens, each of so many heads with rows of this width; one weight for each element of a row."""
     rows = tokens * heads
-    return element_wise(name, "rms norm", rows * width, rows, weights=width, sequence=sequence, cut=cut)
+    norm = element_wise(name, "rms norm", rows * width, rows, weights=width, sequence=sequence, cut=cut)
+    weighed = norm.outputs.times(2) + Amount(parameters=width)  # the last product, which keeps what it reads
+    return replace(norm, until_saved=norm.eager.forward + weighed.times(-1))
 
 
 def layer_norm(name: str, tokens: int, width: int) -> ModelOperator:
     """With a weight and a bias for each element of a row."""
-    return element_wise(name, "layer norm", tokens * width, tokens, weights=2 * width, sequence=True)
+    return replace(element_wise(name, "layer norm", tokens * width, tokens, weights=2 * width, sequence=True), tensors=2)
 
 
 def layer_norm_1p(name: str, tokens: int, width: int) -> ModelOperator:
     """As `layer_norm`, of 1 + weight."""
-    return element_wise(name, "layer norm 1p", tokens * width, tokens, width, weights=2 * width, sequence=True)
+    norm = element_wise(name, "layer norm 1p", tokens * width, tokens, width, weights=2 * width, sequence=True)
+    # The sum is made of the weight alone, and so neither cut with the tokens nor after them.
+    moved = Amount(whole=-2 * width, parameters=2 * width)
+    eager = replace(norm.eager, forward=norm.eager.forward + moved)
+    return replace(norm, eager=eager, tensors=2, ahead=Amount(parameters=2 * width))

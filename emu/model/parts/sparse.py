@@ -35,15 +35,16 @@ def sparse_operators(
             raise must_be("model", what, "a multiple of 4, with experts", size)
     n, rows = tokens.n, rows_of(tokens.n, c, tokens.capacity)
     readers = 2 if shared else 1  # more than the first: the rows' choice, and the shared block
-    together = element_wise(f"{name}.sum", "sum of blocks", n * hidden, sequence=True)
+    together = element_wise(f"{name}.sum", "sum of blocks", n * hidden)
     return (
-        replace(product(f"{name}.router.gate", n, hidden, c.experts), sequence=True),
+        # Its gradients are added last.
+        replace(element_wise(f"{name}.inputs", "sum of gradients", readers * n * hidden), sequence=True, routed=True),
+        replace(product(f"{name}.router.gate", n, hidden, c.experts), sequence=True, routed=True),
         _scores(f"{name}.router.scores", n, c),
         _dispatch(f"{name}.dispatch", n, rows, hidden, c, filled=tokens.capacity > 0),
         *_experts(f"{name}.experts", rows, hidden, ffn, c, activation),
-        _combine(f"{name}.combine", n, rows, hidden, filled=tokens.capacity > 0),
-        element_wise(f"{name}.inputs", "sum of gradients", readers * n * hidden, sequence=True),
-        *((*shared, together) if shared else ()),
+        _combine(f"{name}.combine", n, rows, hidden, n * c.top_k, filled=tokens.capacity > 0),
+        *((*shared, replace(together, sequence=True, routed=True)) if shared else ()),
     )
 
 
@@ -72,12 +73,27 @@ def _scores(name: str, n: int, c: Routing) -> ModelOperator:
         Amount(whole=n * backward, fixed_bytes=8 * n * k),
         saved=Amount(whole=n * (e + (k + 1 if c.normalised else 0)), fixed_bytes=8 * n * k),
     )
+    if c.balance:
+        balanced = _balanced(n, c)
+        eager = Passes(
+            eager.forward + balanced.forward, eager.backward_input + balanced.backward, saved=eager.saved + balanced.saved
+        )
     fused = Passes(
         Amount(whole=n * (e + k), fixed_bytes=8 * n * k),
         Amount(whole=n * (2 * e + k), fixed_bytes=8 * n * k),
         saved=eager.saved,
     )
-    return ModelOperator(name, ROUTER, 0, eager, fused, Amount(whole=n * k), sequence=True)
+    return ModelOperator(name, ROUTER, 0, eager, fused, Amount(whole=n * k), sequence=True, routed=True)
+
+
+def _balanced(n: int, c: Routing) -> Passes:
+    """The balancing loss: shares of the choices, mean scores, their product; backward its gradient of the scores."""
+    e, k = c.experts, c.top_k
+    return Passes(
+        Amount(whole=n * (4 * e + 2 * k + 2) + 10 * e + 6, fixed_bytes=8 * n * k),
+        Amount(whole=n * (18 * e + 5) + 3 * e + 5),
+        saved=Amount(whole=n + e),
+    )
 
 
 def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing, *, filled: bool) -> ModelOperator:
@@ -91,14 +107,15 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing, *, filled: 
     )
     once = Amount(whole=(rows + read) * hidden, fixed_bytes=8 * rows)
     fused = Passes(once, once, saved=Amount(fixed_bytes=8 * rows))
-    return ModelOperator(name, PERMUTATION, 0, eager, fused, Amount(whole=rows * hidden), sequence=True)
+    return ModelOperator(name, PERMUTATION, 0, eager, fused, Amount(whole=rows * hidden), sequence=True, routed=True)
 
 
-def _combine(name: str, n: int, rows: int, hidden: int, *, filled: bool) -> ModelOperator:
+def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled: bool) -> ModelOperator:
     """Each row times its weight, added to its token."""
+    read = min(rows, choices)  # of the weights
     masked = (2, 2, 1) if filled else (0, 0, 0)  # weights of rows that no token fills are put to 0
     eager = Passes(
-        Amount(whole=3 * (rows + n) * hidden + (3 + masked[0]) * rows, fixed_bytes=16 * rows + masked[2] * rows),
+        Amount(whole=3 * (rows + n) * hidden + (2 + masked[0]) * rows + read, fixed_bytes=16 * rows + masked[2] * rows),
         Amount(whole=(7 * rows + min(n, rows)) * hidden + (6 + masked[1]) * rows, fixed_bytes=16 * rows + masked[2] * rows),
         saved=Amount(whole=rows * hidden + rows, fixed_bytes=masked[2] * rows),
     )
@@ -107,4 +124,10 @@ def _combine(name: str, n: int, rows: int, hidden: int, *, filled: bool) -> Mode
         Amount(whole=(2 * rows + n) * hidden + 2 * rows, fixed_bytes=8 * rows),
         saved=Amount(whole=rows * hidden + rows),
     )
-    return ModelOperator(name, PERMUTATION, 0, eager, fused, Amount(whole=n * hidden), sequence=True)
+    # The weights are put in the order of the rows before these are there.
+    weights = Amount(whole=(1 + masked[0]) * rows + read, fixed_bytes=8 * rows + masked[2] * rows)
+    weighed = weights + Amount(whole=(2 * rows + n) * hidden + rows)
+    out = Amount(whole=n * hidden)
+    return ModelOperator(
+        name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, ahead=weights, until_saved=weighed
+    )

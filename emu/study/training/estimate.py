@@ -7,7 +7,7 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.model.fits import check_fits, check_world
-from emu.model.generate.generate import meta_of, tapes_by_place, trace_of
+from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -102,12 +102,12 @@ def _timed(model: Model, request: EstimateRequest, topology: Topology, device: D
     The dtypes of a generated trace are those of its precision: none is timed as another.
     """
     plan, stack = request.plan, request.stack
-    of_places, choice = tapes_by_place(model, plan, stack), choice_on(topology, request.algorithms, "float32")
-    if plan.stage_ranks * sum(len(tapes[0]) for tapes in of_places) <= MOST_EVENTS:
+    of_places, choice = roles_by_place(model, plan, stack), choice_on(topology, request.algorithms, "float32")
+    if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) <= MOST_EVENTS:
         with suppress(SizeError):
             trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
             return time_trace(trace, choice, topology, device, "float32")
-    standing = [max(tapes, key=Tape.last_bytes) for tapes in of_places]
+    standing = [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places]
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
     return time_composed(standing, plan, meta, choice, topology, device)
 

@@ -1,14 +1,18 @@
 """Traces of real ranks, recorded to be held against generated ones."""
 
+import numpy as np
+
 from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
+from emu.model.generate.routed import own_rows
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.model.stack import EXECUTED, Stack
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
 from emu.trace.compare import compare
+from emu.trace.steps import equal_steps
 from tests.two_layers import TWO_LAYERS
 
 STEPS = 4  # a first one, one in which DDP makes its buckets anew, and two steady ones
@@ -20,6 +24,36 @@ def executed(name, plan):
 
 
 def compared(words, name=TWO_LAYERS, **batch):
-    """What a generated trace says otherwise than what ran."""
+    """What a generated trace says otherwise than what ran, tokens routed as they were."""
     plan = parse_plan(words, **{"global_batch": 8, "seq": 16, **batch})
-    return compare(generate(find_model(name), plan, Stack(precision=EXECUTED)), executed(name, plan))
+    model, ran = find_model(name), executed(name, plan)
+    return compare(generate(model, plan, Stack(precision=EXECUTED), splits_of(model, plan, ran)), ran)
+
+
+def splits_of(model, plan, ran):
+    """[layers with experts, passes, ranks of a stage, ep] rows that each rank gave; None where no rows travel by number."""
+    if plan.ep == 1 or plan.capacity:
+        return None
+    travel = [layer for layer, kind in enumerate(model.kinds) if own_rows(plan, model, kind)]
+    shape = (len(travel), plan.passes, plan.stage_ranks, plan.ep)
+    numbers = np.arange(len(travel) * plan.passes).reshape(shape[:2])
+    # Splits that tell which layer and pass they are of say in which order a rank sends them.
+    told = np.ones(shape, np.int64)
+    told[..., 0] = 2 + numbers[..., None]
+    order = generate(model, plan, Stack(precision=EXECUTED), told)
+    found = np.zeros(shape, np.int64)
+    for rank in range(plan.world):
+        for sent, gave in zip(_dispatched(order, rank, plan.ep), _dispatched(ran, rank, plan.ep), strict=True):
+            layer, pass_ = np.argwhere(numbers == sent[0] // model.hidden - 2)[0]
+            found[layer, pass_, rank % plan.stage_ranks] = gave // model.hidden
+    return found
+
+
+def _dispatched(trace, rank, ep):
+    """Elements that a rank gave to each of its ep as it dispatched rows: right after it told how many they are."""
+    events, step = trace.events_of(rank), equal_steps(trace)[0][-1]
+    sent = [i for i in np.flatnonzero(events.step == step) if events.name[i] == "all_to_all"]
+    numbers = [i for i, before in zip(sent[1:], sent[:-1], strict=True) if events.dtype[before] == "int64"]
+    for i in numbers:
+        given = events.split[events.split_start[i] : events.split_start[i + 1]]
+        yield given if len(given) else np.full(ep, events.count[i] // ep)

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from emu.model.generate.generate import generate
-from emu.model.generate.rank import tapes_of
+from emu.model.generate.generate import generate, roles_by_place
 from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
 from emu.model.spell import parse_plan
@@ -37,7 +36,7 @@ def test_a_step_of_a_pipeline_of_405b_is_made_in_two_seconds():
     model = MODELS.find("llama3.1-405b")
     plan = parse_plan("tp=8,sp,pp=16,dp=16,layers=7,8x14,7,clip=0", global_batch=2048, seq=8192, microbatch=1)
     began = time.process_time()
-    tapes = [tapes_of(model, plan, Stack(), place)[0] for place in range(plan.pp)]
+    tapes = [of_place[0].tape for of_place in roles_by_place(model, plan, Stack())]
     events = [tape.events() for tape in tapes]
     assert time.process_time() - began < 2
     of_layers = (8 + 2) * model.layers * plan.passes  # with those of the gradients of its two norms

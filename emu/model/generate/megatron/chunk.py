@@ -82,7 +82,7 @@ def _nowhere(kernel: Kernel) -> None:
 
 def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at: int) -> Chunk:
     """What a rank at a place of its group of cp has of a stage."""
-    layers = tuple(Layer(part, at) for part in stage_parts(model, plan, stack, number))
+    layers = tuple(Layer(part, at) for part in stage_parts(model, plan, stack, number, lambda *_: None)[0])
     overlaps = stack.dp == OVERLAPPED
     axes = dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.

@@ -1,0 +1,63 @@
+"""A generated step of every architecture does what real ranks do, whatever cuts a layer."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.model.generate.executed import compared
+
+SMALL = Path(__file__).parents[2] / "data" / "small"
+ALL = ("gpt", "nemotron", "grok", "deepseek", "mixtral", "gpt-moe", "qwen3-moe")
+EXPERTS = ALL[2:]
+EVEN = ("gpt", "gpt-moe", "nemotron", "deepseek")  # of two layers
+SINGLE = ["tp=2", "tp=2,sp", "tp=2,sp,microbatch=1", "tp=2,sp,recompute=full", "pp=2", "dp=2"]
+OF_EXPERTS = [
+    "ep=2,dp=2",
+    "ep=2,dp=4,microbatch=1",
+    "etp=2,dp=2",
+    "tp=2,etp=1",
+    "tp=2,ep=2,etp=1",
+    "tp=2,sp,ep=2,etp=1,microbatch=2",
+    "tp=2,ep=2,dp=2",
+    "tp=2,sp,ep=2,dp=2",
+    "ep=2,dp=2,recompute=full",
+    "ep=2,dp=2,capacity=1.25",
+    "capacity=1",
+]
+PRODUCTS = [
+    ("gpt", "pp=2,tp=2,sp,dp=2"),
+    ("gpt", "tp=2,dp=2,sharding=fsdp"),
+    ("gpt", "pp=2,dp=2,sharding=zero1"),
+    ("gpt-moe", "pp=2,tp=2,ep=2,dp=2"),
+    ("gpt-moe", "pp=2,tp=2,sp,ep=2,etp=1,capacity=2"),
+    ("gpt-moe", "tp=2,sp,ep=4,dp=4"),
+    ("mixtral", "tp=2,sp,ep=2,etp=1,recompute=full,microbatch=2"),
+    ("mixtral", "ep=4,dp=4,capacity=1.25,microbatch=1"),
+    ("deepseek", "pp=2,tp=2,ep=2,etp=1,dp=2"),
+    ("deepseek", "tp=2,sp,ep=2,etp=1,recompute=full"),
+    ("qwen3-moe", "tp=2,sp,ep=4,etp=1,dp=2"),
+    ("grok", "tp=2,sp,ep=2,dp=2,microbatch=2"),
+]
+QUICK = {
+    ("gpt", "pp=2"),
+    ("nemotron", "tp=2,sp"),
+    ("deepseek", "tp=2"),
+    ("gpt-moe", "tp=2,ep=2,dp=2"),
+    ("mixtral", "ep=2,dp=2,recompute=full"),
+    ("qwen3-moe", "tp=2,sp,ep=4,etp=1,dp=2"),
+}
+CASES = [
+    *(
+        (name, words)
+        for name in ALL
+        for words in SINGLE
+        if words != "pp=2" or name in ("gpt", "gpt-moe", "nemotron", "deepseek")
+    ),
+    *((name, words) for name in EXPERTS for words in OF_EXPERTS),
+    *PRODUCTS,
+]
+
+
+@pytest.mark.parametrize(("name", "words"), [c if c in QUICK else pytest.param(*c, marks=pytest.mark.slow) for c in CASES])
+def test_a_step_of_an_architecture_is_what_runs(name, words):
+    assert compared(words, str(SMALL / f"{name}.toml")).first is None
