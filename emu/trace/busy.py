@@ -1,15 +1,18 @@
 """How busy the links are in a step.
 
-L links of the topology, H hops of the graph's messages.
+L links of the topology, V tasks.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import F64
+from emu.arrays import F64, I64
+from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
+from emu.trace.delay import Delay
 from emu.trace.replay import Replayed
 from emu.units import seconds
 
@@ -36,12 +39,40 @@ def busy_shares(replayed: Replayed, timeline: Timeline, began_fs: int, ended_fs:
 
     A message that is under way at the beginning or the end counts by the part of its own time that lies within.
     """
-    graph = replayed.graph
-    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
-    start, left = timeline.start_fs, timeline.left_fs
-    inside = np.clip(left, began_fs, ended_fs) - np.clip(start, began_fs, ended_fs)
-    part = inside / np.maximum(left - start, 1)
-    carried = np.bincount(graph.hop_link, (graph.size_bytes * part)[task] * graph.hop_weight, graph.n_links)
+    graph, window = replayed.graph, (began_fs, ended_fs)
+    carried = _carried(graph, _parts(timeline.start_fs, timeline.left_fs, *window))
+    firsts: defaultdict[Delay, list[int]] = defaultdict(list)
+    for piece, first in replayed.instances:
+        if isinstance(piece, Delay):
+            firsts[piece].append(first)
+    for delay, at in firsts.items():
+        began = timeline.start_fs[np.add.outer(at, np.arange(len(delay.length_fs)))] - delay.head_fs
+        carried += _carried(delay.piece.graph, _parts_of(delay, began, *window))
     lasts_s = seconds(ended_fs - began_fs)
     shares = carried / graph.capacity_Bps / lasts_s if lasts_s else np.zeros(graph.n_links)
     return np.asarray(shares[replayed.link])
+
+
+def _carried(graph: Graph, part: F64) -> F64:
+    """[links of the graph] bytes, where so much of each task's body [V] counts."""
+    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
+    crossing = (graph.size_bytes * part)[task] * graph.hop_weight
+    return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
+
+
+def _parts(start: I64, left: I64, low: int, high: int) -> F64:
+    """[V] how much of each body's own time lies between two ticks."""
+    inside = np.clip(left, low, high) - np.clip(start, low, high)
+    return np.asarray(inside / np.maximum(left - start, 1))
+
+
+def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
+    """[V] the same of the tasks that a delay stands for, all times [times, O] that it began together."""
+    ended, alone, number = began + delay.length_fs, delay.alone, delay.message_number
+    whole = (began >= low) & (ended <= high)
+    some = (began < high) & (ended > low) & ~whole
+    parts = whole.sum(axis=0)[number].astype(np.float64)
+    for i in np.flatnonzero(some.any(axis=1)).tolist():
+        shift = began[i][number]
+        parts += np.where(some[i][number], _parts(alone.start_fs + shift, alone.left_fs + shift, low, high), 0.0)
+    return np.asarray(parts)

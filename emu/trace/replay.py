@@ -4,9 +4,10 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.lower import launched, lay, lowered
+from emu.fabric.lower import Piece, launched, lay, lowered
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
@@ -28,6 +29,7 @@ from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.trace.batch import Batch, What, batches_of, communicators
 from emu.trace.check import check_trace
+from emu.trace.delay import NO_ENTRIES, Delay, Entries, delays_of
 from emu.trace.device import Device
 from emu.trace.meet import meetings_of
 from emu.trace.order import computes, order_of
@@ -78,6 +80,7 @@ class Replayed:
     assumptions: tuple[str, ...]
     timed_ranks: int  # those whose tasks the graph has: of ranks that a symmetry makes equal one
     link: I64  # [L] which link of the graph each of the topology's is, or is stood for by
+    entries: Entries = NO_ENTRIES  # into the delays that stand for collectives
 
 
 def replay(
@@ -109,10 +112,7 @@ def replay(
         InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
         SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
-    check_trace(trace)
-    if len(placement) != trace.n_ranks:
-        raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
-    laying = _Replay(trace, choice, topology, column(placement, np.int64), device, dtype)
+    laying = Laying.of(trace, choice, topology, placement, device, dtype)
     return laying.replayed(laying.domain() if not every_rank else None)
 
 
@@ -130,8 +130,16 @@ def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
     return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
 
 
-class _Replay:
-    """The builder of one Replayed."""
+class Laying:
+    """What is known of a trace on a fabric before it is a graph; see `replay`."""
+
+    @staticmethod
+    def of(trace: Trace, choice: Choice, topology: Topology, placement: I32, device: Device, dtype: str) -> "Laying":
+        """Arguments and errors as of `replay`."""
+        check_trace(trace)
+        if len(placement) != trace.n_ranks:
+            raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
+        return Laying(trace, choice, topology, column(placement, np.int64), device, dtype)
 
     def __init__(self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str) -> None:
         self.trace, self.choice, self.topology, self.placement = trace, choice, topology, placement
@@ -144,7 +152,6 @@ class _Replay:
         laid: dict[object, Laid] = {}
         keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
         self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
-        self.begins, self.ends, self.instance, self.member = (np.full(sum(sizes), -1, np.int32) for _ in range(4))
 
     def domain(self) -> Domain | None:
         """The ranks that stand for all: of those that play one role, in communicators of the same numbers, one an orbit."""
@@ -157,25 +164,48 @@ class _Replay:
         alike = partial(_same_there, kind_at)
         return domain_of(self.topology, self.placement, list(dict.fromkeys(self.laid)), alike)
 
-    def replayed(self, domain: Domain | None) -> Replayed:
-        """The whole trace, by the ranks that stand for all."""
+    def pieces(self, domain: Domain | None) -> dict[Laid, Piece]:
+        """What each different request is lowered to."""
+        launch_fs = self.device.request_overhead_fs
+        return {laid: launched(lowered(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
+
+    def delays(self, domain: Domain | None, worth: int) -> dict[int, Delay]:
+        """What may stand for batches, by number; nothing where it makes fewer tasks less than `worth`."""
+        if self.topology.circuits is not None:
+            return {}
+        pieces = self.pieces(domain)
+        together = {laid for batch, laid in zip(self.batches, self.laid, strict=True) if batch.what.served is not None}
+        of_laid = delays_of(pieces, together)
+        found = {i: of_laid[laid] for i, laid in enumerate(self.laid) if laid in of_laid}
+        less = sum(delay.piece.graph.n_tasks - len(delay.length_fs) for delay in found.values())
+        return found if less >= worth else {}
+
+    def replayed(self, domain: Domain | None, delays: Mapping[int, Delay] = MappingProxyType({})) -> Replayed:
+        """The whole trace, by the ranks that stand for all.
+
+        Args:
+            domain: These ranks.
+            delays: What stands for some of the batches, by number; the others are laid message by message.
+        """
         links, every = self.topology.links, np.arange(self.trace.n_ranks)
         ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
-        self._check_size(domain, ranks)
+        self._check_size(domain, ranks, delays)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
+        self.begins, self.ends, self.instance, self.member = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
         self._compute(builder, ranks)
-        instances = tuple(self._meet(builder, domain))
-        self._wait(builder, ranks)
+        instances = tuple(self._meet(builder, self.pieces(domain), delays))
+        entries = self._wait(builder, ranks, delays)
         begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
         laid = (self.first_event, begins, ends, instance, member, instances)
-        told = tuple(self._services()), self.device.assumptions
-        return Replayed(builder.graph(), *laid, *told, len(ranks.first), column(of_links.number, np.int64))
+        told = tuple(self._services()), self.device.assumptions, len(ranks.first)
+        return Replayed(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
 
-    def _check_size(self, domain: Domain | None, ranks: Orbits) -> None:
+    def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
         messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
         timed = [int((computes(e) & (e.step > 0)).sum()) for e in self.trace.events]
-        total = sum(messages[laid] for laid in self.laid) + sum(timed[r] for r in self.trace.role_of_rank[ranks.first])
+        total = sum(len(delays[i].length_fs) if i in delays else messages[laid] for i, laid in enumerate(self.laid))
+        total += sum(timed[r] for r in self.trace.role_of_rank[ranks.first])
         if total > MAX_ROWS:
             standing = "" if domain is None else f" of {len(ranks.first)} ranks, which stand for all"
             raise SizeError(
@@ -191,31 +221,47 @@ class _Replay:
             where = timed[roles[rank]] + self.first_event[rank]
             self.begins[where] = self.ends[where] = tasks[stands]
 
-    def _meet(self, builder: Builder, domain: Domain | None) -> Iterator[Instance]:
-        launch_fs = self.device.request_overhead_fs
-        pieces = {laid: launched(lowered(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
+    def _meet(self, builder: Builder, pieces: Mapping[Laid, Piece], delays: Mapping[int, Delay]) -> Iterator[Instance]:
         for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
             piece, size = pieces[laid], laid.schedule.n_participants
             ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
             events = self.first_event[ranks] + rows
             member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
+            self.instance[events], self.member[events] = number, member
+            if number in delays:
+                begins, ends = delays[number].add(builder)
+                self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
+                yield Instance(delays[number], int(ends[0]))
+                continue
             owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
             owner[member], origin[member] = ranks, rows
             first = builder.piece(piece, owner, origin)
             self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
-            self.instance[events], self.member[events] = number, member
             yield Instance(piece, first)
 
     def _lay(self, batch: Batch) -> Laid:
         return lay_request(batch.what, self.topology, self.placement[batch.ranks])
 
-    def _wait(self, builder: Builder, ranks: Orbits) -> None:
+    def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int]) -> Entries:
+        """Let the events of the ranks that stand for all wait; how these come to enter delays."""
         edges = [order_of(e) for e in self.trace.events]
+        brief = np.zeros(len(self.batches) + 1, np.bool_)  # the last is of no request, which is -1
+        brief[list(delays)] = True
+        entries = [NO_ENTRIES]
         for rank in ranks.first.tolist():
-            (event, waited), first = edges[int(self.trace.role_of_rank[rank])], self.first_event[rank]
-            task, pred = self.begins[event + first], self.ends[waited + first]
+            (event, waited), (first, end) = (
+                edges[int(self.trace.role_of_rank[rank])],
+                self.first_event[rank : rank + 2].tolist(),
+            )
+            task, pred = self.begins[first:end][event], self.ends[first:end][waited]
             known = (task >= 0) & (pred >= 0)
             builder.wait(task[known], pred[known])
+            instance = self.instance[first:end]
+            own = np.flatnonzero(brief[instance])
+            known &= brief[instance[event]]
+            entered = np.searchsorted(own, event[known])
+            entries.append(Entries(instance[own], self.begins[first:end][own], entered, pred[known]))
+        return Entries.joined(entries)
 
     def _services(self) -> Iterable[Service]:
         asked = [(batch.what, request) for batch in self.batches for request in batch.requests]

@@ -14,6 +14,7 @@ from emu.trace.trace import Events, Group, Kind, Trace
 DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, flops_efficiency=1, hbm_efficiency=1)
 MS_OF_FLOATS = 250_000  # that a port of 1 GB/s carries in 1 ms
 WORLD = Group("world", (0, 1))
+ROWS, COLUMNS = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4).T
 
 TYPES = {
     "step": np.int32, "kind": np.int16, "stream": np.int16, "flops": np.float64, "bytes": np.int64, "count": np.int64,
@@ -84,3 +85,17 @@ def told(trace, topology=None, dtype="float32"):
 
 def in_ms(step):
     return tuple(t / 10**12 for t in (step.step_time_fs, step.compute_fs, step.exposed_comm_fs, step.idle_fs))
+
+
+def grid_trace(*roles, role_of_rank=(0,) * 16):
+    """Every rank of a 4 x 4 grid has a row ("tp", its group 0), a column ("dp", 1) and the world (2)."""
+    of_axes = (("tp", ROWS), ("dp", COLUMNS), ("world", ROWS.reshape(1, 16)))
+    groups = [Group(axis, tuple(ranks)) for axis, all_of_them in of_axes for ranks in all_of_them.tolist()]
+    group_of = tuple((rank // 4, 4 + rank % 4, 8) for rank in range(16))
+    return trace_of(*roles, role_of_rank=role_of_rank, groups=groups, group_of=group_of)
+
+
+def moments(found, timeline):
+    """When each event of each rank begins and ends; set-up never."""
+    tasks = (found.begins, timeline.start_fs), (found.ends, timeline.end_fs)
+    return [np.where(task >= 0, ticks[task], -1).tolist() for task, ticks in tasks]

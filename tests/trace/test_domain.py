@@ -19,19 +19,10 @@ from emu.trace.report import report
 from emu.trace.trace import Group
 from launch.show.spans import lanes
 from tests.trace.conftest import Words
-from tests.trace.laid import DEVICE, MS_OF_FLOATS, trace_of
+from tests.trace.laid import COLUMNS, DEVICE, MS_OF_FLOATS, grid_trace, moments, trace_of
 
 LINK = "bandwidth=1GB/s,latency=3us"
 TORUS, RACK, TREE = f"torus:dims=4x4,{LINK}", "ub-mesh:pod:dims=2x2x2x2", "fat-tree:radix=8"
-ROWS, COLUMNS = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4).T
-
-
-def grid_trace(*roles, role_of_rank=(0,) * 16):
-    """Every rank of a 4 x 4 grid has a row ("tp", its group 0), a column ("dp", 1) and the world (2)."""
-    of_axes = (("tp", ROWS), ("dp", COLUMNS), ("world", ROWS.reshape(1, 16)))
-    groups = [Group(axis, tuple(ranks)) for axis, all_of_them in of_axes for ranks in all_of_them.tolist()]
-    group_of = tuple((rank // 4, 4 + rank % 4, 8) for rank in range(16))
-    return trace_of(*roles, role_of_rank=role_of_rank, groups=groups, group_of=group_of)
 
 
 def laid(trace, line, choice=None, **more):
@@ -39,12 +30,6 @@ def laid(trace, line, choice=None, **more):
     chosen = Choice(choice or {"all_reduce": "ring"})
     found = replay(trace, chosen, topology, np.arange(trace.n_ranks), DEVICE, "float32", **more)
     return found, run(found.graph), topology
-
-
-def moments(found, timeline):
-    """When each event of each rank begins and ends; set-up never."""
-    tasks = (found.begins, timeline.start_fs), (found.ends, timeline.end_fs)
-    return [np.where(task >= 0, ticks[task], -1).tolist() for task, ticks in tasks]
 
 
 def _by_what(spent):

@@ -106,7 +106,7 @@ def _timed(model: Model, request: EstimateRequest, topology: Topology, device: D
     if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) <= MOST_EVENTS:
         with suppress(SizeError):
             trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
-            return time_trace(trace, choice, topology, device, "float32")
+            return time_trace(trace, choice, topology, device, "float32", briefly=True)
     standing = [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places]
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
     return time_composed(standing, plan, meta, choice, topology, device)

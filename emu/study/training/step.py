@@ -10,18 +10,18 @@ from emu.arrays import F64
 from emu.collective.algorithm import Choice, Request, Served
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
-from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import AUTO, choice_on
 from emu.study.training.rate import MFU_ASSUMED, has_work, rate
 from emu.study.training.recorded import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
+from emu.trace.briefly import time_briefly, timed
 from emu.trace.busy import BusyLink, busiest, busy_shares
 from emu.trace.device import Device
 from emu.trace.meet import requests_of
 from emu.trace.path import PathPart, critical_path
-from emu.trace.replay import Replayed, Service, event_name, replay
+from emu.trace.replay import Laying, Replayed, Service, event_name
 from emu.trace.report import StepReport, report
 from emu.trace.trace import PARTS, Kind, Trace
 from emu.units import format_size
@@ -148,8 +148,19 @@ class TimedTrace:
         return (*self.topology.assumptions, *self.replayed.assumptions, *own)
 
 
-def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, *, perturb: int = 0) -> TimedTrace:
+def time_trace(
+    trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, *, perturb: int = 0, briefly: bool = False
+) -> TimedTrace:
     """Time a trace on a topology, its ranks on the first NPUs; over so many perturbations too, if any are asked for.
+
+    Args:
+        trace: What ran.
+        choice: What serves its collectives.
+        topology: Where it runs.
+        device: What its computations take.
+        dtype: What float32 is timed as.
+        perturb: How many perturbations; then all ranks are timed.
+        briefly: Whether the graph may be without the messages of collectives that are a delay; no moment is another.
 
     Raises:
         InputError: more ranks than NPUs, an unknown dtype, a trace that cannot be or is without a step, an event that ends
@@ -159,9 +170,12 @@ def time_trace(trace: Trace, choice: Choice, topology: Topology, device: Device,
         check_seeds(perturb)
     began = time.perf_counter()
     placement = place(topology, trace.n_ranks)
-    replayed = replay(trace, choice, topology, placement, device, dtype, every_rank=perturb > 0)
-    with named("replay", partial(event_name, trace, replayed)):
-        timeline = run(replayed.graph)
+    laying = Laying.of(trace, choice, topology, placement, device, dtype)
+    if briefly:
+        replayed, timeline = time_briefly(laying)
+    else:
+        replayed = laying.replayed(None if perturb else laying.domain())
+        timeline = timed(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
 
