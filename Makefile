@@ -8,7 +8,12 @@ JOBS := --numprocesses auto --maxprocesses 4 --dist worksteal
 .PHONY: demo test slow check format fidelity clean
 
 demo: .venv/ready
-	$(BIN)/emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack --steps 5
+	@echo "1 of 3: a small Llama learns on 8 emulated NPUs of a UB-Mesh rack: tensor, pipeline and data parallel (some 10 s)"
+	$(BIN)/emu train --model llama-tiny --plan tp=2,pp=2,dp=2 --topology ub-mesh:rack --steps 3
+	@echo && echo "2 of 3: a small GPT with experts, on 8: tensor, expert and data parallel (some 15 s)"
+	$(BIN)/emu train --model gpt-moe-tiny --plan tp=2,ep=2,dp=4 --topology ub-mesh:rack --steps 3
+	@echo && echo "3 of 3: Llama 3 70B on the 1,024 NPUs of a UB-Mesh pod: nothing runs, its step is generated and timed (some 10 s)"
+	$(BIN)/emu estimate --model llama3-70b --plan tp=8,sp,pp=4,dp=32,sharding=zero1 --topology ub-mesh:pod --global-batch 1024 --seq 8192
 
 test: .venv/ready
 	$(BIN)/python -m pytest $(JOBS)

@@ -71,3 +71,14 @@ def test_a_guide_can_be_followed_step_by_step(path: Path, tmp_path: Path) -> Non
 def test_the_picture_of_the_readme_is_there() -> None:
     for target in re.findall(r"!\[.*?\]\((.*?)\)", README):
         assert (ROOT / target).stat().st_size > 1000
+
+
+def test_the_demo_works_in_short(tmp_path: Path) -> None:
+    target = re.search(r"^demo: .*\n((?:\t.*\n)*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert target is not None
+    told, commands = target[1].splitlines()[::2], target[1].splitlines()[1::2]
+    assert [("echo" in line, "$(BIN)/emu" in words) for line, words in zip(told, commands, strict=True)] == [(True, True)] * 3
+    short = {"train": ["--steps", "1", "--seq", "16", "--global-batch", "4"], "estimate": ["--global-batch", "128"]}
+    for words in commands:
+        _, *given = shlex.split(words)
+        assert re.search(r"^MFU +0\.\d", run(tmp_path, command, *given, *short[given[0]]), re.MULTILINE)  # the last word counts

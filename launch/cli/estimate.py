@@ -5,10 +5,13 @@ from pathlib import Path
 
 import click
 
+from emu.model.generate.generate import generate
+from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
+from emu.trace.read import save
 from launch.cli.options import (
     ALGORITHM_HELP,
     import_option,
@@ -41,6 +44,9 @@ from launch.show.text.estimates import estimates_report
 @click.option(
     "--png", type=click.Path(path_type=Path), help="Draw what the step is made of, topology by topology, to this file."
 )
+@click.option(
+    "--trace", type=click.Path(path_type=Path), help="Save the step to this file; `emu compare` holds it against one that ran."
+)
 @stack_option
 @import_option
 @json_option
@@ -55,6 +61,7 @@ def estimate_command(
     axes: str,
     scale_dp: bool,
     png: Path | None,
+    trace: Path | None,
     stack: str,
     as_json: bool,
 ) -> None:
@@ -74,5 +81,7 @@ def estimate_command(
         print_json(results[0] if len(results) == 1 else results)
     else:
         click.echo(estimate_report(results[0]) if len(results) == 1 else estimates_report(results))
+    if trace is not None:
+        save(generate(find_model(model), laid, under), trace)
     if png is not None:
         importlib.import_module("launch.show.chart.parts").draw_parts(results, png)  # not above: it loads matplotlib

@@ -33,7 +33,7 @@ FLAGS = {
     "run": TIMED | {"--ranks", "--trace"},
     "replay": TIMED | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
-    | {"--axes", "--scale-dp", "--png"},
+    | {"--axes", "--scale-dp", "--png", "--trace"},
     "compare": set(),
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
