@@ -151,8 +151,6 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
         if getattr(plan, name) not in known:
             what = " or ".join(map(str, known))
             raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
-    if plan.cp > 1 and plan.cp_comm == "p2p":
-        raise must_be("generate", "cp_comm", "all_gather with software=megatron", plan.cp_comm, "no other can be generated yet")
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
     if model.experts and plan.tp > 1 and not plan.sp:

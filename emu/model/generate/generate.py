@@ -72,9 +72,10 @@ def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
 
 
 def _tapes(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[tuple[I64, list[Tape]]]:
-    """Ranks of a stage, and what they do: one tape for each share of the states."""
+    """Ranks of a stage, and what they do: one tape for each share of the states, or for each place in a ring of cp."""
     if stack.software == "megatron":
-        yield np.arange(plan.stage_ranks), megatron.tapes_of(model, plan, stack, place)
+        ranks, of_ring = np.arange(plan.stage_ranks), megatron.tapes_of(model, plan, stack, place)
+        yield from ((ranks[ranks // plan.tp % len(of_ring) == at], [tape]) for at, tape in enumerate(of_ring))
         return
     for ranks, routed in classes(plan, model, place, routing):
         yield ranks, tapes_of(model, plan, stack, place, routed)
