@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-from emu.model.generate.generate import meta_of, tapes_by_place, trace_of
+from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
 from emu.model.spell import parse_plan
@@ -93,12 +93,15 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     """A case both ways."""
     found, plan, stack = MODELS.find(model), parse_plan(case.plan, global_batch=case.global_batch, seq=seq), Stack()
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
-    tapes, choice = tapes_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
+    of_places, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
     began = time.process_time()
-    standing, meta = [max(of_place, key=Tape.last_bytes) for of_place in tapes], meta_of(found, plan, stack)
+    standing, meta = (
+        [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places],
+        meta_of(found, plan, stack),
+    )
     composed = time_composed(standing, plan, meta, choice, topology, device)
     between = time.process_time()
-    whole = time_trace(trace_of(tapes, found, plan, stack), choice, topology, device, "float32")
+    whole = time_trace(trace_of(of_places, found, plan, stack), choice, topology, device, "float32")
     taken = between - began, time.process_time() - between
     return Compared(composed.step(), whole.step(), whole.how, taken)
 

@@ -8,7 +8,7 @@ import pytest
 from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.run import run
-from emu.model.generate.generate import tapes_by_place, trace_of
+from emu.model.generate.generate import roles_by_place, trace_of
 from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
@@ -31,10 +31,10 @@ MS = TICKS_PER_S // 1000
 def both(line, words, model="llama-tiny", **batch):
     """The step composed, and as the whole graph has it."""
     found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(), build_topology(line)
-    tapes, choice = tapes_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
-    standing = [of_place[0] for of_place in tapes]
+    of_places, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
+    standing = [roles[0].tape for roles in of_places]
     few = time_composed(standing, plan, (), choice, topology, H100)
-    return few.step(), time_trace(trace_of(tapes, found, plan, stack), choice, topology, H100, "float32").step()
+    return few.step(), time_trace(trace_of(of_places, found, plan, stack), choice, topology, H100, "float32").step()
 
 
 def same(few, whole, names):
@@ -110,6 +110,6 @@ def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
 
 def test_places_that_do_not_meet_are_refused():
     plan = parse_plan("pp=2", global_batch=4, seq=64)
-    tapes = [of_place[0] for of_place in tapes_by_place(MODELS.find("llama-tiny"), plan, Stack())]
+    tapes = [roles[0].tape for roles in roles_by_place(MODELS.find("llama-tiny"), plan, Stack())]
     with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
-        asked_by([tapes[0], tapes_by_place(MODELS.find("llama-tiny"), parse_plan("pp=1"), Stack())[0][0]], plan)
+        asked_by([tapes[0], roles_by_place(MODELS.find("llama-tiny"), parse_plan("pp=1"), Stack())[0][0].tape], plan)
