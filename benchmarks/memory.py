@@ -19,6 +19,7 @@ from benchmarks.scale import LINK, SLOT_BYTES, THREE_TIER, apart
 from emu.arrays import column
 from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule
+from emu.compiled.function import ENOUGH, INTERPRETED
 from emu.fabric.engine.check import order
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
@@ -92,6 +93,14 @@ def rise(call: Callable[[], object]) -> tuple[int, object]:
     return resident("VmHWM") - before, result
 
 
+def load(way: str = "sweep") -> None:
+    """Load the machine code of lowering and of a way, else loaded where it is first worth while: it is not of the messages."""
+    INTERPRETED.elements = ENOUGH
+    for topology in (f"torus:dims=2x2,{LINK}", "fat-tree:radix=4,tiers=3"):
+        ENGINE[way](Asked(topology, "all_to_all", "at-once").graph())
+    ENGINE[way](Asked(f"switch:n=4,{LINK}", "all_reduce", "ring").graph())
+
+
 def held(value: object, names: tuple[str, ...]) -> int:
     """Bytes of some columns."""
     return sum(getattr(value, name).nbytes for name in names)
@@ -109,12 +118,14 @@ def columns(asked: Asked) -> list[float]:
 def lowering(asked: Asked) -> float:
     """Bytes a message that rise while tasks are made of rows, the tasks included."""
     plan = asked.schedule()
+    load()
     return rise(partial(asked.lowered, plan))[0] / plan.n_rows
 
 
 def timing(asked: Asked, way: str) -> str:
     """Bytes a message that rise while the engine times the tasks by one of its ways, the timeline included."""
     graph = asked.graph()
+    load(way)
     rose, timeline = rise(partial(ENGINE[way], graph))
     return f"{rose / graph.n_tasks:.0f}" if timeline is not None else "refuses"
 

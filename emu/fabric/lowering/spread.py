@@ -12,8 +12,8 @@ from emu.compiled.kinds import I32_2D
 
 
 @compiled_making_arrays
-def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, size: int) -> tuple[I64, I32, Bool]:
-    """[C D + 1], [E D], [E D] the columns of predecessors of all tasks.
+def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, size: int, begin: I64) -> tuple[I32, Bool]:
+    """[E D], [E D] the predecessors of all tasks.
 
     Args:
         start: [C + 1].
@@ -22,20 +22,16 @@ def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, si
         kind: [E] 0..U-1.
         there: [U, D] which of the copies is that far away of each.
         size: D.
+        begin: [C D + 1] of the predecessors of each task; as long as the work is, so that much of it is machine code's.
     """
-    ends, preds, lefts = (
-        zeros((len(start) - 1) * size + 1, np_int64),
-        empty(len(pred) * size, int32),
-        empty(len(pred) * size, bool_),
-    )
-    at = 0
+    preds, lefts = empty(len(pred) * size, int32), empty(len(pred) * size, bool_)
     for c in range(len(start) - 1):
         for i in range(size):
+            at = begin[c * size + i]
             for e in range(start[c], start[c + 1]):
                 preds[at], lefts[at] = pred[e] * size + there[kind[e], i], left[e]
                 at += 1
-            ends[c * size + i + 1] = at
-    return ends, preds, lefts
+    return preds, lefts
 
 
 @compiled_making_arrays

@@ -53,8 +53,11 @@ def _predecessors(laid: Laid, copies: Orbits) -> Predecessors:
     else:
         away, kind = np.unique(classes.away, return_inverse=True)
         there = _copies_away(laid, copies, away)
-    start, pred, left = spread_edges(classes.start, classes.pred, classes.left, column(kind, np.int64), there, size)
-    return start, pred, left
+    begin = np.zeros((len(classes.start) - 1) * size + 1, np.int64)
+    np.cumsum(np.repeat(np.diff(classes.start), size), out=begin[1:])
+    begin.setflags(write=False)
+    edges = classes.start, classes.pred, classes.left, column(kind, np.int64)
+    return begin, *spread_edges(*edges, there, size, begin)
 
 
 def _copies_away(laid: Laid, copies: Orbits, away: I64) -> I32:
