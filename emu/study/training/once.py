@@ -27,7 +27,7 @@ from emu.trace.split import packed_blocks
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed
-SEVERAL = 16  # groups of an axis in one place of which each is served by its own choice
+CHOICES = 512  # groups of all requests, up to which each has a choice of its own
 
 
 class Once(NamedTuple):
@@ -59,28 +59,26 @@ class Part(NamedTuple):
 def parts_of(requests: Sequence[Different], choice: Choice) -> list[list[Part]]:
     """[Q] each request as a replay has it, in parts of groups that are served alike.
 
-    Where an axis has many groups in one place, all are served as the first of them that asks.
+    Where there are many groups, all of an axis are served as the first of them that asks.
     """
-    found: dict[Request, Served] = {}
-    of_many: dict[Hashable, Served] = {}
+    each = sum(len(asked.ranks) for asked in requests if asked.name != MESSAGE) <= CHOICES
+    found: dict[Hashable, Served] = {}
 
     def served(asked: Different, request: Request) -> Served:
-        if len(asked.ranks) > SEVERAL:
-            key = (asked.axis, *request._replace(ranks=()), asked.ranks.shape[1])
-            return of_many.get(key) or of_many.setdefault(key, choice.served(request))
-        return found.get(request) or found.setdefault(request, choice.served(request))
+        key = request if each else (asked.axis, *request._replace(ranks=()), asked.ranks.shape[1])
+        return found.get(key) or found.setdefault(key, choice.served(request))
 
-    return [_parts(asked, served) for asked in requests]
+    return [_parts(asked, asked.ranks if each else asked.ranks[:1], served) for asked in requests]
 
 
-def _parts(asked: Different, served: Callable[[Different, Request], Served]) -> list[Part]:
+def _parts(asked: Different, choosing: I64, served: Callable[[Different, Request], Served]) -> list[Part]:
+    """By what serves each of the groups that choose."""
     n = asked.ranks.shape[1]
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
         return [Part(What(asked.axis, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
-    of_each = asked.ranks if len(asked.ranks) <= SEVERAL else asked.ranks[:1]
     alike: dict[Served, list[int]] = {}
-    asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in of_each.tolist()]
+    asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in choosing.tolist()]
     for i, request in enumerate(asks):
         alike.setdefault(served(asked, request), []).append(i)
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
