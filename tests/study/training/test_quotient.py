@@ -1,0 +1,37 @@
+"""A generated step by the ranks that stand for all is that of every rank, to the tick."""
+
+import pytest
+
+from emu.fabric.run import run
+from emu.model.generate.generate import generate
+from emu.model.model import MODELS
+from emu.model.spell import parse_plan
+from emu.model.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.topology.catalogue import build_topology
+from emu.topology.placement import place
+from emu.trace.replay import replay
+from emu.trace.report import report
+from launch.data.devices import find_device
+
+H100 = find_device("h100", "bfloat16")
+LINK = "bandwidth=50GB/s,latency=500ns"
+RINGS = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring")  # which keep what the fabrics declare
+STEPS = [
+    ("ub-mesh:board", "tp=4,sp,dp=2"),
+    (f"torus:dims=4x4,{LINK}", "tp=4,dp=2,pp=2,clip=0"),
+    (f"switch:n=8,{LINK}", "tp=2,dp=4,sharding=fsdp,clip=0"),
+    ("ub-mesh:pod:dims=2x2x2x2", "tp=2,sp,dp=2,pp=4"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), STEPS)
+def test_ranks_that_stand_for_all_take_the_step_of_all(line, words):
+    plan, topology = parse_plan(words, global_batch=8, seq=64), build_topology(line)
+    trace = generate(MODELS.find("llama-tiny"), plan, Stack())
+    asked = trace, choice_on(topology, RINGS, "float32"), topology, place(topology, plan.world), H100, "float32"
+    few, every = replay(*asked), replay(*asked, every_rank=True)
+    assert few.timed_ranks < every.timed_ranks == plan.world
+    told, expected = (report(trace, each, run(each.graph)) for each in (few, every))
+    for name in ("step_times_fs", "rank", "compute_fs", "exposed_comm_by_axis_fs", "total_comm_fs"):
+        assert getattr(told, name) == getattr(expected, name)
