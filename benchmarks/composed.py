@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
-from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
 from emu.study.choice.chooser import AUTO, choice_on
-from emu.study.training.composed import time_composed
+from emu.study.training.composed import standing, time_composed
 from emu.study.training.step import Step, time_trace
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -93,15 +92,11 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     """A case both ways."""
     found, plan, stack = MODELS.find(model), parse_plan(case.plan, global_batch=case.global_batch, seq=seq), Stack()
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
-    of_places, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
+    roles, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
     began = time.process_time()
-    standing, meta = (
-        [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places],
-        meta_of(found, plan, stack),
-    )
-    composed = time_composed(standing, plan, meta, choice, topology, device)
+    composed = time_composed(standing(roles), plan, meta_of(found, plan, stack), choice, topology, device)
     between = time.process_time()
-    whole = time_trace(trace_of(of_places, found, plan, stack), choice, topology, device, "float32")
+    whole = time_trace(trace_of(roles, found, plan, stack), choice, topology, device, "float32")
     taken = between - began, time.process_time() - between
     return Compared(composed.step(), whole.step(), whole.how, taken)
 

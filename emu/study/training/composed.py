@@ -19,6 +19,7 @@ from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.named import named
 from emu.fabric.run import run
+from emu.model.generate.generate import Role
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
 from emu.study.training.asked import Asked, asked_by
@@ -123,6 +124,11 @@ class ComposedStep(TimedTrace):
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says, and what composing leaves out."""
         return (*TimedTrace.assumptions(self), COMPOSED)
+
+
+def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
+    """[P] what the rank does that stands for all of its place: of ranks whose optimizers differ, the one that does most."""
+    return [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places]
 
 
 def time_composed(

@@ -8,7 +8,6 @@ from typing import Any
 from emu.errors import must_be
 from emu.model.fits import check_fits, check_world
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
-from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.read import find_model
@@ -17,7 +16,7 @@ from emu.model.spell_stack import spell_stack
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.calls import device_under, topology_under
-from emu.study.training.composed import time_composed
+from emu.study.training.composed import standing, time_composed
 from emu.study.training.placed import axes_of, with_axes
 from emu.study.training.rate import with_work, work_of
 from emu.study.training.room import check_room
@@ -107,9 +106,8 @@ def _timed(model: Model, request: EstimateRequest, topology: Topology, device: D
         with suppress(SizeError):
             trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
             return time_trace(trace, choice, topology, device, "float32", briefly=True)
-    standing = [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places]
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
-    return time_composed(standing, plan, meta, choice, topology, device)
+    return time_composed(standing(of_places), plan, meta, choice, topology, device)
 
 
 def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory: dict[str, int], wall_s: float) -> Estimated:

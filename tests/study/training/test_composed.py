@@ -15,7 +15,7 @@ from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training import estimate as estimating
 from emu.study.training.asked import asked_by
-from emu.study.training.composed import COMPOSED, time_composed
+from emu.study.training.composed import COMPOSED, standing, time_composed
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.once import Once
 from emu.study.training.shared import bodies_of
@@ -31,10 +31,9 @@ MS = TICKS_PER_S // 1000
 def both(line, words, model="llama-tiny", **batch):
     """The step composed, and as the whole graph has it."""
     found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(), build_topology(line)
-    of_places, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
-    standing = [roles[0].tape for roles in of_places]
-    few = time_composed(standing, plan, (), choice, topology, H100)
-    return few.step(), time_trace(trace_of(of_places, found, plan, stack), choice, topology, H100, "float32").step()
+    roles, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
+    few = time_composed(standing(roles), plan, (), choice, topology, H100)
+    return few.step(), time_trace(trace_of(roles, found, plan, stack), choice, topology, H100, "float32").step()
 
 
 def same(few, whole, names):
@@ -42,9 +41,16 @@ def same(few, whole, names):
         assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3), name
 
 
-@pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,pp=2,dp=4"), ("servers:nodes=4", "tp=4,pp=2,dp=4,vp=2")])
-def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(line, words):
-    few, whole = both(line, words, global_batch=16, seq=64)
+@pytest.mark.parametrize(
+    ("line", "words", "model"),
+    [
+        ("ub-mesh:rack", "tp=4,sp,pp=2,dp=4", "llama-tiny"),
+        ("servers:nodes=4", "tp=4,pp=2,dp=4,vp=2", "llama-tiny"),
+        ("ub-mesh:rack", "tp=2,ep=4,dp=8,pp=2", "gpt-moe-tiny"),
+    ],
+)
+def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(line, words, model):
+    few, whole = both(line, words, model, global_batch=16, seq=64)
     same(few, whole, ("step_time_s", "compute_s", "idle_s", "total_comm_s", "exposed_comm_by_axis_s"))
     assert few.ranks == whole.ranks == 32
     assert few.rank == whole.rank
@@ -110,6 +116,6 @@ def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
 
 def test_places_that_do_not_meet_are_refused():
     plan = parse_plan("pp=2", global_batch=4, seq=64)
-    tapes = [roles[0].tape for roles in roles_by_place(MODELS.find("llama-tiny"), plan, Stack())]
+    tapes, alone = (standing(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1")))
     with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
-        asked_by([tapes[0], roles_by_place(MODELS.find("llama-tiny"), parse_plan("pp=1"), Stack())[0][0].tape], plan)
+        asked_by([tapes[0], alone[0]], plan)
