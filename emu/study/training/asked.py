@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.errors import InputError
+from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
@@ -73,7 +73,7 @@ def asked_by(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...
         meta: Of the trace.
 
     Raises:
-        InputError: places that do not meet.
+        InputError: places that do not meet, or messages between ranks of one place, which the one that stands for them has not.
     """
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
     rows = {axis: members(plan, axis) for axis in axes}
@@ -81,6 +81,11 @@ def asked_by(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...
     trace = _trace(tapes, axes, rows, across, plan, meta)
     words: dict[object, int] = {}
     columns = _columns(trace, tapes, axes, np.array(across, dtype=np.bool_), words)
+    within = np.flatnonzero((columns.src >= 0) & ~np.array(across, dtype=np.bool_)[columns.axis])
+    if len(within):
+        axis = axes[int(columns.axis[within[0]])]
+        mend = "take cp_comm=all_gather, or fewer ranks, of which the whole graph is timed"
+        raise must_be("compose", "messages", "between stages in a step of so many ranks", f"some on {axis}", mend)
     meeting, first, size = _equal((columns.axis, columns.place, columns.src, columns.dst, columns.tag, columns.instance))
     _check(columns, size[meeting], [rows[axis].shape[1] if far else 1 for axis, far in zip(axes, across, strict=True)])
     same = (*columns[2:6], *columns[8:])

@@ -119,3 +119,11 @@ def test_places_that_do_not_meet_are_refused():
     tapes, alone = (standing(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1")))
     with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
         asked_by([tapes[0], alone[0]], plan)
+
+
+def test_messages_within_a_stage_are_refused_with_what_to_take_instead():
+    plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack("megatron")
+    tapes = standing(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
+    told = r"^compose: messages must be between stages .*, got 'some on cp'; take cp_comm=all_gather"
+    with pytest.raises(InputError, match=told):
+        asked_by(tapes, plan)
