@@ -108,3 +108,28 @@ def test_messages_of_a_pipeline_overlap_in_the_interleaved_order_unless_a_stack_
     times = {how: step_s(f"software=megatron,pp={how}") for how in ("exposed", "overlapped")}
     assert times["overlapped"] < times["exposed"]
     assert step_s("software=megatron") == times[own]
+
+
+ALL_EXPOSED = "software=megatron,tp=exposed,cp=exposed,pp=exposed"
+ALL_OVERLAPPED = "software=megatron,tp=overlapped,cp=overlapped,ep=overlapped,dp=overlapped,pp=overlapped,attention=unfused"
+
+
+@pytest.mark.parametrize("words", [ALL_EXPOSED, ALL_OVERLAPPED])
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("gpt-tiny", "tp=2,sp,pp=2,vp=2,dp=2,sharding=zero1"),
+        ("gpt-tiny", "cp=2,dp=2,pp=2,vp=2"),
+        ("mixtral-tiny", "tp=2,sp,cp=2,dp=2,ep=4,etp=1,recompute=full"),
+        ("gpt-moe-tiny", "dp=4,ep=2,pp=2,sharding=zero1,recompute=selective"),
+    ],
+)
+def test_ranks_meet_wherever_their_stack_waits(name, plan, words):
+    """No send waits for what waits for it, on any rank."""
+    laid = parse_plan(plan, global_batch=16, seq=64)
+    fabric = build_topology(f"switch:n={laid.world},bandwidth=50GB/s,latency=1us")
+    ring = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring")
+    found = estimate(EstimateRequest(name, laid, parse_stack(words), ring), fabric, H100)
+    assert found.step_time_s == pytest.approx(found.compute_s + found.exposed_comm_s + found.idle_s)
+    assert (found.bubble_s > 0) == (laid.pp > 1)
+    assert (found.hfu > found.mfu) == (laid.recompute != "none")
