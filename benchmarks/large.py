@@ -45,7 +45,7 @@ MODELS = {
         ),
     ),
     "gpt-moe-1.1t": Large(
-        "tp=16,sp,pp=16,dp=512,recompute=full",
+        "tp=16,sp,pp=16,dp=512,recompute=full,sharding=zero1",
         8192,
         2048,
         (

@@ -36,7 +36,8 @@ from emu.trace.trace import Trace
 
 COMPOSED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
-    "and one rank a stage carries these times; requests under way at one time share the links that both cross"
+    "and one rank a stage carries these times; requests under way at one time share the links that both cross. Thirty small "
+    "steps were within 0.01 % of the whole graph's time at the median, and 6 % at the worst (benchmarks/README.md)"
 )
 Meta = tuple[tuple[str, str], ...]
 
