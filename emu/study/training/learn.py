@@ -59,6 +59,7 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learn
     loss = tuple(sum(of_rank[step] for of_rank in told) / len(told) for step in range(program.steps))
     errors = [gradient_error(reference, outcomes, step) for step in sorted(reference.gradients)]
     check_first_step(loss[0], reference.loss[0], errors[0])
+    check_norms(outcomes, reference)
     return Learned(trace, loss, reference.loss, float(np.max(errors)), wall_run_s, wall_reference_s)
 
 
@@ -72,6 +73,21 @@ def check_first_step(loss: float, reference: float, error: float) -> None:
         raise RunError(f"train: the first loss is {loss:.7g}, but {reference:.7g} on one process; 1e-5 relative is allowed")
     if not error <= GRADIENT_TOLERANCE:
         raise RunError(f"train: the first gradients differ by {error:.3g} from those of one process; 1e-4 is allowed")
+
+
+def check_norms(outcomes: Sequence[Outcome], reference: Outcome) -> None:
+    """Refuse ranks that cut the first gradients to another norm than one process: AdamW's steps would hardly show it.
+
+    Raises:
+        RunError: a norm beyond the tolerance of gradients, or not a number.
+    """
+    for rank, outcome in enumerate(outcomes if reference.norms else ()):
+        found, wanted = outcome.norms[0], reference.norms[0]
+        if not abs(found - wanted) <= GRADIENT_TOLERANCE * wanted:
+            raise RunError(
+                f"train: the norm of the first gradients is {found:.7g} on rank {rank}, but {wanted:.7g} on one process; "
+                "1e-4 relative is allowed"
+            )
 
 
 def _wholes(outcomes: Sequence[Outcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -31,6 +31,7 @@ class Outcome:
     gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
     held: Mapping[str, Held]  # which part of each parameter it is that the rank has
     weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
+    norms: tuple[float, ...]  # by step, of all gradients of the run before they are cut; none where they are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Program:
         run = self._runner(parallel, meshes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             compute_alike(self._work(parallel, rank))
-        losses, gradients, weights = [], {}, {}
+        losses, norms, gradients, weights = [], [], {}, {}
         for step in range(self.steps):
             if 0 < step == self.steps - 1:
                 weights = parallel.weights()
@@ -88,10 +89,14 @@ class Program:
             if step in (0, self.steps - 1):
                 gradients[step] = parallel.gradients()
             if self.plan.clip:
-                clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
+                norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
+                with paused():  # which only the comparison reads
+                    norms.append(norm.item())
             optimizer.step()
             optimizer.zero_grad()
-        return Outcome(tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held, weights)
+        return Outcome(
+            tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held, weights, tuple(norms)
+        )
 
     def _work(self, parallel: Parallel, rank: int) -> Hashable:
         """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""

@@ -181,6 +181,23 @@ def test_a_first_step_that_is_not_the_references_is_refused():
         check_first_step(5.0, 5.0, float("nan"))
 
 
+def test_ranks_that_cut_gradients_to_another_norm_are_refused():
+    """Which neither losses nor gradients show: a step of AdamW is the same of gradients that are all half as large."""
+
+    def damaged(world, choice, run):
+        outcomes, trace = on_threads(world, choice, run)
+        first, second = outcomes[1].norms
+        return [outcomes[0], replace(outcomes[1], norms=(first * 1.001, second))], trace
+
+    run = program("pp=2,clip=0.1", 2)
+    assert learn(run, Choice()).gradient_error < 1e-5
+    with pytest.raises(
+        RunError,
+        match=r"^train: the norm of the first gradients is \S+ on rank 1, but \S+ on one process; 1e-4 relative is allowed$",
+    ):
+        learn(run, Choice(), damaged)
+
+
 def test_selective_recomputation_runs_attention_again_and_keeps_less_and_full_still_less():
     """Loss and gradients keep their bits. What is saved of an attention beside its inputs is a float a query and head."""
     kernel = "aten._scaled_dot_product_flash_attention_for_cpu"
