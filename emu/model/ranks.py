@@ -13,6 +13,7 @@ from emu.errors import InputError
 from emu.registry import unknown
 
 AXES = ("tp", "cp", "dp", "pp")  # of all ranks, the first fastest
+DATA = "dp_cp"  # dp and cp as one, where there is cp: what ranks of either have seen of the gradients is added up
 ENDS = "embedding"  # the first and the last rank of each pipeline, which may have copies of one table of words
 EXPERT_AXES = ("etp", "ep", "edp", "pp")  # the same ranks, as the expert layers count them
 

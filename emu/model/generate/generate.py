@@ -19,16 +19,15 @@ from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan
-from emu.model.ranks import ENDS, group_rows
+from emu.model.ranks import DATA, ENDS, group_rows
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
 
 _KNOWN = {
-    "cp": (1,),
     "pipeline": tuple(ORDERS),
     "sharding": ("ddp", "zero1", "fsdp"),
-    "recompute": ("none", "full"),
+    "recompute": ("none", "selective", "full"),
 }
 _NOT_YET = "no other can be generated yet"
 
@@ -77,8 +76,12 @@ def _tapes(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
         ranks, of_ring = np.arange(plan.stage_ranks), megatron.tapes_of(model, plan, stack, place)
         yield from ((ranks[ranks // plan.tp % len(of_ring) == at], [tape]) for at, tape in enumerate(of_ring))
         return
+    rings = range(plan.cp if plan.cp_comm == "p2p" else 1)
     for ranks, routed in classes(plan, model, place, routing):
-        yield ranks, tapes_of(model, plan, stack, place, routed)
+        for at in rings:
+            own = ranks[ranks // plan.tp % len(rings) == at]
+            if len(own):
+                yield own, tapes_of(model, plan, stack, place, routed, at)
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
@@ -114,6 +117,11 @@ def _check(plan: Plan) -> None:
             raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), _NOT_YET)
     if plan.exchanges and plan.sharding != "ddp":
         raise must_be("generate", "sharding", "ddp with ep or etp", plan.sharding, _NOT_YET)
+    if plan.cp > 1 and plan.sharding != "ddp":
+        raise must_be("generate", "sharding", "ddp with cp", plan.sharding, _NOT_YET)
+    if plan.splits and (plan.cp > 1 or plan.recompute == "selective"):
+        what = "1f1b, gpipe or interleaved with cp or recompute=selective"
+        raise must_be("generate", "order", what, plan.pipeline, _NOT_YET)
     if plan.exchanges and plan.splits:
         raise must_be("generate", "order", "1f1b, gpipe or interleaved with ep or etp", plan.pipeline, _NOT_YET)
 
@@ -123,6 +131,8 @@ def members(plan: Plan, axis: str) -> I64:
 
     Where states are sharded over a part of dp, its two halves are axes too, that which shards the faster.
     """
+    if axis == DATA:
+        return group_rows("cp+dp", plan.sizes)
     if axis == ENDS:
         return group_rows("pp", plan.sizes)[:, [0, -1]]
     if axis not in (SHARD, REPLICATE):

@@ -9,12 +9,13 @@ from fnmatch import fnmatch
 from functools import cached_property
 
 from emu.errors import InputError
+from emu.model.generate.context import Context
 from emu.model.generate.exchange import EXCHANGE, exchange
 from emu.model.generate.item import ENTERS, GRADIENT, Alone, Ask, Doing, Gradient, Item, OfWeight, Turn, Wait, Work
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.operator import BIAS, LOOKUP, LOSS, NORM, RESIDUAL, SUM, Amount, ModelOperator
+from emu.model.operator import ATTENTION, BIAS, LOOKUP, LOSS, NORM, RESIDUAL, SUM, Amount, ModelOperator
 from emu.model.shards import EXPERTS, own_tokens
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
@@ -36,7 +37,10 @@ class Part(Share):
         items: list[Doing] = []
         for i, operator in enumerate(operators):
             items += [item for style in self._begun_by(i) for item in style.enter]
-            items = self._then(items, operator, _forward(operator))
+            if operator.kind == ATTENTION and self.plan.cp > 1:
+                items += Context(self, operator).forward()
+            else:
+                items = self._then(items, operator, _forward(operator))
             items += [item for style in self._ended_by(i) for item in style.leave]
         return items
 
@@ -66,6 +70,9 @@ class Part(Share):
         yield from self._then_again(arrived) if i == self._again_at else arrived
         if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
             return
+        if operator.kind == ATTENTION:
+            yield from self._attention(operator)
+            return
         early, weight, late = _parted(operator)
         yield self.work(operator.name, early, precision.weight)
         yield OfWeight(*self.work(operator.name, weight, precision.gradient))
@@ -76,6 +83,16 @@ class Part(Share):
         if operator.kind == LOSS:
             yield Turn()
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
+
+    def _attention(self, operator: ModelOperator) -> Iterable[Doing]:
+        """Selective recomputation works it out again before."""
+        shared, weight = Context(self, operator), self.stack.precision.weight
+        if self.plan.recompute == "selective":
+            yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, operator.eager.forward, weight),)
+        if self.plan.cp > 1:
+            yield from shared.backward()
+        else:
+            yield self.work(operator.name, operator.eager.backward_input, weight)
 
     def _then_again(self, arrived: list[Doing]) -> Iterable[Doing]:
         """The forward up to an operator once more; DTensor waits for what came before only where it is read."""

@@ -17,15 +17,17 @@ from emu.model.stack import Stack
 from emu.model.turn import BACKWARD, FORWARD, INPUT, WEIGHT
 
 
-def stage_parts(model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf) -> tuple[tuple[Part, ...], ...]:
-    """By pass, the parts of the model that a stage has, in the order of the model."""
+def stage_parts(
+    model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int = 0
+) -> tuple[tuple[Part, ...], ...]:
+    """By pass, the parts of the model that a stage has, in the order of the model; `at` is the rank's place in cp."""
     sizes = stage_layers(plan, model)
     first = sum(sizes[:stage])
     layers = range(first, first + sizes[stage])
     made: dict[tuple[str, Routed | None], Part] = {}
 
     def part(name: str, rows: Routed | None = None) -> Part:
-        return made.setdefault((name, rows), Part(model, plan, stack, name, rows))
+        return made.setdefault((name, rows), Part(model, plan, stack, name, rows, at))
 
     return tuple(
         (

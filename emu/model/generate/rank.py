@@ -13,11 +13,12 @@ from emu.model.generate.sharded import Sharded
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
+from emu.model.ranks import DATA
 from emu.model.stack import Stack
 from emu.model.turns import all_turns
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedOf) -> list[Tape]:
+def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedOf, at: int = 0) -> list[Tape]:
     """What the ranks at one place of their pipelines do in a step: one tape for all, or one for each share of the states.
 
     Args:
@@ -26,9 +27,10 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedO
         stack: By which software, in which precision.
         place: In the pipeline.
         routed: Rows that travel in each pass of each layer; the ranks are those for which they are the same.
+        at: Their place in context parallelism.
     """
     tape = Tape(stack.precision.activation)
-    stages = {n: _passes(tape, model, plan, stack, n, routed) for n in plan.stages_of(place * plan.stage_ranks)}
+    stages = {n: _passes(tape, model, plan, stack, n, routed, at) for n in plan.stages_of(place * plan.stage_ranks)}
     if plan.pp == 1:
         for number in range(plan.passes):
             stages[0].forward(number)
@@ -45,19 +47,19 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedO
     return [optimize(tape, parts)]
 
 
-def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf) -> Passes:
-    parts = stage_parts(model, plan, stack, stage, routed)
+def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int) -> Passes:
+    parts = stage_parts(model, plan, stack, stage, routed, at)
     return Passes(tape, stage, parts, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan))
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
     if plan.splits:
         return Averaged(tape, plan.dp, parts)
-    if plan.dp == 1:
+    if plan.dp * plan.cp == 1:
         return Whole()
     if plan.sharding == "fsdp":
         return Sharded(tape, plan, parts, stage)
-    return Buckets("dp", plan.passes, elements_of(parts) - travelling_elements(parts))
+    return Buckets("dp" if plan.cp == 1 else DATA, plan.passes, elements_of(parts) - travelling_elements(parts))
 
 
 def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:

@@ -22,6 +22,7 @@ class Share:
     stack: Stack
     name: str
     routed: Routed | None = None  # rows that travel to experts in one pass; None: none do here
+    at: int = 0  # the rank's place in its group of context parallelism, where ranks of one do other things
 
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:

@@ -85,6 +85,7 @@ def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tupl
     """Of the module that is called so."""
     n, heads = tokens.n, c.heads
     parted, put = _gradients_together(name, n, c)
+    values = (_values(f"{name}.values", n, c),) if c.value < c.head_dim else ()
     return (
         element_wise(f"{name}.inputs", "sum of gradients", n * c.hidden),
         product(f"{name}.q_down", n, c.hidden, c.query_rank, reads_with="down"),
@@ -99,26 +100,32 @@ def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tupl
         *rotation_operators(f"{name}.q_turned", tokens, heads, c.turned),
         _together(f"{name}.heads", n, c),
         attention(f"{name}.attention", tokens, heads, heads, c.head_dim, c.value),
+        *values,
         product(f"{name}.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
     )
 
 
 def _together(name: str, n: int, c: Latent) -> ModelOperator:
-    """Queries and keys are put together of their parts, values filled up, and what comes out is cut to V again.
+    """Queries and keys are put together of their parts, and values filled up.
 
     A fused kernel writes the turned parts where they belong: it moves the shared part of a key to every head.
     """
     heads, shared, joined = c.heads * c.turned, c.turned, c.heads * c.head_dim
-    filled = joined + c.heads * c.value if c.value < c.head_dim else 0  # read and written; so is the gradient, twice
-    cut_again = 2 * c.heads * c.value if filled else 0
+    filled = joined + c.heads * c.value if c.value < c.head_dim else 0  # read and written; so is the gradient
     eager = Passes(
-        Amount(whole=n * shared, cut=n * (3 * joined + c.heads * c.plain + filled + cut_again)),
-        Amount(whole=n * shared, cut=n * (2 * filled + heads)),
+        Amount(whole=n * shared, cut=n * (3 * joined + c.heads * c.plain + filled)),
+        Amount(whole=n * shared, cut=n * (filled + heads)),
         # A norm keeps the keys' narrow product with the part that it does not read; values are kept with the keys beside them.
         saved=Amount(whole=n * shared, cut=0 if filled else n * c.heads * c.plain),
     )
     fused = Passes(Amount(whole=n * shared, cut=n * heads), Amount(whole=n * shared, cut=n * heads))
     return ModelOperator(name, ROTATION, 0, eager, fused, cut="both")
+
+
+def _values(name: str, n: int, c: Latent) -> ModelOperator:
+    """What comes out is cut to V again; its gradient is filled up."""
+    kept, filled = 2 * c.heads * c.value, c.heads * (c.head_dim + c.value)
+    return ModelOperator(name, SUM, eager=Passes(Amount(cut=n * kept), Amount(cut=n * filled)), cut="both")
 
 
 def _gradients_together(name: str, n: int, c: Latent) -> tuple[ModelOperator, ModelOperator]:

@@ -172,16 +172,21 @@ def test_another_precision_changes_bytes_and_no_request():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("name", "words", "told"),
     [
-        ("cp=2", "generate: cp"),
-        ("tp=2,recompute=selective", "generate: recompute"),
-        ("pp=3,vp=2,order=zbv,sharding=fsdp", "plan: sharding must be ddp or zero1"),
+        ("llama-small", "cp=2,dp=2,sharding=fsdp", "generate: sharding must be ddp with cp"),
+        ("llama-small", "pp=3,vp=2,order=zbv,cp=2", "generate: order must be 1f1b, gpipe or interleaved with cp"),
+        ("mixtral-tiny", "ep=2,dp=2,sharding=zero1", "generate: sharding must be ddp with ep or etp"),
+        ("mixtral-tiny", "ep=4,dp=8,seq", "generate: ep must be a divisor of the 6 rows"),
+        ("llama-small", "pp=3,vp=2,order=zbv,sharding=fsdp", "plan: sharding must be ddp or zero1"),
     ],
 )
-def test_what_cannot_be_generated_yet_is_refused(words, told):
+def test_what_cannot_be_generated_yet_is_refused(name, words, told):
+    batch = {"global_batch": 8, "seq": 16}
+    if words.endswith(",seq"):
+        words, batch = words.removesuffix(",seq"), {"global_batch": 8, "seq": 3}
     with pytest.raises(InputError, match=told):
-        generate(MODELS.find("llama-small"), parse_plan(words, global_batch=8, seq=16), Stack())
+        generate(MODELS.find(name), parse_plan(words, **batch), Stack())
 
 
 def test_an_unknown_software_or_dtype_is_refused():

@@ -10,7 +10,17 @@ SMALL = Path(__file__).parents[2] / "data" / "small"
 ALL = ("gpt", "nemotron", "grok", "deepseek", "mixtral", "gpt-moe", "qwen3-moe")
 EXPERTS = ALL[2:]
 EVEN = ("gpt", "gpt-moe", "nemotron", "deepseek")  # of two layers
-SINGLE = ["tp=2", "tp=2,sp", "tp=2,sp,microbatch=1", "tp=2,sp,recompute=full", "pp=2", "dp=2"]
+SINGLE = [
+    "tp=2",
+    "tp=2,sp",
+    "tp=2,sp,microbatch=1",
+    "tp=2,sp,recompute=full",
+    "tp=2,recompute=selective",
+    "pp=2",
+    "dp=2",
+    "cp=2",
+    "cp=2,cp_comm=all_gather",
+]
 OF_EXPERTS = [
     "ep=2,dp=2",
     "ep=2,dp=4,microbatch=1",
@@ -25,6 +35,12 @@ OF_EXPERTS = [
     "capacity=1",
 ]
 PRODUCTS = [
+    ("gpt", "cp=2,tp=2,sp,dp=2"),
+    ("nemotron", "cp=2,recompute=selective"),
+    ("nemotron", "cp=4,microbatch=2"),
+    ("mixtral", "cp=2,ep=2,recompute=full"),
+    ("qwen3-moe", "cp=2,cp_comm=all_gather,recompute=full"),
+    ("deepseek", "cp=2,tp=2,sp,ep=2,etp=1,clip=0"),
     ("gpt", "pp=2,tp=2,sp,dp=2"),
     ("gpt", "tp=2,dp=2,sharding=fsdp"),
     ("gpt", "pp=2,dp=2,sharding=zero1"),
@@ -39,8 +55,9 @@ PRODUCTS = [
     ("grok", "tp=2,sp,ep=2,dp=2,microbatch=2"),
 ]
 QUICK = {
+    ("nemotron", "cp=2,recompute=selective"),
+    ("mixtral", "cp=2,cp_comm=all_gather"),
     ("gpt", "pp=2"),
-    ("nemotron", "tp=2,sp"),
     ("deepseek", "tp=2"),
     ("gpt-moe", "tp=2,ep=2,dp=2"),
     ("mixtral", "ep=2,dp=2,recompute=full"),
