@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.model.model import Model
+from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan, divisors, multiples, nearest
 from emu.model.stack import OVERLAPPED, Stack
@@ -113,6 +113,14 @@ def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
         mend = f"take {stages}{spread if plan.stages <= model.layers else ''}"
         raise must_be("plan", "pp * vp", f"a divisor {told}", plan.stages, mend)
     return (model.layers // plan.stages,) * plan.stages
+
+
+def part_names(plan: Plan, model: Model, stage: int) -> tuple[str, ...]:
+    """The parts of the model that a stage has, in the order of the model."""
+    sizes = stage_layers(plan, model)
+    first = sum(sizes[:stage])
+    kinds = model.kinds[first : first + sizes[stage]]
+    return (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
 
 
 def _spread(layers: int, stages: int) -> str:

@@ -118,6 +118,11 @@ class ModelOperator:
     until_saved: Amount = Amount()  # of the forward, what comes before it keeps the last of what the backward needs
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each of its tensors."""
+        return (self.parameters // self.tensors,) * self.tensors if self.parameters else ()
+
+    @property
     def active_parameters(self) -> int:
         """That one token sees."""
         return self.parameters * self.active // self.experts if self.experts else self.parameters

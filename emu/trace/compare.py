@@ -1,7 +1,8 @@
 """Whether two traces say that a step does the same; if not, the first difference, and what each axis asks for in either.
 
 Exact are the requests of each rank in the order of issue, with groups (by axis and ranks), bytes, roots and splits; what each
-comes after; and FLOPs. Memory traffic of a piece of work may differ by 2 %, the peak of memory by 5 %.
+comes after; and FLOPs. Memory traffic of a piece of work may differ by 2 %, the peak of memory by 5 %; the weights and
+the optimizer's state in it are exact.
 N ranks.
 """
 
@@ -16,9 +17,10 @@ from emu.arrays import F64, I64
 from emu.errors import InputError
 from emu.trace.canonical import Asked, Canonical, Queue, canonical
 from emu.trace.steps import equal_steps
-from emu.trace.trace import Kind, Trace
+from emu.trace.trace import PARTS, Kind, Trace
 
 TRAFFIC, PEAK = 0.02, 0.05  # how far apart memory traffic and the peak of memory may be, as a share of the larger
+_STAY = ("weights", "optimizer_state")  # parts that are equal at every moment: gradients come and go with activations
 _WORK = "computation"  # what the summary calls what is no axis
 
 
@@ -61,7 +63,7 @@ class _Role(NamedTuple):
 
     step: Canonical
     groups: tuple[int, ...]  # a number of each group that the role knows, equal for equal axes and ranks of both traces
-    peak_bytes: int
+    peak: tuple[int, ...]  # bytes of each of PARTS
 
 
 _Name = tuple[str, tuple[int, ...]]  # of a group: its axis and its ranks
@@ -108,7 +110,7 @@ def _steady(trace: Trace, which: str) -> int:
 def _role(trace: Trace, steps: list[Canonical], rank: int, number: Mapping[_Name, int]) -> _Role:
     role = int(trace.role_of_rank[rank])
     own = (trace.groups[g] for g in trace.group_of[rank])
-    return _Role(steps[role], tuple(number[g.axis, g.ranks] for g in own), int(trace.peak_bytes[role]))
+    return _Role(steps[role], tuple(number[g.axis, g.ranks] for g in own), tuple(trace.peak_by_part[role].tolist()))
 
 
 def _difference(a: _Role, b: _Role, names: list[_Name]) -> _Found:
@@ -209,8 +211,14 @@ def _queue(queue: Queue) -> str:
 
 def _peaks(a: _Role, b: _Role) -> Iterator[tuple[int, str]]:
     """Where both traces know it."""
-    if a.peak_bytes and b.peak_bytes and _apart(a.peak_bytes, b.peak_bytes, PEAK):
-        yield -1, f"peak of memory {a.peak_bytes} bytes, but {b.peak_bytes} in the second"
+    one, other = sum(a.peak), sum(b.peak)
+    if not (one and other):
+        return
+    if _apart(one, other, PEAK):
+        yield -1, f"peak of memory {one} bytes, but {other} in the second"
+    for part, mine, theirs in zip(PARTS, a.peak, b.peak, strict=True):
+        if part in _STAY and mine != theirs:
+            yield -1, f"{part.replace('_', ' ')} at the peak of memory {mine} bytes, but {theirs} in the second"
 
 
 def _summary(traces: tuple[Trace, Trace], canons: list[list[Canonical]]) -> dict[str, Sum]:

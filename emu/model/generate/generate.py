@@ -18,6 +18,7 @@ from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.order import ORDERS
+from emu.model.peak import Place, certain
 from emu.model.plan import Plan
 from emu.model.ranks import DATA, ENDS, group_rows
 from emu.model.spell import spell
@@ -101,9 +102,18 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
         column(role_of_rank, np.int32),
         groups,
         tuple(row for place, each in enumerate(of_places) for row in _rows(each[0].tape, number, place, plan.stage_ranks)),
-        np.zeros((len(tapes), len(PARTS)), np.int64),
+        _peaks(of_places, model, plan, stack),
         meta_of(model, plan, stack),
     )
+
+
+def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> I64:
+    """[R, P] of each role; 0 where it is not known as it is where ranks run."""
+    if not certain(model, plan, stack):
+        return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
+    places = [Place(model, plan, stack, number) for number in range(plan.pp)]
+    first = [(at, int(role.ranks[0])) for at, roles in zip(places, of_places, strict=True) for role in roles]
+    return np.array([at.most(rank // (plan.tp * plan.cp) % plan.dp % plan.sharded) for at, rank in first])
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:

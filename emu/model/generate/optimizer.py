@@ -9,6 +9,7 @@ from emu.model.generate.sharded import shard_axis
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
+from emu.model.peak import owned_by
 from emu.model.plan import Plan
 from emu.model.ranks import ENDS
 from emu.trace.trace import UPDATE
@@ -77,15 +78,8 @@ def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
 
 
 def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) -> Tape:
-    """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others.
-
-    Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py: the largest first, each to the rank with the least.
-    """
-    owned: list[list[int]] = [[] for _ in range(plan.sharded)]
-    for size in sorted(
-        (o.parameters // o.tensors for p in parts for o in p.operators for _ in range(o.tensors) if o.parameters), reverse=True
-    ):
-        min(owned, key=sum).append(size)
+    """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others."""
+    owned = owned_by((size for part in parts for operator in part.operators for size in operator.sizes), plan.sharded)
     tape.mark(UPDATE)
     tape.compute(adamw(tape, parts[0], sum(owned[share])))
     axis, weight = shard_axis(plan), parts[0].stack.precision.weight

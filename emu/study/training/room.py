@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError
 from emu.model.fits import check_fits, check_runs
-from emu.model.memory import memory_by_part
 from emu.model.model import Model
+from emu.model.peak import memory_by_part
 from emu.model.plan import Plan, divisors
 from emu.model.spell import spell
 from emu.model.stack import Stack

@@ -7,8 +7,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.fits import check_fits
-from emu.model.memory import memory_by_part
 from emu.model.model import MODELS
+from emu.model.peak import memory_by_part
 from emu.model.spell import parse_plan, spell
 from emu.model.stack import Stack
 from emu.study.training.room import check_room, nearest_plan
