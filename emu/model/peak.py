@@ -165,7 +165,7 @@ def above(pieces: Sequence[_Piece], of: _Pass) -> _Above:
             here = _Above(gradients + stays, activations + ahead + piece.beside(operator) + made - stays)
             most = max(most, here, key=sum)
             gradients, activations = gradients + stays, activations + lives - saved
-        if shards and of.last and piece.buffer:  # what is scattered is copied, until the next one is
+        if shards and of.last and piece.buffer and plan.pp == 1:  # what is scattered is copied, until the next one is
             gradients, activations, copied = gradients + own // plan.sharded, activations - copied, own
     return most
 
@@ -207,7 +207,8 @@ class Place:
         if self.plan.sharding != "fsdp":
             return size * sum(self._sizes) + tables
         ends = sum(piece.parameters for piece in self._pieces() if piece.name in (EMBEDDING, HEAD))
-        layer = max(piece.parameters for piece in self._pieces())
+        layers = [piece.parameters for piece in self._pieces() if piece.name not in (EMBEDDING, HEAD)]
+        layer = sum(layers) if self.plan.pp > 1 else max(layers)  # in a pipeline they stay whole until the next forward
         return size * (sum(self._sizes) // self._shards + ends + layer) + tables
 
     def _table(self, piece: _Piece) -> int:

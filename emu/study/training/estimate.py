@@ -138,7 +138,7 @@ def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory
 def _memory_told(stack: Stack) -> str:
     """What is assumed of memory."""
     kept = _KEEPERS[stack.software]
-    return f"memory is that of states and of what {kept} for the backward of the passes under way, without buffers"
+    return f"memory is the most that lives at once: states, gradients, and what {kept} for the backward of the passes under way"
 
 
 _KEEPERS = {"pytorch": "eager PyTorch keeps", "megatron": "fused kernels keep"}

@@ -9,8 +9,8 @@ from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import EXECUTED, Precision, Stack
 from emu.trace.trace import Kind
-from tests.model.generate.executed import compared
-from tests.two_layers import MODEL
+from tests.model.generate.executed import compared, executed
+from tests.two_layers import MODEL, TWO_LAYERS
 
 SINGLE = [
     "dp=1",
@@ -133,6 +133,28 @@ def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
     found = compared(words, "llama-small", global_batch=4, seq=4)
     assert found.first is None
     assert found.by_axis["dp"].events == (2 * found.ranks,) * 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "recompute=full",
+        *(
+            pytest.param(w, marks=pytest.mark.slow)
+            for w in ("tp=2,sp", "microbatch=2", "dp=2,sharding=zero1", "pp=2,dp=2,tp=2")
+        ),
+        pytest.param("dp=2,sharding=fsdp", marks=pytest.mark.slow),
+        pytest.param("dp=4,sharding=fsdp,shard=2,recompute=full", marks=pytest.mark.slow),
+    ],
+)
+def test_what_lives_when_most_does_is_what_real_ranks_hold_then(words):
+    """States and gradients exactly, all of it within 5 %."""
+    plan = parse_plan(words, global_batch=8, seq=16)
+    made, ran = (
+        t.peak_by_part[t.role_of_rank] for t in (generate(MODEL, plan, Stack(precision=EXECUTED)), executed(TWO_LAYERS, plan))
+    )
+    assert np.array_equal(made[:, :3], ran[:, :3])
+    assert made.sum(axis=1) == pytest.approx(ran.sum(axis=1), rel=0.05)
 
 
 def test_a_plan_changed_by_a_little_is_told_from_what_runs():
