@@ -6,7 +6,7 @@ What it moves beside was counted as `emu.model.passes` was. E experts, EP ranks 
 from emu.model.generate.item import Ask, Doing
 from emu.model.generate.routed import Routed
 from emu.model.generate.share import Share
-from emu.model.generate.styles import Style
+from emu.model.generate.styles import NONE, Style
 from emu.model.operator import Amount
 
 EXCHANGE = "exchange"
@@ -15,9 +15,11 @@ _NUMBER, _END = 8, 4  # bytes of a count, of an index; and of where an expert's 
 
 
 def exchange(share: Share, path: str) -> Style:
-    """Of rows that travel; the weights are local, and each rank has those of its experts."""
+    """Of rows that travel; the weights are local, and each rank has those of its experts: if all of them, rows stay."""
     assert share.routed is not None, "a block without routed rows exchanges none"
     of = _Exchange(share, share.routed)
+    if of.ep * of.etp == 1:
+        return NONE
     axes = tuple(axis for axis, size in (("ep", of.ep), ("etp", of.etp)) if size > 1)
     return Style(
         enter=(*of.counts(), of.order(), *of.there(), of.sorted(first=True)),
