@@ -62,7 +62,7 @@ class Context:
     def core(self) -> Iterator[Doing]:
         """What is worked out again by itself."""
         if self.share.plan.cp_comm == "all_gather":
-            yield from (self.share.asked("all_gather", self._cp * self.keys, AXIS)._replace(at_once=True) for _ in range(2))
+            yield from (self.share.asked("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True) for _ in range(2))
             yield self._moved(2 * (1 + self._cp) * self.keys)
             yield self._whole(self.operator.eager.forward, once=1)
             return
@@ -80,7 +80,7 @@ class Context:
         read = (2 - turned - padded) * self.keys * self._strided
         if self.share.plan.cp_comm == "all_gather":
             yield self._whole(self.operator.eager.backward_input, once=2)
-            yield from (self.share.asked("reduce_scatter", self._cp * self.keys, AXIS)._replace(at_once=True) for _ in range(2))
+            yield from (self.share.asked("reduce_scatter", self._cp * self.keys, AXIS)._replace(prompt=True) for _ in range(2))
             yield self._moved(2 * (1 + self._cp) * self.keys + 2 * read)
             return
         yield self._moved(self.queries + 2 * self.keys + 4 * self.keys * self._strided)

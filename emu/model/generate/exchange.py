@@ -9,7 +9,7 @@ from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, Style
 from emu.model.operator import Amount
 
-EXCHANGE = "exchange"
+EXCHANGE = "routed rows"
 _COUNT = "int64"  # of rows
 _NUMBER, _END = 8, 4  # bytes of a count, of an index; and of where an expert's rows end
 
@@ -79,7 +79,7 @@ class _Exchange:
     def _shared(self, operation: str, given: tuple[int, ...]) -> tuple[Doing, ...]:
         size = self._elements(self.routed.here)
         asked = self.share.asked(operation, size, "etp", _unless_even(given, self.etp, size))
-        return (asked._replace(at_once=True),) if self.etp > 1 else ()
+        return (asked._replace(prompt=True),) if self.etp > 1 else ()
 
     def _elements(self, rows: int) -> int:
         return rows * self.hidden

@@ -31,7 +31,7 @@ class Ask(NamedTuple):
     elements: int  # of the operation's whole size
     dtype: str
     held: str = ""  # for what it is kept, and waited for only there; "": it is waited for at once
-    at_once: bool = False  # whether it is waited for at once even where what comes next does not read it
+    prompt: bool = False  # whether it is waited for at once even where what comes next does not read it
     splits: tuple[int, ...] = ()  # elements of each block that the rank gives; (): even
 
 

@@ -176,7 +176,7 @@ class Part(Share):
 
 def _held(items: list[Doing], what: str = ENTERS) -> list[Doing]:
     """The same, but that what was asked for last is waited for where it is read."""
-    if not items or not isinstance(items[-1], Ask) or items[-1].at_once:
+    if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
         return items
     return [*items[:-1], items[-1]._replace(held=what)]
 

@@ -151,7 +151,7 @@ def _sparse(share: Share, path: str) -> Style:
 def _experts(share: Share, path: str) -> Style:
     """Columns, then rows, of every expert: all ranks have all rows."""
     rows = next(o.shape[0] for o in map(share.operators.__getitem__, share.within(path)) if o.shape)
-    summed = (share.asked("all_reduce", rows * share.model.hidden)._replace(at_once=True),)
+    summed = (share.asked("all_reduce", rows * share.model.hidden)._replace(prompt=True),)
     return Style(leave=summed, enter_backward=summed, cuts=_TP)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer, gradients
 from emu.model.generate.megatron.chunk import Chunk
-from emu.model.generate.megatron.layer import at_once
+from emu.model.generate.megatron.layer import awaited
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
@@ -54,7 +54,7 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 def _add_copies(tape: Tape, part: Part, elements: int) -> None:
     if elements:
         tape.compute(gradients(part.stack.precision, 4 * elements))  # into one buffer, and out of it
-        at_once(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
+        awaited(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
 
 
 def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
@@ -65,7 +65,7 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
         for kernel, elements in layer.parameters():
             words = layer.part.name == EMBEDDING and kernel.operator.kind == LOOKUP and kernel.operator.cut  # no positions
             if layer.is_copy(kernel) or words:
-                at_once(tape, [Ask(ENDS, "all_reduce", elements, part.stack.precision.gradient)])
+                awaited(tape, [Ask(ENDS, "all_reduce", elements, part.stack.precision.gradient)])
 
 
 def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
@@ -77,5 +77,5 @@ def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
         cut = ("etp", "ep") if axis == "edp" else ("tp",)
         over = ((axis,) if own[0].scattered and own[0].ranks > 1 else ()), cut, ("pp",)
         axes = [name for names in over for name in names if name == axis or plan.sizes.get(name, 0) > 1]
-        at_once(tape, [Ask(name, "all_reduce", 1, "float32") for name in axes])
+        awaited(tape, [Ask(name, "all_reduce", 1, "float32") for name in axes])
     tape.compute(gradients(precision, 2 * sum(buffer.owned for buffer in buffers)))

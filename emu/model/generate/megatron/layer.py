@@ -77,7 +77,7 @@ class Layer:
     def _forward(self, tape: Tape, kernel: Kernel) -> None:
         work = self._work(kernel, kernel.passes.forward)
         if kernel.operator.experts:
-            at_once(tape, self._exchange.counted() if kernel.receives else [])
+            awaited(tape, self._exchange.counted() if kernel.receives else [])
             self._travelling(tape, kernel.receives, kernel.returns, work)
             return
         if kernel.operator.kind == ATTENTION and self.part.plan.cp > 1:
@@ -88,11 +88,11 @@ class Layer:
         if self.part.stack.tp == OVERLAPPED:
             beside(tape, [*before, *after], [work])
         else:
-            at_once(tape, before)
+            awaited(tape, before)
             tape.compute(work)
-            at_once(tape, after)
+            awaited(tape, after)
         if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
-            at_once(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
+            awaited(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
 
     def _backward(self, tape: Tape, kernel: Kernel) -> None:
         plan, overlap = self.part.plan, self.part.stack.tp
@@ -104,23 +104,23 @@ class Layer:
         arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
         again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
         given = [self._summed()] if kernel.enters and plan.tp > 1 else []
-        at_once(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
+        awaited(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
         work = self._work(kernel, kernel.passes.backward_input)
         if kernel.operator.experts:
             self._travelling(tape, kernel.returns, kernel.receives, work)
         else:
             beside(tape, hidden, [work])
-        at_once(tape, given if overlap == EXPOSED else [])
+        awaited(tape, given if overlap == EXPOSED else [])
         beside(tape, given if overlap != EXPOSED else [], self._weight_gradient(kernel))
 
     def _travelling(self, tape: Tape, comes: bool, goes: bool, work: Work) -> None:
         """Rows come to the experts, or their gradients; these work on them; and rows go back."""
         there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
         hides = int(self.part.stack.ep == OVERLAPPED)
-        at_once(tape, there[: len(there) - hides])
+        awaited(tape, there[: len(there) - hides])
         beside(tape, [*(there[-1:] if hides else []), *back[:hides]], [work])
-        at_once(tape, back[hides:])
+        awaited(tape, back[hides:])
 
     @cached_property
     def _exchange(self) -> Exchange:
@@ -149,7 +149,7 @@ class Layer:
         return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
 
 
-def at_once(tape: Tape, asks: Sequence[Ask]) -> None:
+def awaited(tape: Tape, asks: Sequence[Ask]) -> None:
     """Requests that whatever comes next waits for, one after another."""
     for ask in asks:
         tape.join(tape.ask(ask))
