@@ -2,7 +2,7 @@
 
     python -m benchmarks.large [MODEL ...]
 
-A fabric of fewer NPUs takes less dp, and as much less of the global batch.
+Both as Megatron-LM runs them. A fabric of fewer NPUs takes less dp, and as much less of the global batch.
 """
 
 import json
@@ -30,7 +30,7 @@ class Large:
 
 MODELS = {
     "llama3.1-405b": Large(
-        "tp=8,sp,pp=16,dp=128,layers=7,8x14,7,recompute=full",
+        "tp=8,sp,pp=16,dp=128,layers=7,8x14,7,sharding=zero1,recompute=full",
         2048,
         8192,
         (
@@ -45,7 +45,7 @@ MODELS = {
         ),
     ),
     "gpt-moe-1.1t": Large(
-        "tp=16,sp,pp=16,dp=512,recompute=full,sharding=zero1",
+        "tp=16,sp,pp=16,ep=8,dp=512,sharding=zero1,recompute=full",
         8192,
         2048,
         (
@@ -68,7 +68,8 @@ def command(model: str, topology: str) -> tuple[str, ...]:
     """The words of one estimate."""
     of = MODELS[model]
     batch = ("--global-batch", str(of.global_batch), "--seq", str(of.seq))
-    return ("estimate", "--model", model, "--plan", of.plan, *batch, "--topology", topology, "--scale-dp", "--json")
+    laid = ("--plan", of.plan, "--stack", "software=megatron")
+    return ("estimate", "--model", model, *laid, *batch, "--topology", topology, "--scale-dp", "--json")
 
 
 def row(found: Mapping[str, Any], done: Ran) -> str:

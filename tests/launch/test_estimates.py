@@ -30,3 +30,9 @@ def test_an_order_that_lacks_an_axis_is_refused(emu):
     assert done.code == 2
     what = "each of tp,dp,pp once, the one of neighbouring NPUs first, got 'tp,pp'; such as pp,dp,tp"
     assert done.err.splitlines()[-1] == f"emu: estimate: axes must be {what}"
+
+
+def test_less_dp_is_still_such_that_experts_regroup_its_ranks(emu):
+    step = ("estimate", "--model", "gpt-moe-tiny", "--plan", "ep=4,dp=12", "--global-batch", "12", "--seq", "64")
+    found = emu(*step, "--topology", "switch:n=10,bandwidth=50GB/s,latency=1us", "--scale-dp", "--json").json
+    assert (found["ranks"], found["dp"], found["global_batch"]) == (8, 8, 8)

@@ -3,6 +3,7 @@
 import time
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from math import gcd, lcm
 from typing import Any
 
 from emu.errors import must_be
@@ -45,17 +46,24 @@ class EstimateRequest:
         """The same, with as much dp as there is room for, if it may be scaled.
 
         Raises:
-            InputError: not even one rank of dp finds room.
+            InputError: not even the least dp finds room.
         """
-        plan = self.plan
+        plan, npus = self.plan, len(order(topology))
         without = plan.world // plan.dp
-        room = min(plan.dp, len(order(topology)) // without)
+        parts = _dp_parts(plan)
+        room = min(plan.dp, npus // without // parts * parts)
         if not self.scale_dp or room == plan.dp:
             return self
         if not room:
-            what = f"{without} or more, for one rank of dp"
-            raise must_be("estimate", f"NPUs of {topology.name}", what, len(order(topology)), "take less tp, cp or pp")
+            what = f"{without * parts} or more, for the least dp that the plan allows"
+            raise must_be("estimate", f"NPUs of {topology.name}", what, npus, "take less tp, cp, ep or pp")
         return replace(self, plan=replace(plan, dp=room, global_batch=plan.rank_batch * room))
+
+
+def _dp_parts(plan: Plan) -> int:
+    """What dp must be a multiple of, so that experts regroup the ranks of a stage, and states are sharded over a part of dp."""
+    experts = plan.expert_tp * plan.ep
+    return lcm(experts // gcd(experts, plan.tp * plan.cp), plan.shard or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
