@@ -23,7 +23,6 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    rate: F64_OUT  # [V] nominal, of a message
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
     end: I64_OUT  # [V]
@@ -37,30 +36,35 @@ def sweep(graph: Graph, order: I32) -> Timeline | None:
     """Time a checked graph, its tasks taken in `order` (empty: as they stand); None if something may be shared."""
     g, capacity, n, n_links = columns(graph), graph.capacity_Bps / TICKS_PER_S, graph.n_tasks, graph.n_links
     start, left, end, since, until = (np.zeros(m, np.int64) for m in (n, n, n, n_links, n_links))
-    s = _Pass(np.zeros(n), start, left, end, np.zeros(n_links, np.bool_), since, until, np.zeros(n_links))
-    if not _time(g, capacity, order, s) or (s.met.any() and not _verify(g, capacity, s.rate, s.start, s.left, s.met)):
+    s = _Pass(start, left, end, np.zeros(n_links, np.bool_), since, until, np.zeros(n_links))
+    if not _time(g, capacity, order, s) or (s.met.any() and not _verify(g, capacity, s.start, s.left, s.met)):
         return None
     return Timeline(s.start, s.left, s.end, carried(g, n_links), "sweep")
 
 
 @compiled
-def _body(g: Columns, capacity: F64, s: _Pass, v: int) -> int:
-    """The ticks that a body takes at its nominal rate: 0 without one, -1 beyond the clock."""
-    if g.size[v] == 0:
-        return 0
+def _rate(g: Columns, capacity: F64, v: int) -> float:
+    """The nominal rate of a body; worked out again where it is asked for again, as a column of them would take room."""
     rate = np.inf
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         rate = min(rate, capacity[g.hop_link[h]] / g.hop_weight[h])
-    s.rate[v] = rate
+    return float(rate)
+
+
+@compiled
+def _body(g: Columns, rate: float, v: int) -> int:
+    """The ticks that a body takes at its nominal rate: 0 without one, -1 beyond the clock."""
+    if g.size[v] == 0:
+        return 0
     ticks = max(1.0, np.rint(g.size[v] / rate)) if rate > 0 else np.inf
     return int(ticks) if ticks < float(MAX_TICKS) else -1
 
 
 @compiled
-def _cross(g: Columns, capacity: F64, s: _Pass, v: int) -> bool:
+def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
     """Let a body cross its links; False: one surely cannot carry it beside another."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
-        k, load = g.hop_link[h], g.hop_weight[h] * s.rate[v]
+        k, load = g.hop_link[h], g.hop_weight[h] * rate
         if s.start[v] < s.until[k]:
             s.met[k] = True
             if s.left[v] > s.since[k] and load + s.load[k] > capacity[k] * (1 + MARGIN):
@@ -75,7 +79,8 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
     """Time all tasks; False where two surely share a link, or the clock ends."""
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
-        start, body = g.ready[v], _body(g, capacity, s, v)
+        rate = _rate(g, capacity, v)
+        start, body = g.ready[v], _body(g, rate, v)
         for j in range(g.pred_start[v], g.pred_start[v + 1]):
             start = max(start, s.left[g.pred[j]] if g.pred_left[j] else s.end[g.pred[j]])
         if body < 0 or body >= MAX_TICKS - start or g.alpha[v] >= MAX_TICKS - start - body:
@@ -83,7 +88,7 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
         s.start[v], s.left[v], s.end[v] = start, start + body, start + body + g.alpha[v]
         if g.hop_start[v] == g.hop_start[v + 1]:
             s.left[v] = s.end[v]
-        elif body > 0 and not _cross(g, capacity, s, v):
+        elif body > 0 and not _cross(g, capacity, s, v, rate):
             return False
     return True
 
@@ -131,23 +136,24 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
 
 
 @compiled_making_arrays
-def _verify(g: Columns, capacity: F64, rate: F64, start: I64, left: I64, met: Bool) -> bool:
+def _verify(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
     """Whether every link where bodies may meet carries all of them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)
     for v in range(len(start)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
-            room[g.hop_link[h] + 1] += met[g.hop_link[h]] and rate[v] > 0
+            room[g.hop_link[h] + 1] += met[g.hop_link[h]] and g.size[v] > 0
     first = np.cumsum(room)
     at = first.copy()
-    task, weight = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
+    task, weight, rate = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64), np.empty(first[-1])
     for v in range(len(start)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
             k = g.hop_link[h]
-            if met[k] and rate[v] > 0:
-                task[at[k]], weight[at[k]] = v, g.hop_weight[h]
+            if met[k] and g.size[v] > 0:
+                task[at[k]], weight[at[k]], rate[at[k]] = v, g.hop_weight[h], _rate(g, capacity, v)
                 at[k] += 1
     for k in range(len(met)):
-        mine = task[first[k] : first[k + 1]]
-        if not _carries(capacity[k], start[mine], left[mine], rate[mine], weight[first[k] : first[k + 1]]):
+        of_link = slice(first[k], first[k + 1])
+        mine = task[of_link]
+        if not _carries(capacity[k], start[mine], left[mine], rate[of_link], weight[of_link]):
             return False
     return True

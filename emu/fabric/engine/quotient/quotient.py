@@ -11,7 +11,7 @@ import numpy as np
 from emu.arrays import I32
 from emu.errors import InputError
 from emu.fabric.engine.layout import columns
-from emu.fabric.engine.quotient.merge import merge
+from emu.fabric.engine.quotient.merge import Quotient, merge
 from emu.fabric.engine.quotient.refine import refine
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
@@ -23,14 +23,19 @@ _AS_THEY_STAND = np.empty(0, np.int32)
 
 def quotient(graph: Graph, order: I32) -> Timeline | None:
     """Time a checked graph, its tasks taken in `order` (empty: as they stand), by its symmetry; None if it has too little."""
-    colours = refine(columns(graph), graph.capacity_Bps, order)
-    small = None if colours is None else merge(graph, order, *colours)
+    small = _merged(graph, order)
     timed = None if small is None else _timed(small.graph)
     if small is None or timed is None:
         return None
     start, left, end = (times[small.task] for times in (timed.start_fs, timed.left_fs, timed.end_fs))
     # Sums of bytes are floats, and so the same in any order up to 2**53 bytes.
     return Timeline(start, left, end, timed.carried_bytes[small.link], "quotient")
+
+
+def _merged(graph: Graph, order: I32) -> Quotient | None:
+    """The quotient of a graph; its colours, as large as a column of times, are forgotten before there are times."""
+    colours = refine(columns(graph), graph.capacity_Bps, order)
+    return None if colours is None else merge(graph, order, *colours)
 
 
 def _timed(graph: Graph) -> Timeline | None:

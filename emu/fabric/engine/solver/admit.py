@@ -26,18 +26,19 @@ def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
 @compiled_making_arrays
 def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
     """Turn the edges from what has not left yet round: for each task who waits, ~v where only for its body."""
-    at = np.zeros(len(tasks) + 1, np.int64)
+    start = np.zeros(len(tasks) + 2, np.int64)  # [p + 1]: first where those of p begin, and in the end where they stop
     for p in g.pred:
-        at[p + 1] += tasks[p].state != LEFT
-    at = np.cumsum(at)
-    start, after = at.copy(), np.empty(at[-1], np.int32)
+        start[p + 2] += tasks[p].state != LEFT
+    for v in range(len(tasks)):
+        start[v + 2] += start[v + 1]
+    after = np.empty(start[-1], np.int32)
     for v in range(len(tasks)):
         for i in range(g.pred_start[v], g.pred_start[v + 1]):
             p = g.pred[i]
             if tasks[p].state != LEFT:
-                after[at[p]] = ~v if g.pred_left[i] else v
-                at[p] += 1
-    return start, after
+                after[start[p + 1]] = ~v if g.pred_left[i] else v
+                start[p + 1] += 1
+    return start[:-1], after
 
 
 @compiled_making_arrays

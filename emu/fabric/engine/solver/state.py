@@ -3,9 +3,11 @@
 V tasks, L links. What is done to it happens at its present time, and `advance` moves that on.
 """
 
+from typing import TypeVar
+
 import numpy as np
 
-from emu.arrays import F64, Bool, column
+from emu.arrays import F64, I32, I64, Bool, column
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.check import check, order
 from emu.fabric.engine.layout import (
@@ -31,6 +33,7 @@ from emu.fabric.named import TaskError
 from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
+_Column = TypeVar("_Column", I32, I64)
 _RECENT = 64
 _CLOCK = "9223 s, the end of the clock (2**63 ticks of 1 fs)"
 
@@ -95,8 +98,8 @@ class State:
         self._tasks[:first] = before
         self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
         self._graph = joined = _joined(self._graph, graph) if first else graph
-        self._start_time = np.concatenate([self._start_time, np.zeros(graph.n_tasks, np.int64)])
-        self._start_task = np.concatenate([self._start_task, np.zeros(graph.n_tasks, np.int32)])
+        self._start_time = _longer(self._start_time, first + graph.n_tasks)
+        self._start_task = _longer(self._start_task, first + graph.n_tasks)
         count_waits(self._tasks, first, columns(joined))
         self._engine = self._lay_out()
         begin(self._engine, first)
@@ -194,6 +197,13 @@ class State:
 def _no_tasks(capacity_Bps: F64) -> Graph:
     n, n32, zero = column([], np.int64), column([], np.int32), column([0], np.int64)
     return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
+
+
+def _longer(values: _Column, n: int) -> _Column:
+    """[n] some numbers, then zeros; these are not written, and so take memory only where they are used."""
+    longer = np.zeros(n, values.dtype)
+    longer[: len(values)] = values
+    return longer
 
 
 def _joined(a: Graph, b: Graph) -> Graph:
