@@ -63,5 +63,7 @@ def test_a_topology_of_fewer_npus_takes_less_dp_and_as_much_less_of_the_batch():
     assert estimate(request, build_topology("ub-mesh:rack"), H100).dp == 8
     small = build_topology("full-mesh:n=2,bandwidth=1GB/s,latency=1us")
     wide = replace(request, plan=parse_plan("tp=4,dp=2", global_batch=4, seq=64))
-    with pytest.raises(InputError, match=r"^estimate: NPUs of full-mesh:\S+ must be 4 or more, for one rank of dp, got 2"):
+    with pytest.raises(
+        InputError, match=r"^estimate: NPUs of full-mesh:\S+ must be 4 or more, for the least dp that the plan allows, got 2"
+    ):
         estimate(wide, small, H100)
