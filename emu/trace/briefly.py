@@ -24,18 +24,19 @@ def time_briefly(laying: Laying, worth: int = WORTH) -> tuple[Replayed, Timeline
         SizeError: as `replay`.
     """
     domain = laying.domain()
-    delays = laying.delays(domain, worth)
+    pieces = laying.pieces(domain)
+    delays = laying.delays(pieces, worth)
     for _ in range(_TRIES):
         if not delays:
             break
-        replayed = laying.replayed(domain, delays)
+        replayed = laying.replayed(domain, pieces, delays)
         timeline = timed(laying, replayed)
         late = entered_apart(replayed.entries, timeline)
         placed = [(delay, replayed.instances[i].first) for i, delay in delays.items()]
         if not late and had_links_alone(placed, replayed.graph, timeline):
             return replayed, timeline
         delays = {i: delay for i, delay in delays.items() if i not in late} if late else {}
-    replayed = laying.replayed(domain)
+    replayed = laying.replayed(domain, pieces)
     return replayed, timed(laying, replayed)
 
 

@@ -169,22 +169,27 @@ class Laying:
         launch_fs = self.device.request_overhead_fs
         return {laid: launched(lowered(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
 
-    def delays(self, domain: Domain | None, worth: int) -> dict[int, Delay]:
+    def delays(self, pieces: Mapping[Laid, Piece], worth: int) -> dict[int, Delay]:
         """What may stand for batches, by number; nothing where it makes fewer tasks less than `worth`."""
         if self.topology.circuits is not None:
             return {}
-        pieces = self.pieces(domain)
         together = {laid for batch, laid in zip(self.batches, self.laid, strict=True) if batch.what.served is not None}
         of_laid = delays_of(pieces, together)
         found = {i: of_laid[laid] for i, laid in enumerate(self.laid) if laid in of_laid}
         less = sum(delay.piece.graph.n_tasks - len(delay.length_fs) for delay in found.values())
         return found if less >= worth else {}
 
-    def replayed(self, domain: Domain | None, delays: Mapping[int, Delay] = MappingProxyType({})) -> Replayed:
+    def replayed(
+        self,
+        domain: Domain | None,
+        pieces: Mapping[Laid, Piece] | None = None,
+        delays: Mapping[int, Delay] = MappingProxyType({}),
+    ) -> Replayed:
         """The whole trace, by the ranks that stand for all.
 
         Args:
             domain: These ranks.
+            pieces: What requests are lowered to for them, where that is known.
             delays: What stands for some of the batches, by number; the others are laid message by message.
         """
         links, every = self.topology.links, np.arange(self.trace.n_ranks)
@@ -194,7 +199,7 @@ class Laying:
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
         self.begins, self.ends, self.instance, self.member = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
         self._compute(builder, ranks)
-        instances = tuple(self._meet(builder, self.pieces(domain), delays))
+        instances = tuple(self._meet(builder, self.pieces(domain) if pieces is None else pieces, delays))
         entries = self._wait(builder, ranks, delays)
         begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
         laid = (self.first_event, begins, ends, instance, member, instances)
