@@ -1,7 +1,7 @@
 """What all pictures share: a page, a title that finds room on it, places for labels beside one another, and the file."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,6 +40,11 @@ def save(figure: Figure, path: Path, what: str) -> None:
     """
     with writing(what, path):
         figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def among(ranks: Sequence[int]) -> str:
+    """How many ranks titles name: one number, or the least and the most of several that are sorted."""
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
 
 
 def wrapped(text: str, size_pt: float, wide_in: float, weight: str = "normal") -> list[str]:

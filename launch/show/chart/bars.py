@@ -28,18 +28,19 @@ def bars(chosen: Sequence[Bar], title: str) -> Figure:
     places, least_s = range(len(slowest_first)), min(bar.time_s for bar in chosen)
     colours = [_FASTEST if bar.time_s == least_s else _OTHERS for bar in slowest_first]
     axes.barh(places, [bar.time_s for bar in slowest_first], color=colours, height=0.7)
-    axes.set_yticks(places, [bar.name for bar in slowest_first], fontsize=8)
-    for place, bar in zip(places, slowest_first, strict=True):
-        words = " · ".join(filter(None, (format_time(bar.time_s), bar.note)))
-        at: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8, "color": INK}
-        axes.annotate(words, (bar.time_s, place), annotation_clip=False, **at)
-    _dress(axes, len(chosen), slowest_first[0].time_s)
+    dress(axes, slowest_first, slowest_first[0].time_s)
     return figure
 
 
-def _dress(axes: Axes, count: int, most_s: float) -> None:
+def dress(axes: Axes, upwards: Sequence[Bar], most_s: float) -> None:
+    """Names at the feet of bars that are drawn, times and notes at their ends, and an axis of so much time."""
+    axes.set_yticks(range(len(upwards)), [bar.name for bar in upwards], fontsize=8)
+    for place, bar in enumerate(upwards):
+        words = " · ".join(filter(None, (format_time(bar.time_s), bar.note)))
+        at: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8, "color": INK}
+        axes.annotate(words, (bar.time_s, place), annotation_clip=False, **at)
     axes.set_xlim(0, most_s or 1.0)
-    axes.set_ylim(-0.6, count - 0.4)
+    axes.set_ylim(-0.6, len(upwards) - 0.4)
     axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
     axes.set_xlabel("virtual time", color=INK)
     axes.tick_params(axis="y", length=0)

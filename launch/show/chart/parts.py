@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from emu.study.training.estimate import Estimated
-from emu.units import format_time
-from launch.show.page import INK, page, save
+from launch.show.chart.bars import Bar, dress
+from launch.show.page import among, page, save
 from launch.show.text.estimates import exposed_axes
 
 _COMPUTE, _BUBBLE, _IDLE = "#0072B2", "#d8dde2", "#eef0f2"
@@ -29,22 +28,22 @@ def draw_parts(results: Sequence[Estimated], path: Path) -> None:
 def parts(results: Sequence[Estimated]) -> Figure:
     """The picture of `draw_parts`; the first topology is on top."""
     ranks = sorted({r.ranks for r in results})
-    among = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
     figure, axes = page(
-        _WIDE_IN, _REST_IN + _BAR_IN * len(results), f"A step of {results[0].model} on {among} {results[0].device}"
+        _WIDE_IN, _REST_IN + _BAR_IN * len(results), f"A step of {results[0].model} on {among(ranks)} {results[0].device}"
     )
     places = list(range(len(results)))[::-1]
     begins = [0.0] * len(results)
     for name, colour, times_s in _parts(results):
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
-    for place, r in zip(places, results, strict=True):
-        words = f"{format_time(r.step_time_s)} · MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if len(ranks) > 1 else "")
-        axes.annotate(
-            words, (r.step_time_s, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8, color=INK
-        )
-    _dress(axes, [r.topology for r in results], max(r.step_time_s for r in results))
+    dress(axes, [_told(r, several=len(ranks) > 1) for r in results[::-1]], 1.3 * max(r.step_time_s for r in results))
+    below = -0.32 / max(1, len(results) / 4)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=6, frameon=False, fontsize=8)
     return figure
+
+
+def _told(r: Estimated, *, several: bool) -> Bar:
+    return Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if several else ""))
 
 
 def _parts(results: Sequence[Estimated]) -> list[tuple[str, str, list[float]]]:
@@ -59,14 +58,3 @@ def _parts(results: Sequence[Estimated]) -> list[tuple[str, str, list[float]]]:
     found = [("compute", _COMPUTE, [r.compute_s for r in results]), *exposed, bubble, idle]
     least = 1e-3 * max(r.step_time_s for r in results)
     return [part for part in found if max(part[2]) > least]
-
-
-def _dress(axes: Axes, names: Sequence[str], most_s: float) -> None:
-    axes.set_yticks(range(len(names))[::-1], names, fontsize=8)
-    axes.set_xlim(0, 1.3 * most_s or 1.0)
-    axes.set_ylim(-0.6, len(names) - 0.4)
-    axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
-    axes.set_xlabel("virtual time", color=INK)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32 / max(1, len(names) / 4)), ncols=6, frameon=False, fontsize=8)

@@ -11,7 +11,7 @@ from emu.study.measure.row import BenchRow
 from emu.units import format_size
 from launch.show.chart.bars import Bar, bars
 from launch.show.chart.lines import Line, lines
-from launch.show.page import save
+from launch.show.page import among, save
 
 _MARKS = "osD^vP*Xhd<>8p"
 
@@ -28,8 +28,7 @@ def draw_topologies(rows: Sequence[BenchRow], path: Path) -> None:
 def across(rows: Sequence[BenchRow]) -> Figure:
     """The picture of `draw_topologies`."""
     ranks = sorted({row.ranks for row in rows})
-    among = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
-    title = f"{rows[0].operation} among {among} ranks"
+    title = f"{rows[0].operation} among {among(ranks)} ranks"
     if len({row.size_bytes for row in rows}) == 1:
         return bars([Bar(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
     return _by_size(rows, title)
