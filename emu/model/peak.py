@@ -15,7 +15,7 @@ from emu.dtypes import item_bytes
 from emu.model.fits import part_names
 from emu.model.kernels import kept_by
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import ATTENTION, GATE, LOOKUP, LOSS, NORM, PRODUCT, ROTATION, SUM, Cut, ModelOperator, Tokens
+from emu.model.operator import ATTENTION, GATE, LOOKUP, LOSS, NORM, PRODUCT, ROTATION, SUM, ModelOperator, Tokens
 from emu.model.plan import Plan
 from emu.model.stack import Stack
 from emu.model.turn import BACKWARD, FORWARD, INPUT, Turn
@@ -26,7 +26,7 @@ _TAKES = {
     NORM: 3,
     SUM: 2,
 }  # gradients of what an operator took, as many as it gave elements; with what a norm works with
-_BUCKET = 25 << 20  # bytes of gradients that are averaged at once where no hook does it
+BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.parallel.DistributedDataParallel's
 _INDEX, _TABLE, _COUNT = 8, 4, 4  # bytes of a token, of an element of a table of angles, and of what counts an AdamW's steps
 
 
@@ -58,8 +58,7 @@ class _Piece:
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:
         """What the rank has of each."""
-        cut = Cut(self.plan.tp, self.plan.ep, self.plan.etp, sequence=self.plan.sp)
-        return tuple(operator.on(cut) for operator in self.model.part(self.name, self.tokens))
+        return tuple(operator.on(self.plan.cut) for operator in self.model.part(self.name, self.tokens))
 
     @property
     def tokens(self) -> Tokens:
@@ -277,7 +276,7 @@ class Place:
             found += sides * plan.passes * piece.between
         gradients = sum(piece.gradient(o) for piece in self._pieces() for o in piece.operators)
         if plan.dp * plan.cp > 1 and plan.sharding != "fsdp":
-            found += min(gradients, _BUCKET) if plan.splits else gradients
+            found += min(gradients, BUCKET) if plan.splits else gradients
         return found
 
 

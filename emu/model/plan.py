@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.model.operator import Cut
 from emu.model.order import ORDERS, check_order, default_order, stages_of
 from emu.model.ranks import AXES, chunks, groups, places
 from emu.registry import unknown
@@ -146,6 +147,16 @@ class Plan:
     def world(self) -> int:
         """Ranks of the run."""
         return self.stage_ranks * self.pp
+
+    @property
+    def ring(self) -> int:
+        """Ranks of cp that pass keys and values round, each at a place of its own; 1: all of cp do the same."""
+        return self.cp if self.cp_comm == "p2p" else 1
+
+    @property
+    def cut(self) -> Cut:
+        """How operators are cut to what a rank has of each."""
+        return Cut(self.tp, self.ep, self.etp, sequence=self.sp)
 
     @property
     def sharded(self) -> int:

@@ -29,7 +29,7 @@ class ExpertGradients:
     def there(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
         """One of them is there; those of a block are added up over the ranks once all are."""
         if pass_:
-            self.tape.compute(moved(part, 3 * gradient.elements))
+            self.tape.compute(moved(part.stack.precision, 3 * gradient.elements))
         if pass_ < self.last:
             return
         self.came[place] = self.came.get(place, 0) + gradient.elements
@@ -38,7 +38,7 @@ class ExpertGradients:
             self.asked[place] = _Block(part, whole, self._ask(part, whole))
 
     def _ask(self, part: Part, elements: int) -> int | None:
-        self.tape.compute(moved(part, 4 * elements))  # put together, then divided
+        self.tape.compute(moved(part.stack.precision, 4 * elements))  # put together, then divided
         if self.copies == 1:
             return None
         return self.tape.ask(Ask("edp", "all_reduce", elements, part.stack.precision.gradient))
@@ -47,4 +47,4 @@ class ExpertGradients:
         """The backward passes have ended: what was reduced is waited for, and copied out."""
         for _, block in sorted(self.asked.items()):
             self.tape.join(*(() if block.request is None else (block.request,)))
-            self.tape.compute(moved(block.part, 2 * block.elements))
+            self.tape.compute(moved(block.part.stack.precision, 2 * block.elements))

@@ -53,6 +53,7 @@ class Role(NamedTuple):
 
     tape: Tape
     ranks: I64  # of the run
+    share: int  # of the optimizer's states, where each rank has one of its own
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
@@ -68,7 +69,7 @@ def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
     for ranks, tapes in _tapes(model, plan, stack, place, routing):
         share = ranks // (plan.tp * plan.cp) % plan.dp % len(tapes)
         for number, tape in enumerate(tapes):
-            yield Role(tape, place * plan.stage_ranks + ranks[share == number])
+            yield Role(tape, place * plan.stage_ranks + ranks[share == number], number)
 
 
 def _tapes(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[tuple[I64, list[Tape]]]:
@@ -77,7 +78,7 @@ def _tapes(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
         ranks, of_ring = np.arange(plan.stage_ranks), megatron.tapes_of(model, plan, stack, place)
         yield from ((ranks[ranks // plan.tp % len(of_ring) == at], [tape]) for at, tape in enumerate(of_ring))
         return
-    rings = range(plan.cp if plan.cp_comm == "p2p" else 1)
+    rings = range(plan.ring)
     for ranks, routed in classes(plan, model, place, routing):
         for at in rings:
             own = ranks[ranks // plan.tp % len(rings) == at]
@@ -112,8 +113,7 @@ def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack:
     if not certain(model, plan, stack):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     places = [Place(model, plan, stack, number) for number in range(plan.pp)]
-    first = [(at, int(role.ranks[0])) for at, roles in zip(places, of_places, strict=True) for role in roles]
-    return np.array([at.most(rank // (plan.tp * plan.cp) % plan.dp % plan.sharded) for at, rank in first])
+    return np.array([at.most(role.share) for at, roles in zip(places, of_places, strict=True) for role in roles])
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:

@@ -1,15 +1,15 @@
 """What becomes of the gradients of a rank: added up over its passes, and reduced as the plan's data parallelism does."""
 
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Gradient, Wait, Work
 from emu.model.generate.part import Part
-from emu.model.generate.tape import Tape
-from emu.model.operator import Amount
+from emu.model.generate.tape import Keeper, Tape
+from emu.model.peak import BUCKET
+from emu.model.stack import Precision
 
-_FIRST_BUCKET, _BUCKET = 1 << 20, 25 << 20  # bytes: torch.nn.parallel.DistributedDataParallel
+_FIRST_BUCKET = 1 << 20  # bytes, as BUCKET
 
 
 def run(tape: Tape, items: Iterable[Doing]) -> None:
@@ -25,23 +25,17 @@ def run(tape: Tape, items: Iterable[Doing]) -> None:
             tape.join(tape.ask(item))
 
 
-def moved(part: Part, elements: int) -> Work:
+def moved(precision: Precision, elements: int) -> Work:
     """So many elements of gradients read or written."""
-    return part.work("gradients", Amount(parameters=elements), part.stack.precision.gradient)
+    same = elements if precision.gradient == precision.activation else 0
+    return Work("gradients", 0, elements * item_bytes(precision.gradient), same)
 
 
-class Whole:
+class Whole(Keeper):
     """Weights and gradients whole on each rank; gradients are added up over the passes, and no more.
 
     Those of other kinds do more at some of these moments, and may know events of the tape meanwhile.
     """
-
-    def state(self, at: int) -> Hashable:
-        """What is known between passes, events counted from this one."""
-        return ()
-
-    def restore(self, state: Any, at: int) -> None:
-        """Know that, there."""
 
     def gather(self) -> None:
         """Turns of the stage come soon."""
@@ -77,7 +71,7 @@ class Whole:
         """The gradient of a parameter is there."""
         run(tape, gradient.before)
         if pass_:
-            tape.compute(moved(part, 3 * gradient.elements))
+            tape.compute(moved(part.stack.precision, 3 * gradient.elements))
 
     def end(self, tape: Tape, pass_: int) -> None:
         """A backward has ended."""
@@ -101,9 +95,9 @@ class Buckets(Whole):
         super().there(tape, gradient, part, pass_)
         if pass_ < self.last:
             return
-        tape.compute(moved(part, 2 * gradient.elements))  # into its bucket, divided by the number of ranks
+        tape.compute(moved(part.stack.precision, 2 * gradient.elements))  # into its bucket, divided by the number of ranks
         self.filled, self.part = self.filled + gradient.elements, part
-        limit = _BUCKET if self.buckets else _FIRST_BUCKET
+        limit = BUCKET if self.buckets else _FIRST_BUCKET
         full = self.filled * item_bytes(part.stack.precision.gradient) >= limit
         if full or self.total + self.filled == self.elements:
             self._reduce(tape, part)
@@ -113,7 +107,7 @@ class Buckets(Whole):
         if pass_ < self.last or self.part is None:
             return
         tape.join(*self.requests)
-        tape.compute(moved(self.part, 2 * self.total))
+        tape.compute(moved(self.part.stack.precision, 2 * self.total))
 
     def _reduce(self, tape: Tape, part: Part) -> None:
         self.requests.append(tape.ask(Ask(self.axis, "all_reduce", self.filled, part.stack.precision.gradient)))
@@ -140,14 +134,14 @@ class Averaged(Whole):
         for gradient, _ in self.gradients:
             run(self.tape, gradient.before)
         for elements, part in self._buckets() if self.ranks > 1 else ():
-            self.tape.compute(moved(part, 4 * elements))  # put together, divided
+            self.tape.compute(moved(part.stack.precision, 4 * elements))  # put together, divided
             run(self.tape, (Ask("dp", "all_reduce", elements, part.stack.precision.gradient),))
-            self.tape.compute(moved(part, 2 * elements))
+            self.tape.compute(moved(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements
-            if filled * item_bytes(part.stack.precision.gradient) >= _BUCKET or number == len(self.gradients):
+            if filled * item_bytes(part.stack.precision.gradient) >= BUCKET or number == len(self.gradients):
                 yield filled, part
                 filled = 0

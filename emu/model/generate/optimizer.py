@@ -50,13 +50,13 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
                 by_axes.setdefault(cut_axes(part, operator), []).extend([size // operator.tensors] * operator.tensors)
     for axes, sizes in sorted(by_axes.items()):
         # The norm of each is written, stacked, squared and added up.
-        tape.compute(moved(first, sum(sizes) + 6 * len(sizes) + 2))
+        tape.compute(moved(first.stack.precision, sum(sizes) + 6 * len(sizes) + 2))
         for axis in axes:
             tape.join(tape.ask(Ask(axis, "all_reduce", 1, "float32")))
         tape.compute(_ADDED)
     if plan.pp > 1:
         tape.join(tape.ask(Ask("pp", "all_reduce", 1, "float32")))
-    tape.compute(moved(first, 2 * scaled))
+    tape.compute(moved(first.stack.precision, 2 * scaled))
 
 
 def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:

@@ -217,7 +217,7 @@ class Sharded(Whole):
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
             run(tape, doing)
         tape.join(*self.scattered)
-        tape.compute(moved(self.parts[0], 2 * elements))
+        tape.compute(moved(self.parts[0].stack.precision, 2 * elements))
         tape.join(*tape.now(), stream=scatters)
         tape.join(tape.ask(Ask(shard_axis(self.plan), "reduce_scatter", elements, gradient), scatters), stream=scatters)
         self.scattered = self.reduced = tape.now(scatters)

@@ -8,7 +8,7 @@ from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Work
 from emu.model.generate.routed import Routed
 from emu.model.model import HEAD, Model
-from emu.model.operator import SUM, Amount, Cut, ModelOperator, Tokens
+from emu.model.operator import SUM, Amount, ModelOperator, Tokens
 from emu.model.plan import Plan
 from emu.model.stack import Stack
 
@@ -27,8 +27,7 @@ class Share:
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:
         """What the rank has of each; where tokens travel, those of a block of experts have its own tokens, or rows of them."""
-        cut = Cut(self.plan.tp, self.plan.ep, self.plan.etp, sequence=self.plan.sp)
-        every = self.model.part(self.name, self.tokens)
+        cut, every = self.plan.cut, self.model.part(self.name, self.tokens)
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(o.untied() for o in every if o.kind != SUM)
         if self.routed is None:

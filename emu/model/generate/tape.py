@@ -5,7 +5,7 @@ Computations are kept apart: one takes the longer of its FLOPs and bytes, so tha
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,14 +42,18 @@ class _Stretch(NamedTuple):
     wait: I64  # [W] which, counted from the first of the stretch
 
 
-class Keeper(Protocol):
-    """Who knows events of a tape by their numbers, and so has another state where the same events stand elsewhere."""
+class Keeper:
+    """Who may know events of a tape by their numbers, and so has another state where the same events stand elsewhere."""
 
     def state(self, at: int) -> Hashable:
-        """What is known, events counted from this one."""
+        """What is known, events counted from this one: nothing."""
+        return ()
 
-    def restore(self, state: Hashable, at: int) -> None:
+    def restore(self, state: Any, at: int) -> None:
         """Know that, there."""
+
+
+_KNOWS_NOTHING = Keeper()
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class Tape:
     def __len__(self) -> int:
         return self.begins + len(self.rows)
 
-    def again(self, what: Hashable, do: Callable[[], None], keeper: Keeper) -> None:
+    def again(self, what: Hashable, do: Callable[[], None], keeper: Keeper = _KNOWS_NOTHING) -> None:
         """Do something: where it began as it does now, its events are written down once more, moved to here."""
         self._close()
         at = len(self)

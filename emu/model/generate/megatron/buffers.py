@@ -11,8 +11,8 @@ ZeRO (2020), section 5.1.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emu.dtypes import item_bytes
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.gradients import moved
+from emu.model.generate.item import Ask
 from emu.model.generate.tape import Tape
 from emu.model.stack import Precision
 
@@ -59,7 +59,7 @@ class Buffer:
 
     def cleared(self) -> None:
         """Gradients are 0 as a step begins."""
-        self.tape.compute(self._gradients(1, self.elements))
+        self.tape.compute(moved(self.precision, self.elements))
 
     def arrived(self) -> None:
         """The gradient of the next tensor is there, in the last backward: a bucket that is full is reduced meanwhile."""
@@ -100,18 +100,9 @@ class Buffer:
         """Scaled to a mean, then added up."""
         if self.ranks == 1:
             return []
-        self.tape.compute(self._gradients(2, elements))
+        self.tape.compute(moved(self.precision, 2 * elements))
         operation = "reduce_scatter" if self.scattered else "all_reduce"
         return [self.tape.ask(Ask(self.axis, operation, elements, self.precision.gradient))]
 
     def _gathered(self, elements: int) -> int:
         return self.tape.ask(Ask(self.axis, "all_gather", elements, self.precision.weight))
-
-    def _gradients(self, times: int, elements: int) -> Work:
-        return gradients(self.precision, times * elements)
-
-
-def gradients(precision: Precision, elements: int) -> Work:
-    """So many elements of gradients read or written."""
-    same = elements if precision.gradient == precision.activation else 0
-    return Work("gradients", 0, elements * item_bytes(precision.gradient), same)

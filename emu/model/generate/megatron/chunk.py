@@ -1,9 +1,9 @@
 """One chunk of a model on one rank of Megatron-LM's: its microbatches forward and backward, and where its gradients go."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from math import prod
 
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.kernel import Kernel
@@ -39,14 +39,14 @@ class Chunk:
         if self.overlaps and pass_ == 0:
             self._forward(gathers=True)
         else:
-            self.tape.again((self.number, FORWARD), self._forward, _NOTHING)
+            self.tape.again((self.number, FORWARD), self._forward)
 
     def backward(self, pass_: int) -> None:
         """Of one microbatch."""
         if self.overlaps and pass_ == self.last:
             self._backward(reduces=True)
         else:
-            self.tape.again((self.number, BACKWARD), self._backward, _NOTHING)
+            self.tape.again((self.number, BACKWARD), self._backward)
 
     def _forward(self, *, gathers: bool = False) -> None:
         for place, layer in enumerate(self.layers):
@@ -60,20 +60,6 @@ class Chunk:
 
     def _arrived(self, layer: Layer, kernel: Kernel) -> None:
         self.buffers[layer.axis(kernel)].arrived()
-
-
-class _Nothing:
-    """A pass changes nothing that is known beside the tape."""
-
-    def state(self, at: int) -> Hashable:
-        """Nothing."""
-        return ()
-
-    def restore(self, state: Any, at: int) -> None:
-        """Nothing."""
-
-
-_NOTHING = _Nothing()
 
 
 def _nowhere(kernel: Kernel) -> None:
@@ -104,10 +90,7 @@ def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at
 
 def ranks_of(plan: Plan, axis: str) -> int:
     """Of a group of an axis, or of several of one numbering."""
-    ranks = 1
-    for name in axis.split("+"):
-        ranks *= plan.sizes[name]
-    return ranks
+    return prod(plan.sizes[name] for name in axis.split("+"))
 
 
 def _backwards(layers: tuple[Layer, ...]) -> Iterator[tuple[int, int, str]]:

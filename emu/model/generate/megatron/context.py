@@ -14,7 +14,7 @@ from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.kernels import passes_of
-from emu.model.operator import Amount, Cut, Passes
+from emu.model.operator import Amount, Passes
 from emu.model.stack import OVERLAPPED
 from emu.trace.trace import Kind
 
@@ -80,7 +80,7 @@ class Context:
         plan, name = self.part.plan, self.kernel.operator.name
         tokens = replace(self.part.tokens, context=plan.seq)
         found = next(o for o in self.part.model.part(self.part.name, tokens) if o.name == name)
-        return passes_of(found.on(Cut(plan.tp, plan.ep, plan.etp, sequence=plan.sp)), self.part.stack)
+        return passes_of(found.on(plan.cut), self.part.stack)
 
     def _asked(self, operation: str) -> Ask:
         return Ask("cp", operation, self.part.plan.cp * self.elements, self.part.stack.precision.activation)

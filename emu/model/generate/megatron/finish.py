@@ -10,8 +10,9 @@ Source: Megatron-LM, megatron/core/distributed/finalize_model_grads.py, megatron
 
 from collections.abc import Iterator, Sequence
 
+from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask
-from emu.model.generate.megatron.buffers import Buffer, gradients
+from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import Chunk
 from emu.model.generate.megatron.layer import awaited
 from emu.model.generate.optimizer import adamw
@@ -53,7 +54,7 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 
 def _add_copies(tape: Tape, part: Part, elements: int) -> None:
     if elements:
-        tape.compute(gradients(part.stack.precision, 4 * elements))  # into one buffer, and out of it
+        tape.compute(moved(part.stack.precision, 4 * elements))  # into one buffer, and out of it
         awaited(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
 
 
@@ -73,9 +74,9 @@ def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
     plan, precision = part.plan, part.stack.precision
     for axis in dict.fromkeys(buffer.axis for buffer in buffers):
         own = [buffer for buffer in buffers if buffer.axis == axis]
-        tape.compute(gradients(precision, sum(buffer.owned for buffer in own)))
+        tape.compute(moved(precision, sum(buffer.owned for buffer in own)))
         cut = ("etp", "ep") if axis == "edp" else ("tp",)
         over = ((axis,) if own[0].scattered and own[0].ranks > 1 else ()), cut, ("pp",)
         axes = [name for names in over for name in names if name == axis or plan.sizes.get(name, 0) > 1]
         awaited(tape, [Ask(name, "all_reduce", 1, "float32") for name in axes])
-    tape.compute(gradients(precision, 2 * sum(buffer.owned for buffer in buffers)))
+    tape.compute(moved(precision, 2 * sum(buffer.owned for buffer in buffers)))

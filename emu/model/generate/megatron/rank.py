@@ -25,8 +25,7 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
         InputError: a plan or a stack that Megatron-LM has not, or that cannot be generated yet.
     """
     check_megatron(plan, model, stack)
-    ring = plan.cp if plan.cp_comm == "p2p" else 1
-    return [_tape(model, plan, stack, place, at) for at in range(ring)]
+    return [_tape(model, plan, stack, place, at) for at in range(plan.ring)]
 
 
 def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
