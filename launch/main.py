@@ -14,6 +14,7 @@ import click
 
 from emu import __version__
 from emu.errors import EmuError, InputError
+from launch.cli.config import with_config
 from launch.show.progress import told
 
 COMMANDS = {
@@ -31,7 +32,7 @@ BUG, INTERRUPTED = 70, 130
 
 
 class Commands(click.Group):
-    """The commands by name, each imported when it is needed."""
+    """The commands by name, each imported when it is needed, and each with `--config`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order a reader wants them."""
@@ -44,7 +45,7 @@ class Commands(click.Group):
         with told(f"loading what `emu {cmd_name}` needs"):
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
-        return command
+        return with_config(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The help of each command in a line, without importing it."""

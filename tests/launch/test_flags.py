@@ -1,13 +1,11 @@
 """Flags are few and stay: adding one to this list needs a line in the commit that says why."""
 
-import importlib
-
 import click
 import pytest
 
-from launch.main import COMMANDS
+from launch.main import COMMANDS, emu
 
-COMMON = {"--json", "--help"}
+COMMON = {"--json", "--help", "--config"}  # a scenario is a file that can be kept and sent
 BUILDS_NOTHING = {"compare"}  # and so has nothing to import
 TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack", "--timeline"}
 CLUSTER = {"--cluster", "--ray-address"}
@@ -48,7 +46,8 @@ FLAGS = {
 def commands() -> dict[str, click.Command]:
     found: dict[str, click.Command] = {}
     for name in COMMANDS:
-        command = getattr(importlib.import_module(f"launch.cli.{name}"), f"{name}_command")
+        command = emu.get_command(click.Context(emu), name)
+        assert command is not None
         if isinstance(command, click.Group):
             found |= {f"{name} {sub}": of for sub, of in command.commands.items()}
         else:
