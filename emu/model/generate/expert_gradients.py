@@ -15,16 +15,17 @@ from emu.model.plan import Plan
 class _Block(NamedTuple):
     part: Part
     elements: int
-    request: int | None  # that adds them up; None: no other rank has a copy
 
 
 class ExpertGradients:
-    """Of one stage on one rank."""
+    """Of one stage on one rank. Autograd gives no notice of gradients of a backward in two: they are asked for at the end."""
 
-    def __init__(self, tape: Tape, plan: Plan) -> None:
+    def __init__(self, tape: Tape, plan: Plan, stage: int) -> None:
         self.tape, self.last, self.copies = tape, plan.passes - 1, plan.sizes["edp"]
+        self.noticed = stage == 0 or not plan.splits  # of tokens no gradient is wanted, so that theirs is one backward
         self.came: dict[int, int] = {}  # by place, the elements that the last pass has given
-        self.asked: dict[int, _Block] = {}
+        self.blocks: dict[int, _Block] = {}  # by place, those of which all have come
+        self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
     def there(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
         """One of them is there; those of a block are added up over the ranks once all are."""
@@ -35,16 +36,20 @@ class ExpertGradients:
         self.came[place] = self.came.get(place, 0) + gradient.elements
         whole = sum(operator.parameters for operator in part.operators if part.travels(operator))
         if self.came[place] == whole:
-            self.asked[place] = _Block(part, whole, self._ask(part, whole))
+            self.blocks[place] = _Block(part, whole)
+            if self.noticed:
+                self._ask(place)
 
-    def _ask(self, part: Part, elements: int) -> int | None:
+    def _ask(self, place: int) -> None:
+        part, elements = self.blocks[place]
         self.tape.compute(moved(part.stack.precision, 4 * elements))  # put together, then divided
-        if self.copies == 1:
-            return None
-        return self.tape.ask(Ask("edp", "all_reduce", elements, part.stack.precision.gradient))
+        ask = Ask("edp", "all_reduce", elements, part.stack.precision.gradient)
+        self.asked[place] = (self.tape.ask(ask),) if self.copies > 1 else ()
 
     def settle(self) -> None:
         """The backward passes have ended: what was reduced is waited for, and copied out."""
-        for _, block in sorted(self.asked.items()):
-            self.tape.join(*(() if block.request is None else (block.request,)))
-            self.tape.compute(moved(block.part.stack.precision, 2 * block.elements))
+        for place, (part, elements) in sorted(self.blocks.items()):
+            if not self.noticed:
+                self._ask(place)
+            self.tape.join(*self.asked[place])
+            self.tape.compute(moved(part.stack.precision, 2 * elements))

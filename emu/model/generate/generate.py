@@ -129,11 +129,6 @@ def _check(plan: Plan) -> None:
         raise must_be("generate", "sharding", "ddp with ep or etp", plan.sharding, _NOT_YET)
     if plan.cp > 1 and plan.sharding != "ddp":
         raise must_be("generate", "sharding", "ddp with cp", plan.sharding, _NOT_YET)
-    if plan.splits and (plan.cp > 1 or plan.recompute == "selective"):
-        what = "1f1b, gpipe or interleaved with cp or recompute=selective"
-        raise must_be("generate", "order", what, plan.pipeline, _NOT_YET)
-    if plan.exchanges and plan.splits:
-        raise must_be("generate", "order", "1f1b, gpipe or interleaved with ep or etp", plan.pipeline, _NOT_YET)
 
 
 def members(plan: Plan, axis: str) -> I64:

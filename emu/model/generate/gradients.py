@@ -120,10 +120,11 @@ class Averaged(Whole):
     Each is made the rank's own part first. Source: emu.model.parallel.data.average.
     """
 
-    def __init__(self, tape: Tape, ranks: int, parts: tuple[Part, ...]) -> None:
-        self.tape, self.ranks = tape, ranks
+    def __init__(self, tape: Tape, axis: str, ranks: int, parts: tuple[Part, ...]) -> None:
+        self.tape, self.axis, self.ranks = tape, axis, ranks
         of_parts = ((item, part) for part in parts for item in reversed(part.backward))
-        self.gradients = [(item, part) for item, part in of_parts if isinstance(item, Gradient)]  # as the model has them
+        dense = ((item, part) for item, part in of_parts if isinstance(item, Gradient) and not item.travels)
+        self.gradients = [*dense]  # as the model has them
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """One of them is there."""
@@ -135,7 +136,7 @@ class Averaged(Whole):
             run(self.tape, gradient.before)
         for elements, part in self._buckets() if self.ranks > 1 else ():
             self.tape.compute(moved(part.stack.precision, 4 * elements))  # put together, divided
-            run(self.tape, (Ask("dp", "all_reduce", elements, part.stack.precision.gradient),))
+            run(self.tape, (Ask(self.axis, "all_reduce", elements, part.stack.precision.gradient),))
             self.tape.compute(moved(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:

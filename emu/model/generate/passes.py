@@ -97,11 +97,13 @@ class Passes(NamedTuple):
 
     def _backward_weight(self, pass_: int) -> None:
         """Each weight by itself, as the model has them; what is not kept is worked out again for each."""
-        for part in self.parts[pass_]:
+        for place, part in enumerate(self.parts[pass_]):
             for items in reversed(_by_weight(part)):
                 run(self.tape, part.again)
                 for item in items:
-                    if isinstance(item, Gradient):
+                    if isinstance(item, Gradient) and item.travels:
+                        self.experts.there(item, part, place, pass_)
+                    elif isinstance(item, Gradient):
                         self.gradients.there(self.tape, item, part, pass_)
                     else:
                         run(self.tape, (item,))

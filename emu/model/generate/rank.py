@@ -49,17 +49,24 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedO
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int) -> Passes:
     parts = stage_parts(model, plan, stack, stage, routed, at)
-    return Passes(tape, stage, parts, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan))
+    return Passes(
+        tape,
+        stage,
+        parts,
+        _gradients(tape, plan, parts[0], stage),
+        ExpertGradients(tape, plan, stage),
+    )
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
+    axis = "dp" if plan.cp == 1 else DATA
     if plan.splits:
-        return Averaged(tape, plan.dp, parts)
+        return Averaged(tape, axis, plan.dp * plan.cp, parts)
     if plan.dp * plan.cp == 1:
         return Whole()
     if plan.sharding == "fsdp":
         return Sharded(tape, plan, parts, stage)
-    return Buckets("dp" if plan.cp == 1 else DATA, plan.passes, elements_of(parts) - travelling_elements(parts))
+    return Buckets(axis, plan.passes, elements_of(parts) - travelling_elements(parts))
 
 
 def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:

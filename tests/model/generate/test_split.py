@@ -1,0 +1,74 @@
+"""Backwards in two are generated as PyTorch's pipelines run them: gradients of what came in first, those of weights later.
+
+`pytest -m slow tests/model/generate/test_split.py` runs them all.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.model.generate.executed import compared
+
+SMALL = Path(__file__).parents[2] / "data" / "small"
+LAYERS = "layers=1,2,2,1"
+LLAMA = [
+    f"pp=2,vp=2,order=zbv,{LAYERS}",
+    "pp=3,vp=2,order=zbv,dp=2",
+    "pp=3,vp=2,order=zbv,dp=2,sharding=zero1",
+    "pp=3,vp=2,order=zbv,tp=2,sp",
+    "pp=3,vp=2,order=zbv,recompute=full",
+    "pp=3,vp=2,order=zero-bubble",
+    "pp=3,vp=2,order=zero-bubble,tp=2",
+    "pp=3,vp=2,order=zero-bubble,tp=2,sp,recompute=full",
+    "pp=3,vp=2,order=dualpipev,dp=2",
+]
+# By architecture, four layers of each; where the first and the last stage are one rank's, a table cannot be tied.
+DEEPER = [
+    ("nemotron", "order=zero-bubble,cp=2,recompute=selective"),
+    ("mixtral", "order=zbv,dp=2,ep=2"),
+    ("nemotron", "order=zbv,recompute=selective"),
+    ("nemotron", "order=dualpipev,tp=2,sp,recompute=selective"),
+    ("nemotron", "order=dualpipev,cp=2,dp=2"),
+    ("nemotron", "order=zbv,cp=2,cp_comm=all_gather,recompute=full"),
+    ("nemotron", "order=dualpipev,cp=2,tp=2,sp"),
+    ("deepseek", "order=zbv,cp=2"),
+    ("deepseek", "order=zbv,dp=2,ep=2"),
+    ("deepseek", "order=zero-bubble,tp=2,ep=2,etp=1,recompute=full"),
+    ("qwen3-moe", "order=zero-bubble,cp=2,cp_comm=all_gather"),
+    ("qwen3-moe", "order=zbv,tp=2,sp,ep=2,etp=1"),
+    ("grok", "order=zbv,dp=2,ep=2,capacity=1.25"),
+    ("grok", "order=zero-bubble,cp=2,recompute=full"),
+    ("mixtral", "order=zero-bubble,dp=2,etp=2"),
+    ("mixtral", "order=dualpipev,dp=2,ep=2,recompute=full"),
+    ("mixtral", "order=zbv,cp=2,dp=2,ep=2,recompute=selective"),
+    ("gpt-moe", "order=zero-bubble,dp=2,ep=2,capacity=2"),
+    ("gpt", "order=zero-bubble,dp=2"),
+    ("gpt", "order=zero-bubble,tp=2,sp,recompute=full"),
+    ("gpt", "order=zero-bubble,cp=2,recompute=selective"),
+]
+QUICK = 2  # of these
+
+
+@pytest.mark.parametrize("words", [LLAMA[0], *(pytest.param(words, marks=pytest.mark.slow) for words in LLAMA[1:])])
+def test_backwards_in_two_are_what_runs(words):
+    batch = 16 if "dp=2" in words else 4 if LAYERS in words else 8
+    assert compared(words, "llama-small", seq=4, global_batch=batch).first is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [*DEEPER[:QUICK], *(pytest.param(*case, marks=pytest.mark.slow) for case in DEEPER[QUICK:])]
+)
+def test_backwards_in_two_of_an_architecture_are_what_runs(name, words, tmp_path):
+    """With what recomputes, what cuts a sequence, and experts, whose gradients autograd gives no notice of."""
+    file = tmp_path / f"{name}.toml"
+    file.write_text(re.sub("^layers = .*", "layers = 4", (SMALL / file.name).read_text(), flags=re.MULTILINE))
+    batch = 8 if "dp=2" in words else 4
+    assert compared(f"pp=2,vp=2,{words}", str(file), seq=8, global_batch=batch).first is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["pp=4,vp=2,order=zbv", "pp=4,vp=2,order=dualpipev"])
+@pytest.mark.parametrize("name", ["nemotron-tiny", "mixtral-tiny"])
+def test_more_places_with_backwards_in_two_are_what_runs(name, words):
+    assert compared(words, name, seq=4).first is None
