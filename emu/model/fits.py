@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -103,14 +104,14 @@ def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
     told = f"of the {model.layers} layers of {model.name}"
     if plan.layers:
         if sum(plan.layers) != model.layers:
-            mend = f"take layers={_spread(model.layers, plan.stages)}"
+            mend = f"take layers={_told(model.layers, plan.stages)}"
             raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers), mend)
         return plan.layers
     if model.layers % plan.stages:
         fits = nearest(plan.pp, (pp for pp in divisors(model.layers) if model.layers % (pp * plan.vp) == 0))
         stages = f"pp={fits}" if fits else f"pp * vp = {nearest(plan.stages, divisors(model.layers))}"
-        spread = f", or say what each stage has: layers={_spread(model.layers, plan.stages)}"
-        mend = f"take {stages}{spread if plan.stages <= model.layers else ''}"
+        each = f", or say what each stage has: layers={_told(model.layers, plan.stages)}"
+        mend = f"take {stages}{each if plan.stages <= model.layers else ''}"
         raise must_be("plan", "pp * vp", f"a divisor {told}", plan.stages, mend)
     return (model.layers // plan.stages,) * plan.stages
 
@@ -123,14 +124,16 @@ def part_names(plan: Plan, model: Model, stage: int) -> tuple[str, ...]:
     return (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
 
 
-def _spread(layers: int, stages: int) -> str:
+def spread(layers: int, stages: int) -> tuple[int, ...]:
     """As even as can be, the ends with fewer, for the embedding and the head weigh too."""
     low, more = divmod(layers, stages)
-    if not more:
-        return f"{low}x{stages}"
     first = (stages - more) // 2
-    parts = ((low, first), (low + 1, more), (low, stages - more - first))
-    return ",".join(f"{size}x{times}" if times > 1 else str(size) for size, times in parts if times)
+    return (*[low] * first, *[low + 1] * more, *[low] * (stages - more - first))
+
+
+def _told(layers: int, stages: int) -> str:
+    runs = ((size, len([*times])) for size, times in groupby(spread(layers, stages)))
+    return ",".join(f"{size}x{times}" if times > 1 else str(size) for size, times in runs)
 
 
 def _common(sizes: Iterable[int]) -> int:

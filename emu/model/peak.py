@@ -7,8 +7,9 @@ Counted as `emu.model.passes` was, from what real ranks hold.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heapreplace
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
@@ -177,14 +178,26 @@ class Place:
     plan: Plan
     stack: Stack
     place: int
+    made: dict[str, _Piece] = field(default_factory=dict)  # pieces by name, which places may share
+    tops: dict[tuple[_Pass, tuple[str, ...]], _Above] = field(default_factory=dict)  # of backwards, as they may, too
 
     @cached_property
     def stages(self) -> dict[int, tuple[_Piece, ...]]:
         """By number."""
-        plan, made = self.plan, {}
-        names = {n: part_names(plan, self.model, n) for n in plan.stages_of(self.place * plan.stage_ranks)}
-        made = {name: _Piece(self.model, plan, self.stack, name) for of_stage in names.values() for name in of_stage}
-        return {number: tuple(made[name] for name in of_stage) for number, of_stage in names.items()}
+        numbers = self.plan.stages_of(self.place * self.plan.stage_ranks)
+        return {n: tuple(map(self._piece, part_names(self.plan, self.model, n))) for n in numbers}
+
+    def _piece(self, name: str) -> _Piece:
+        if name not in self.made:
+            self.made[name] = _Piece(self.model, self.plan, self.stack, name)
+        return self.made[name]
+
+    def _above(self, pieces: tuple[_Piece, ...], of: _Pass) -> _Above:
+        """Stages of equal pieces go equally high."""
+        key = (of, tuple(piece.name for piece in pieces))
+        if key not in self.tops:
+            self.tops[key] = above(pieces, of)
+        return self.tops[key]
 
     def most(self, share: int = 0) -> Live:
         """When most lives; under ZeRO-1 on the rank with that share of the optimizer's states."""
@@ -212,8 +225,10 @@ class Place:
 
     def _table(self, piece: _Piece) -> int:
         """Sines and cosines of each position, in every layer that turns what it attends to."""
+        if self.stack.software != "pytorch":
+            return 0
         turned = next((o for o in self.model.part(piece.name, piece.tokens) if o.kind == ROTATION), None)
-        if turned is None or self.stack.software != "pytorch":
+        if turned is None:
             return 0
         return _TABLE * self.plan.rank_seq * (turned.outputs.whole + turned.outputs.cut) // (piece.tokens.n * self.model.heads)
 
@@ -233,7 +248,6 @@ class Place:
         """Gradients and activations at the top of each backward, and as the optimizer begins."""
         always, gradients, whole = self._always(), 0, 0
         live, last = always, self.plan.passes - 1
-        highest: dict[tuple[int, _Pass], _Above] = {}
         kept = {n: sum(piece.kept for piece in pieces) + self._ends(n) for n, pieces in self.stages.items()}
         size = {n: sum(piece.weights_gradients for piece in pieces) for n, pieces in self.stages.items()}
         shards = self.plan.sharding == "fsdp" and self.stack.software == "pytorch"
@@ -243,9 +257,7 @@ class Place:
                 live += kept[number]
                 continue
             of = _Pass(turn.microbatch == 0, turn.microbatch == last)
-            if (number, of) not in highest:
-                highest[number, of] = above(self.stages[number], of)
-            top = highest[number, of]
+            top = self._above(self.stages[number], of)
             yield _Above(gradients + top.gradients, live + whole + top.activations)
             if turn.what != INPUT:
                 live -= kept[number]
@@ -282,7 +294,9 @@ class Place:
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Bytes of the rank that holds most, by part, when most lives on it."""
-    places = (Place(model, plan, stack, place).most() for place in range(plan.pp))
+    made: dict[str, _Piece] = {}
+    tops: dict[tuple[_Pass, tuple[str, ...]], _Above] = {}
+    places = (Place(model, plan, stack, place, made, tops).most() for place in range(plan.pp))
     return max(places, key=sum)._asdict()
 
 
@@ -299,6 +313,9 @@ def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py.
     """
     owned: list[list[int]] = [[] for _ in range(ranks)]
+    least = [(0, rank) for rank in range(ranks)]
     for size in sorted(sizes, reverse=True):
-        min(owned, key=sum).append(size)
+        total, rank = least[0]
+        owned[rank].append(size)
+        heapreplace(least, (total + size, rank))
     return owned

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
+from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser, Request, Served
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
@@ -26,23 +27,27 @@ AUTO = "auto"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fastest:
-    """Chooses for a run with its ranks on the NPUs in their order, each group as if it were alone; call it with a request."""
+    """Chooses for a run with its ranks on NPUs, each group as if it were alone; call it with a request."""
 
     topology: Topology
     dtype: str  # what float32 is timed as
     operations: frozenset[str] = frozenset(OPERATIONS)  # that it chooses for
     otherwise: Chooser | None = None  # chooses for the others; None: nobody does
+    npus: I64 | None = None  # [ranks] where they are; None: on the first NPUs, in their order
 
     def __call__(self, request: Request) -> Served | None:
         """What serves it: the first by name of those that take as little."""
         if request.operation not in self.operations:
             return self.otherwise(request) if self.otherwise else None
-        return _served(self.topology, timed_as(request.dtype, self.dtype), request)
+        npus = order(self.topology) if self.npus is None else self.npus
+        own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()))
+        return _served(self.topology, timed_as(request.dtype, self.dtype), own)
 
 
 @lru_cache(maxsize=2**16)
 def _served(topology: Topology, dtype: str, request: Request) -> Served:
-    npus = first_alike(topology, tuple(order(topology)[list(request.ranks)].tolist()))
+    """Of a request whose ranks are told as their NPUs."""
+    npus = first_alike(topology, request.ranks)
     wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype))
     return fastest(Site.of(topology, npus), wanted).served
 
@@ -53,14 +58,17 @@ def _item_bytes(dtype: str) -> int:
     return max(1, int(bits[0]) // 8) if bits else 1
 
 
-def choice_on(topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None) -> Choice:
+def choice_on(
+    topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
+) -> Choice:
     """What words such as `all_reduce=direct` and `all_gather=auto` choose, in any order; `auto` alone: what no other names.
 
     Args:
-        topology: Where `auto` times, the ranks on its NPUs in their order.
+        topology: Where `auto` times.
         words: As they are typed; the last that names an operation counts.
         dtype: What float32 is timed as.
         ran: What serves operations that no word chooses for; None: the defaults.
+        npus: [ranks] where they are; None: on the first NPUs, in their order.
 
     Raises:
         InputError: as `Choice.parse`; or an unknown dtype.
@@ -71,10 +79,10 @@ def choice_on(topology: Topology, words: Sequence[str], dtype: str, ran: Choice 
     automatic = _operations(operation for operation, word in last.items() if word == f"{operation}={AUTO}")
     named = Choice.parse(tuple(word for operation, word in last.items() if operation not in automatic))
     if AUTO in words:
-        return Choice(named.by_operation, named.dims, Fastest(topology, dtype))
+        return Choice(named.by_operation, named.dims, Fastest(topology, dtype, npus=npus))
     rest = ran or Choice()
     by_operation, dims = {**_but(last, rest.by_operation), **named.by_operation}, {**_but(last, rest.dims), **named.dims}
-    return Choice(by_operation, dims, Fastest(topology, dtype, automatic, rest.chooser) if automatic else rest.chooser)
+    return Choice(by_operation, dims, Fastest(topology, dtype, automatic, rest.chooser, npus) if automatic else rest.chooser)
 
 
 def _but(operations: Container[str], rest: Mapping[str, V]) -> dict[str, V]:

@@ -133,7 +133,13 @@ def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
 
 
 def time_composed(
-    tapes: Sequence[Tape], plan: Plan, meta: Meta, choice: Choice, topology: Topology, device: Device
+    tapes: Sequence[Tape],
+    plan: Plan,
+    meta: Meta,
+    choice: Choice,
+    topology: Topology,
+    device: Device,
+    npus: I64 | None = None,
 ) -> ComposedStep:
     """Time a step by one rank of each place.
 
@@ -142,8 +148,9 @@ def time_composed(
         plan: How ranks are grouped.
         meta: Of the trace.
         choice: What serves their requests.
-        topology: Where they run, on its first NPUs in its own order.
+        topology: Where they run.
         device: What their computations take.
+        npus: [ranks] where they are; None: on the first NPUs, in the topology's own order.
 
     Raises:
         InputError: places that do not meet, or a request that cannot be timed.
@@ -151,7 +158,7 @@ def time_composed(
     began = time.perf_counter()
     asked = asked_by(tapes, plan, meta)
     parts = parts_of(asked.requests, choice)
-    placement = column(place(topology, plan.world), np.int64)
+    placement = column(place(topology, plan.world) if npus is None else npus, np.int64)
     once = time_each(asked.requests, parts, topology, placement, device.request_overhead_fs)
     met = [(part.request, part.what) for of_request in parts for part in of_request]
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)

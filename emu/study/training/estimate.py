@@ -18,11 +18,11 @@ from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import standing, time_composed
-from emu.study.training.placed import axes_of, with_axes
+from emu.study.training.placed import axes_of, npus_of, with_axes
 from emu.study.training.rate import with_work, work_of
 from emu.study.training.room import check_room
 from emu.study.training.step import Step, TimedTrace, time_trace
-from emu.topology.placement import order, place
+from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device import Device
 from emu.trace.replay import SizeError
@@ -83,8 +83,14 @@ class Estimated(Step):
     wall_s: float  # of all this
 
 
-def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Estimated:
+def estimate(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> Estimated:
     """The step on a topology, its ranks on the first NPUs in its own order, or in that of the request's axes.
+
+    Args:
+        request: Which step.
+        topology: Where.
+        device: What computes.
+        most_events: Of all ranks, of which the whole graph is made; of more, the step is composed.
 
     Raises:
         InputError: a plan that fits neither model nor topology, that cannot be generated yet, or a model that does not fit
@@ -95,27 +101,27 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device) -> Es
     model, plan = find_model(request.model), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
     check_world(plan, model, topology.n_npus, topology.name)
-    topology = with_axes(topology, plan, request.axes)
-    place(topology, plan.world)
+    npus_of(topology, plan, request.axes)
     check_fits(plan, model)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    timed = _timed(model, request, topology, device)
+    timed = _timed(model, request, topology, device, most_events)
     return _estimated(request, model, timed, memory, time.perf_counter() - began)
 
 
-def _timed(model: Model, request: EstimateRequest, topology: Topology, device: Device) -> TimedTrace:
+def _timed(model: Model, request: EstimateRequest, topology: Topology, device: Device, most_events: int) -> TimedTrace:
     """The whole graph of all ranks or of those that stand for all, where it is not too large; else the step composed.
 
     The dtypes of a generated trace are those of its precision: none is timed as another.
     """
     plan, stack = request.plan, request.stack
-    of_places, choice = roles_by_place(model, plan, stack), choice_on(topology, request.algorithms, "float32")
-    if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) <= MOST_EVENTS:
+    of_places, npus = roles_by_place(model, plan, stack), npus_of(topology, plan, request.axes)
+    choice = choice_on(topology, request.algorithms, "float32", npus=npus)
+    if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) <= most_events:
         with suppress(SizeError):
             trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
-            return time_trace(trace, choice, topology, device, "float32", briefly=True)
+            return time_trace(trace, choice, with_axes(topology, plan, request.axes), device, "float32", briefly=True)
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
-    return time_composed(standing(of_places), plan, meta, choice, topology, device)
+    return time_composed(standing(of_places), plan, meta, choice, topology, device, npus)
 
 
 def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory: dict[str, int], wall_s: float) -> Estimated:

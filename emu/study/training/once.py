@@ -4,12 +4,13 @@ Q different requests, L links that a request crosses.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64, I64, digest
 from emu.collective.algorithm import Choice, Request, Served
 from emu.collective.operation import ROOTED, operation
 from emu.fabric.build import Builder
@@ -19,6 +20,7 @@ from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
 from emu.fabric.timeline import Timeline
 from emu.study.training.asked import Different
+from emu.topology.kept import kept
 from emu.topology.topology import Topology
 from emu.trace.batch import What
 from emu.trace.replay import lay_request
@@ -120,7 +122,7 @@ def time_each(
         sizes = sorted({requests[i].size_bytes for i in alike})
         for size in (sizes[0], sizes[-1], *sizes[1:-1]):
             first = next(i for i in alike if requests[i].size_bytes == size)
-            by_size[size] = _between(by_size, size) or time_once(parts[first], topology, placement, launch_fs)
+            by_size[size] = _between(by_size, size) or _known(parts[first], topology, placement, launch_fs)
         found |= {i: by_size[requests[i].size_bytes] for i in alike}
     return [found[i] for i in range(len(requests))]
 
@@ -145,6 +147,25 @@ def _but_for_size(requests: Sequence[Different], parts: Sequence[list[Part]]) ->
 
     for _, several in groupby(sorted(range(len(requests)), key=alike), alike):
         yield list(several)
+
+
+def _known(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int) -> Once:
+    """As `time_once`, where other steps on the topology may have asked for the same of the same NPUs."""
+    what = ((part.what, digest([placement[part.ranks]])) for part in parts)
+    return _remembered(topology, tuple(what), launch_fs, _Untold(parts, placement))
+
+
+@dataclass(frozen=True, slots=True)
+class _Untold:
+    """What is no part of a key: it is told by others."""
+
+    parts: Sequence[Part] = field(compare=False)
+    placement: I64 = field(compare=False)
+
+
+@kept(2**11)
+def _remembered(topology: Topology, key: Hashable, launch_fs: int, of: _Untold) -> Once:
+    return time_once(of.parts, topology, of.placement, launch_fs)
 
 
 def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int = 0) -> Once:

@@ -39,13 +39,18 @@ def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
     wanted = axes_of(plan, axes)
     if wanted == axes_of(plan):
         return topology
-    npus = np.concatenate((place(topology, plan.world)[_slots(plan, wanted)], order(topology)[plan.world :]))
+    npus = np.concatenate((npus_of(topology, plan, axes), order(topology)[plan.world :]))
 
     def placer(ranks: int, faulty: I64) -> I64:
         kept = npus[~np.isin(npus, faulty)]
         return column(kept[:ranks], np.int64)
 
     return replace(topology, placer=placer)
+
+
+def npus_of(topology: Topology, plan: Plan, axes: Sequence[str]) -> I64:
+    """[ranks] the NPU of each; arguments and errors as of `with_axes`."""
+    return column(place(topology, plan.world)[_slots(plan, axes_of(plan, axes))], np.int64)
 
 
 def _slots(plan: Plan, axes: tuple[str, ...]) -> I64:

@@ -13,11 +13,11 @@ from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training import estimate as estimating
+from emu.study.training import once as timing
 from emu.study.training.asked import asked_by
 from emu.study.training.composed import COMPOSED, standing, time_composed
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.once import Once
+from emu.study.training.once import Once, time_once
 from emu.study.training.shared import bodies_of
 from emu.study.training.step import time_trace
 from emu.topology.catalogue import build_topology
@@ -67,12 +67,11 @@ def test_where_two_axes_share_nics_a_composed_step_tells_what_that_costs():
     assert few.exposed_comm_by_axis_s["tp"] == pytest.approx(whole.exposed_comm_by_axis_s["tp"], rel=0.1)
 
 
-def test_a_step_of_more_events_than_a_graph_should_have_is_composed(monkeypatch):
+def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     request = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batch=8, seq=64), algorithms=("auto",))
     board = build_topology("ub-mesh:board")
     whole = estimate(request, board, H100)
-    monkeypatch.setattr(estimating, "MOST_EVENTS", 10)
-    few = estimate(request, board, H100)
+    few = estimate(request, board, H100, most_events=10)
     assert (few.how, few.domain, few.ranks) == ("composed", 2, 8)
     assert whole.how != "composed"
     assert whole.domain > 2
@@ -127,3 +126,15 @@ def test_messages_within_a_stage_are_refused_with_what_to_take_instead():
     told = r"^compose: messages must be between stages .*, got 'some on cp'; take cp_comm=all_gather"
     with pytest.raises(InputError, match=told):
         asked_by(tapes, plan)
+
+
+def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(monkeypatch):
+    board, timed = build_topology("ub-mesh:board"), []
+    monkeypatch.setattr(timing, "time_once", lambda *asked: timed.append(asked) or time_once(*asked))
+    steps = [("tp=2,dp=2,pp=2", 8), ("tp=2,dp=2,pp=2", 16), ("tp=4,dp=2", 8)]
+    requests = [EstimateRequest("llama-tiny", parse_plan(words, global_batch=n, seq=64)) for words, n in steps]
+    first, second, third = (estimate(request, board, H100, most_events=0) and len(timed) for request in requests)
+    assert 0 < first == second < third
+    monkeypatch.undo()
+    anew = estimate(requests[1], build_topology("ub-mesh:board"), H100, most_events=0)
+    assert anew.step_time_s == estimate(requests[1], board, H100, most_events=0).step_time_s
