@@ -17,9 +17,8 @@ RANK_BYTES = 4_000_000
 def rank_bytes(model: Model, plan: Plan) -> int:
     """Largest live storage of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
     states = _STATES + (1 if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" else 0)
-    sharded = 1 if plan.sharding == "ddp" else plan.sharded * plan.cp
     # What is sharded is so over all ranks that hold it, of experts too. An end of a pipeline holds somewhat more.
-    held = model.parameters(plan.tp) // sharded if sharded > 1 else model.parameters(plan.tp, plan.ep, plan.etp)
+    held = model.parameters(plan.tp) // plan.holders if plan.holders > 1 else model.parameters(plan.tp, plan.ep, plan.etp)
     weights = FLOAT32 * held // plan.pp
     tokens = Tokens(plan.rank_seq, plan.seq if plan.cp_comm == "all_gather" else 0, plan.pass_batch)
     cut = Cut(plan.tp, plan.ep, plan.etp)

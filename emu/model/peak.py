@@ -234,7 +234,7 @@ class Place:
 
     @property
     def _shards(self) -> int:
-        return 1 if self.plan.sharding == "ddp" else self.plan.sharded * self.plan.cp
+        return self.plan.holders
 
     def _state(self, share: int) -> int:
         """An optimizer counts its steps for each parameter."""

@@ -73,10 +73,10 @@ class Plan:
             raise must_be("plan", "etp * ep", what, self.expert_tp * self.ep, f"take {mend}")
         if self.shard and self.sharding == "ddp":
             raise must_be("plan", "shard", "left out where sharding=ddp", self.shard, "or take sharding=zero1 or fsdp")
-        if self.shard and self.dp % self.shard:
-            raise must_be(
-                "plan", "shard", f"a divisor of dp={self.dp}", self.shard, f"take {nearest(self.shard, divisors(self.dp))}"
-            )
+        if self.shard and (self.dp % self.shard or self.shard == 1):
+            near = nearest(self.shard, divisors(self.dp) - {1})
+            what = f"a divisor of dp={self.dp}{', above 1, as one rank shards nothing' if self.shard == 1 else ''}"
+            raise must_be("plan", "shard", what, self.shard, f"take {near}" if near else "leave it out")
 
     def _check_batch(self) -> None:
         if self.global_batch % self.dp:
@@ -162,6 +162,11 @@ class Plan:
     def sharded(self) -> int:
         """Ranks of dp over which states are sharded."""
         return 1 if self.sharding == "ddp" else self.shard or self.dp
+
+    @property
+    def holders(self) -> int:
+        """Ranks each of which has a part of the states: those of dp over which they are sharded, and of cp."""
+        return 1 if self.sharding == "ddp" else self.sharded * self.cp
 
     @property
     def rank_seq(self) -> int:

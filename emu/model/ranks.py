@@ -14,6 +14,7 @@ from emu.registry import unknown
 
 AXES = ("tp", "cp", "dp", "pp")  # of all ranks, the first fastest
 DATA = "dp_cp"  # dp and cp as one, where there is cp: what ranks of either have seen of the gradients is added up
+REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp where states are sharded over a part of it
 ENDS = "embedding"  # the first and the last rank of each pipeline, which may have copies of one table of words
 EXPERT_AXES = ("etp", "ep", "edp", "pp")  # the same ranks, as the expert layers count them
 

@@ -84,6 +84,11 @@ def test_every_setting_but_the_batch_has_a_word():
         ("shard=2,dp=4", "plan: shard must be left out where sharding=ddp, got 2; or take sharding=zero1 or fsdp"),
         ("shard=3,dp=4,sharding=fsdp", "plan: shard must be a divisor of dp=4, got 3; take 2 or 4"),
         (
+            "shard=1,dp=4,sharding=fsdp",
+            "plan: shard must be a divisor of dp=4, above 1, as one rank shards nothing, got 1; take 2",
+        ),
+        ("shard=2,sharding=zero1", "plan: shard must be a divisor of dp=1, got 2; leave it out"),
+        (
             "ep=3,dp=2,tp=2",
             "plan: etp * ep must be a divisor of the 4 ranks of a stage (tp * cp * dp), got 6; take ep=2, or another etp",
         ),

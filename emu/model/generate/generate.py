@@ -14,13 +14,12 @@ from emu.model.fits import check_executed, check_fits
 from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
 from emu.model.generate.routed import Splits, classes
-from emu.model.generate.sharded import REPLICATE, SHARD
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.peak import Place, certain
 from emu.model.plan import Plan
-from emu.model.ranks import DATA, ENDS, group_rows
+from emu.model.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
@@ -66,24 +65,23 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 
 
 def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    for ranks, tapes in _tapes(model, plan, stack, place, routing):
-        share = ranks // (plan.tp * plan.cp) % plan.dp % len(tapes)
-        for number, tape in enumerate(tapes):
-            yield Role(tape, place * plan.stage_ranks + ranks[share == number], number)
-
-
-def _tapes(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[tuple[I64, list[Tape]]]:
-    """Ranks of a stage, and what they do: one tape for each share of the states, or for each place in a ring of cp."""
+    """One for each part of the states, and for each place in a ring of cp."""
+    first = place * plan.stage_ranks
     if stack.software == "megatron":
-        ranks, of_ring = np.arange(plan.stage_ranks), megatron.tapes_of(model, plan, stack, place)
-        yield from ((ranks[ranks // plan.tp % len(of_ring) == at], [tape]) for at, tape in enumerate(of_ring))
+        for at, tape in enumerate(megatron.tapes_of(model, plan, stack, place)):
+            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), 0)
         return
-    rings = range(plan.ring)
     for ranks, routed in classes(plan, model, place, routing):
-        for at in rings:
-            own = ranks[ranks // plan.tp % len(rings) == at]
-            if len(own):
-                yield own, tapes_of(model, plan, stack, place, routed, at)
+        for at in range(plan.ring):
+            own = _at(plan, ranks, at)
+            for alike in tapes_of(model, plan, stack, place, own, routed, at) if len(own) else ():
+                yield Role(alike.tape, first + alike.ranks, alike.held.dense)
+
+
+def _at(plan: Plan, ranks: I64, at: int) -> I64:
+    """Those at a place in their ring of cp."""
+    there: I64 = ranks[ranks // plan.tp % plan.ring == at]
+    return there
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
@@ -125,26 +123,26 @@ def _check(plan: Plan) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
             raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), _NOT_YET)
-    if plan.exchanges and plan.sharding != "ddp":
-        raise must_be("generate", "sharding", "ddp with ep or etp", plan.sharding, _NOT_YET)
-    if plan.cp > 1 and plan.sharding != "ddp":
-        raise must_be("generate", "sharding", "ddp with cp", plan.sharding, _NOT_YET)
+    if plan.exchanges and plan.sharding == "fsdp":
+        raise must_be("generate", "sharding", "ddp or zero1 with ep or etp", plan.sharding, _NOT_YET)
 
 
 def members(plan: Plan, axis: str) -> I64:
     """[groups, members] the ranks of each group of an axis.
 
-    Where states are sharded over a part of dp, its two halves are axes too, that which shards the faster.
+    Where states are sharded over a part of dp, its two halves are axes too, that which shards the faster; and, with cp, the
+    faster half and cp as one.
     """
     if axis == DATA:
         return group_rows("cp+dp", plan.sizes)
     if axis == ENDS:
         return group_rows("pp", plan.sizes)[:, [0, -1]]
-    if axis not in (SHARD, REPLICATE):
-        return group_rows(axis, plan.sizes)
-    parts = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded)
-    split = parts if axis == SHARD else parts.swapaxes(1, 2)
-    return np.ascontiguousarray(split).reshape(-1, split.shape[-1])
+    if axis == REPLICATE:
+        halves = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded).swapaxes(1, 2)
+        return np.ascontiguousarray(halves).reshape(-1, halves.shape[-1])
+    if axis.startswith(SHARD):
+        return group_rows("cp+dp", plan.sizes).reshape(-1, plan.holders)
+    return group_rows(axis, plan.sizes)
 
 
 def _numbers(rows: I64, world: int) -> I64:

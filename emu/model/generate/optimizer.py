@@ -1,11 +1,13 @@
 """The end of a step: gradients cut to a norm (`emu.model.parallel.clip`), and AdamW in one kernel."""
 
+from collections.abc import Sequence
+
 from emu.dtypes import item_bytes
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
 from emu.model.generate.passes import elements_of
-from emu.model.generate.sharded import shard_axis
+from emu.model.generate.states import Held, shard_axis
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
@@ -25,7 +27,7 @@ def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
     for part in parts:
         for operator in part.operators:
             if is_tied(part, operator):
-                ask = Ask(ENDS, "all_reduce", operator.parameters, first.stack.precision.gradient)
+                ask = Ask(ENDS, "all_reduce", operator.parameters // _shared_by(plan), first.stack.precision.gradient)
                 tape.join(tape.ask(ask))
 
 
@@ -67,7 +69,7 @@ def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
 
 def _shared_by(plan: Plan) -> int:
     """Ranks each of which has a part of what others have whole."""
-    return plan.sharded if plan.sharding == "fsdp" else 1
+    return plan.holders if plan.sharding == "fsdp" else 1
 
 
 def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
@@ -77,15 +79,26 @@ def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
     return tape
 
 
-def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, share: int) -> Tape:
-    """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others."""
-    owned = owned_by((size for part in parts for operator in part.operators for size in operator.sizes), plan.sharded)
+def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> Tape:
+    """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others; those of experts last."""
+    sizes: dict[bool, list[int]] = {False: [], True: []}
+    for part in parts:
+        for operator in part.operators:
+            sizes[part.travels(operator)] += operator.sizes
     tape.mark(UPDATE)
-    tape.compute(adamw(tape, parts[0], sum(owned[share])))
-    axis, weight = shard_axis(plan), parts[0].stack.precision.weight
-    sent = [tape.ask(Ask(axis, "broadcast", size, weight), root=root) for root, own in enumerate(owned) for size in own]
-    tape.join(*sent)
+    _update(tape, parts[0], owned_by(sizes[False], plan.holders), held.dense, shard_axis(plan))
+    if sizes[True]:
+        _update(tape, parts[0], owned_by(sizes[True], plan.sizes["edp"]), held.experts, "edp")
     return tape
+
+
+def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, axis: str) -> None:
+    """Of parameters of which each rank of an axis owns some."""
+    tape.compute(adamw(tape, part, sum(owned[place])))
+    ask = Ask(axis, "broadcast", 0, part.stack.precision.weight)
+    if len(owned) > 1:
+        sent = (tape.ask(ask._replace(elements=size), root=root) for root, own in enumerate(owned) for size in own)
+        tape.join(*sent)
 
 
 def adamw(tape: Tape, part: Part, elements: int) -> Work:

@@ -1,7 +1,9 @@
 """The step of one rank of a plan, by PyTorch's pieces: its passes, its gradients, its optimizer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
+from emu.arrays import I64
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Averaged, Buckets, Whole
 from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
@@ -10,6 +12,7 @@ from emu.model.generate.passes import Passes, elements_of, stage_parts, travelli
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
 from emu.model.generate.routed import RoutedOf
 from emu.model.generate.sharded import Sharded
+from emu.model.generate.states import Held, held_by
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -18,14 +21,23 @@ from emu.model.stack import Stack
 from emu.model.turns import all_turns
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedOf, at: int = 0) -> list[Tape]:
-    """What the ranks at one place of their pipelines do in a step: one tape for all, or one for each share of the states.
+class Alike(NamedTuple):
+    """Ranks that do the same."""
+
+    ranks: I64  # numbers in their stage
+    held: Held
+    tape: Tape
+
+
+def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, ranks: I64, routed: RoutedOf, at: int = 0) -> Iterator[Alike]:
+    """What ranks at one place of their pipelines do in a step.
 
     Args:
         model: What is trained.
         plan: How it is laid over ranks.
         stack: By which software, in which precision.
         place: In the pipeline.
+        ranks: Numbers in their stage.
         routed: Rows that travel in each pass of each layer; the ranks are those for which they are the same.
         at: Their place in context parallelism.
     """
@@ -42,9 +54,10 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, routed: RoutedO
         each.experts.settle()
     add_tied(tape, parts, plan)
     clip(tape, parts, plan)
-    if plan.sharding == "zero1" and plan.dp > 1:
-        return [optimize_share(tape.copy(), parts, plan, share) for share in range(plan.sharded)]
-    return [optimize(tape, parts)]
+    if plan.sharding == "zero1":
+        yield from (Alike(own, held, optimize_share(tape.copy(), parts, plan, held)) for held, own in held_by(plan, ranks))
+    else:
+        yield Alike(ranks, Held(0, 0), optimize(tape, parts))
 
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int) -> Passes:

@@ -13,19 +13,15 @@ from emu.errors import must_be
 from emu.model.generate.gradients import Whole, moved, run
 from emu.model.generate.item import Ask, Doing, Gradient, Work
 from emu.model.generate.part import Part
+from emu.model.generate.states import shard_axis
 from emu.model.generate.tape import Tape, shifted
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import LOOKUP, Amount
 from emu.model.plan import Plan
+from emu.model.ranks import REPLICATE
 
-REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the axes of dp where states are sharded over a part of it
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
 _ROOT = -1
-
-
-def shard_axis(plan: Plan) -> str:
-    """The axis over which states are sharded."""
-    return "dp" if plan.sharded == plan.dp else SHARD
 
 
 @dataclass
@@ -189,7 +185,7 @@ class Sharded(Whole):
         self.coming[group] = tape.now(gathers)
 
     def _copy_in(self, group: int, stream: int = 0) -> None:
-        self.tape.compute(self._weights("copied in", 2 * self._elements(group) // self.plan.sharded), stream)
+        self.tape.compute(self._weights("copied in", 2 * self._elements(group) // self.plan.holders), stream)
 
     def _ask(self, group: int, stream: int = 0) -> int:
         weight = self.parts[0].stack.precision.weight
@@ -223,7 +219,7 @@ class Sharded(Whole):
         self.scattered = self.reduced = tape.now(scatters)
         if self.plan.sharded < self.plan.dp:
             tape.join(*self.scattered, stream=reduces)
-            all_reduce = Ask(REPLICATE, "all_reduce", elements // self.plan.sharded, gradient)
+            all_reduce = Ask(REPLICATE, "all_reduce", elements // self.plan.holders, gradient)
             tape.join(tape.ask(all_reduce, reduces), stream=reduces)
             self.reduced = tape.now(reduces)
 
@@ -239,6 +235,6 @@ def check_rows(part: Part, plan: Plan) -> None:
             rows = operator.shape[1]
         else:
             rows = operator.parameters // part.model.hidden if operator.kind == LOOKUP else operator.parameters
-        if operator.parameters and rows % plan.sharded:
+        if operator.parameters and rows % plan.holders:
             what = f"a divisor of the {rows} rows of {operator.name} that a rank has"
-            raise must_be("generate", "dp or shard", what, plan.sharded, "uneven shards cannot be generated yet")
+            raise must_be("generate", "dp or shard", what, plan.holders, "uneven shards cannot be generated yet")

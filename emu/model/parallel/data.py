@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
 from emu.model.parallel.experts import blocks_of
-from emu.model.parallel.mesh import REPLICATE, SHARD, Meshes, flat, part_of
+from emu.model.parallel.mesh import Meshes, flat, part_of
 from emu.model.parallel.where import local
 from emu.model.plan import Plan
+from emu.model.ranks import REPLICATE, SHARD
 
 _BUCKET = 25 << 20  # bytes, DDP's
 # What a model returns is a view, which nobody here changes.

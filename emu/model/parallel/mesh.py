@@ -8,9 +8,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from emu.model.plan import Plan
-from emu.model.ranks import EXPERT_AXES
-
-REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp where states are sharded over a part of it
+from emu.model.ranks import EXPERT_AXES, REPLICATE, SHARD
 
 
 class Meshes(NamedTuple):

@@ -24,8 +24,9 @@ from emu.model.model import Model
 from emu.model.order import ORDERS
 from emu.model.parallel.data import average
 from emu.model.parallel.experts import blocks_of
-from emu.model.parallel.mesh import REPLICATE, SHARD, flat
+from emu.model.parallel.mesh import flat
 from emu.model.plan import Plan
+from emu.model.ranks import REPLICATE, SHARD
 
 _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
     "gpipe": ScheduleGPipe,

@@ -53,6 +53,22 @@ PRODUCTS = [
     ("deepseek", "tp=2,sp,ep=2,etp=1,recompute=full"),
     ("qwen3-moe", "tp=2,sp,ep=4,etp=1,dp=2"),
     ("grok", "tp=2,sp,ep=2,dp=2,microbatch=2"),
+    ("gpt", "cp=2,sharding=fsdp"),
+    ("gpt", "pp=2,dp=2,sharding=fsdp"),
+    ("gpt", "cp=2,sharding=zero1"),
+    ("gpt", "cp=2,tp=2,sp,dp=2,sharding=zero1"),
+    ("gpt", "pp=2,cp=2,dp=2,sharding=fsdp,cp_comm=all_gather,recompute=full"),
+    ("nemotron", "cp=2,dp=2,recompute=selective,sharding=fsdp"),
+    ("nemotron", "cp=2,dp=4,sharding=fsdp,shard=2,microbatch=1"),
+    ("nemotron", "cp=2,dp=4,sharding=zero1,shard=2"),
+    ("nemotron", "cp=2,tp=2,sp,dp=2,sharding=fsdp"),
+    ("mixtral", "cp=2,ep=2,dp=2,sharding=zero1"),
+    ("mixtral", "ep=2,dp=4,sharding=zero1,shard=2"),
+    ("mixtral", "etp=2,dp=2,sharding=zero1"),
+    ("grok", "tp=2,etp=1,sharding=zero1"),
+    ("qwen3-moe", "cp=2,ep=2,cp_comm=all_gather,sharding=zero1"),
+    ("gpt-moe", "pp=2,tp=2,ep=2,dp=2,sharding=zero1"),
+    ("gpt-moe", "tp=2,sp,ep=2,etp=1,dp=2,sharding=zero1,microbatch=2"),
 ]
 QUICK = {
     ("nemotron", "cp=2,recompute=selective"),
@@ -62,6 +78,8 @@ QUICK = {
     ("gpt-moe", "tp=2,ep=2,dp=2"),
     ("mixtral", "ep=2,dp=2,recompute=full"),
     ("qwen3-moe", "tp=2,sp,ep=4,etp=1,dp=2"),
+    ("mixtral", "cp=2,ep=2,dp=2,sharding=zero1"),
+    ("gpt", "cp=2,sharding=fsdp"),
 }
 CASES = [
     *(
