@@ -130,11 +130,9 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
     rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
-    busy = computing(trace, replayed, timeline, rank).within(low, high)
-    requests = _requests(trace, replayed, timeline, rank)
-    asked, axes = requests.in_turn()
-    spoken = asked.within(low, high)
+    found = _apart(trace, replayed, timeline, rank, Window(low, high))
     early = computing(trace, replayed, timeline, rank, step).within(0, low)
+    waited = joined(found.busy, found.spoken, found.waited)
     return StepReport(
         tuple(times),
         groups,
@@ -142,14 +140,48 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
         low,
         high,
         rank,
-        int((busy.end - busy.start).sum()),
+        found.compute_fs,
         int((early.end - early.start).sum()),
         _computes(trace, replayed, timeline, step),
-        _exposed(busy, spoken, axes),
-        int((spoken.end - spoken.start).sum()),
-        measure(joined(busy, spoken, requests.waited.within(low, high))) - measure(joined(busy, spoken)),
+        found.exposed_fs,
+        int((found.spoken.end - found.spoken.start).sum()),
+        measure(waited) - measure(joined(found.busy, found.spoken)),
         optimizer_fs(trace, replayed, timeline, rank, step),
     )
+
+
+class Window(NamedTuple):
+    """From a tick to another."""
+
+    low: int
+    high: int
+
+
+class Apart(NamedTuple):
+    """What a rank does within a window; what is neither is idle."""
+
+    busy: Spans  # it computes
+    spoken: Spans  # of its requests and their launches
+    waited: Spans  # for other stages of a pipeline
+    exposed_fs: dict[str, int]  # ticks of communication while nothing is computed, by axis
+
+    @property
+    def compute_fs(self) -> int:
+        """Ticks of computation."""
+        return int((self.busy.end - self.busy.start).sum())
+
+
+def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, rank: int) -> Apart:
+    """What any rank does between the beginning and the end of the step that is told; arguments as of `report`."""
+    return _apart(trace, replayed, timeline, rank, Window(told.began_fs, told.ended_fs))
+
+
+def _apart(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, window: Window) -> Apart:
+    busy = computing(trace, replayed, timeline, rank).within(*window)
+    requests = _requests(trace, replayed, timeline, rank)
+    asked, axes = requests.in_turn()
+    spoken = asked.within(*window)
+    return Apart(busy, spoken, requests.waited.within(*window), _exposed(busy, spoken, axes))
 
 
 def _step_ends(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:

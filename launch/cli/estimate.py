@@ -9,9 +9,10 @@ from emu.model.generate.generate import generate
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
-from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.trace.read import save
+from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
     ALGORITHM_HELP,
     import_option,
@@ -48,6 +49,7 @@ from launch.show.text.estimates import estimates_report
     "--trace", type=click.Path(path_type=Path), help="Save the step to this file; `emu compare` holds it against one that ran."
 )
 @stack_option
+@looks_options
 @import_option
 @json_option
 def estimate_command(
@@ -63,6 +65,7 @@ def estimate_command(
     png: Path | None,
     trace: Path | None,
     stack: str,
+    looks: Looks,
     as_json: bool,
 ) -> None:
     """Tell how long a training step takes, where its time goes and what memory it needs, without running it.
@@ -76,7 +79,11 @@ def estimate_command(
     request = EstimateRequest(model, laid, under, (AUTO, *algorithms), order, scale_dp)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with bar(f"estimating a step of {model}"):
-        results = [estimate(request, each, found) for each in built]
+        shown = [estimate_moments(request, each, found) for each in built]
+    results = [estimated for estimated, _ in shown]
+    first = results[0]
+    subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
+    looks.write(f"A training step of {first.model}", subtitle, shown)
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
     else:

@@ -162,12 +162,11 @@ def cluster_options(command: F) -> F:
 
 
 def timing_options(command: F) -> F:
-    """How a trace is timed, and where its timeline goes."""
+    """How a trace is timed."""
     options = (
         click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`."),
         click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed."),
         click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP),
-        click.option("--timeline", type=click.Path(path_type=Path), help="Write a timeline to this file, for ui.perfetto.dev."),
     )
     for option in reversed(options):
         command = option(command)

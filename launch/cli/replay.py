@@ -2,6 +2,7 @@
 
 import click
 
+from launch.cli.looks import Looks, looks_options
 from launch.cli.options import import_option, json_option, perturb_option
 from launch.cli.steps import Recorded, recorded_options, show_steps
 from launch.show.progress import bar
@@ -9,10 +10,11 @@ from launch.show.progress import bar
 
 @click.command("replay")
 @recorded_options
+@looks_options
 @perturb_option
 @import_option
 @json_option
-def replay_command(recorded: Recorded, perturb: int, as_json: bool) -> None:
+def replay_command(recorded: Recorded, looks: Looks, perturb: int, as_json: bool) -> None:
     """Time a recorded trace on topologies, without running it again.
 
     `--algorithm recorded` serves the operations that no other --algorithm names as the recorded run was served.
@@ -23,4 +25,4 @@ def replay_command(recorded: Recorded, perturb: int, as_json: bool) -> None:
     """
     with bar(f"timing {recorded.trace}"):
         timed = recorded.timed(perturb)
-    show_steps(timed, recorded.timeline, as_json=as_json)
+    show_steps(f"Replay of {recorded.trace.name}", timed, looks, as_json=as_json)

@@ -15,6 +15,7 @@ from emu.study.training.recorded import has_steps, with_steps
 from emu.study.training.step import time_trace, with_choice
 from emu.topology.placement import place
 from emu.trace.read import save
+from launch.cli.looks import Looks, looks_options
 from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
 from launch.show.progress import bar
@@ -24,6 +25,7 @@ from launch.show.progress import bar
 @click.option("--ranks", type=int, required=True, help="Number of ranks: the WORLD_SIZE of the script.")
 @topology_option
 @timing_options
+@looks_options
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
 )
@@ -37,8 +39,8 @@ def run_command(
     device: str,
     dtype: str,
     algorithms: tuple[str, ...],
-    timeline: Path | None,
     stack: str,
+    looks: Looks,
     trace: Path | None,
     as_json: bool,
     script: Path,
@@ -72,7 +74,7 @@ def run_command(
         return code
     with bar("timing the step"):
         timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
-    show_steps(timed, timeline, as_json=as_json)
+    show_steps(f"Run of {script.name}", timed, looks, as_json=as_json)
     return code
 
 

@@ -15,9 +15,9 @@ from emu.errors import must_be
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import summary
 from emu.units import format_time, seconds
+from launch.cli.looks import Looks, timeline_options
 from launch.cli.options import import_option, json_option, print_json
 from launch.cli.steps import Recorded, recorded_options
-from launch.show.perfetto import write_perfetto
 from launch.show.spans import Lane, lanes
 from launch.show.text.describe import link_classes, table_topology
 from launch.show.text.rounds import MOST_RANKS, round_lines
@@ -127,10 +127,11 @@ def _collective(
 
 @show_command.command("timeline")
 @recorded_options
+@timeline_options
 @click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
 @import_option
 @json_option
-def _timeline(recorded: Recorded, png: Path | None, as_json: bool) -> None:
+def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool) -> None:
     """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the step reported.
 
     \b
@@ -144,8 +145,7 @@ def _timeline(recorded: Recorded, png: Path | None, as_json: bool) -> None:
         step = timed.report
         title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
         _drawing("chart.timeline").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
-    if recorded.timeline is not None:
-        write_perfetto(found, recorded.timeline)
+    looks.write_timeline(timed)
     if as_json:
         print_json([_times(lane) for lane in found])
         return

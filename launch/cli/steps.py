@@ -10,9 +10,8 @@ import click
 
 from emu.study.training.step import TimedTrace, choice_for, time_trace
 from emu.trace.read import load
+from launch.cli.looks import Looks
 from launch.cli.options import built_under, calls_of, print_json, served_by, timing_options, topology_option
-from launch.show.perfetto import write_perfetto
-from launch.show.spans import lanes
 from launch.show.text.step import step_report
 
 
@@ -25,7 +24,6 @@ class Recorded:
     device: str
     dtype: str
     algorithms: tuple[str, ...]
-    timeline: Path | None
     stack: str
 
     def timed(self, perturb: int = 0) -> list[TimedTrace]:
@@ -51,25 +49,29 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
         device: str,
         dtype: str,
         algorithms: tuple[str, ...],
-        timeline: Path | None,
         stack: str,
         **rest: Any,
     ) -> None:
-        command(Recorded(trace, topologies, device, dtype, algorithms, timeline, stack), **rest)
+        command(Recorded(trace, topologies, device, dtype, algorithms, stack), **rest)
 
     return click.argument("trace", type=click.Path(path_type=Path))(topology_option(timing_options(called)))
 
 
-def show_steps(timed: Sequence[TimedTrace], timeline: Path | None, *, as_json: bool) -> None:
-    """Print each, and write the first's timeline.
+def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json: bool) -> None:
+    """Print each, and write what shows them.
+
+    Args:
+        title: What was timed.
+        timed: On each topology.
+        looks: Where the report and the timeline go.
+        as_json: Whether to print JSON.
 
     Raises:
-        InputError: the timeline cannot be written.
+        InputError: a file cannot be written.
     """
-    if timeline is not None:
-        first = timed[0]
-        write_perfetto(lanes(first.trace, first.replayed, first.timeline, first.topology), timeline)
     steps = [each.step() for each in timed]
+    topologies = ", ".join(step.topology for step in steps)
+    looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))
     if as_json:
         print_json(steps)
     else:

@@ -11,6 +11,7 @@ from emu.study.choice.chooser import AUTO
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.trace.read import save
+from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
     ALGORITHM_HELP,
     built_under,
@@ -67,6 +68,7 @@ _PLAN_HELP = (
 @click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option
+@looks_options
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
 )
@@ -86,6 +88,7 @@ def train_command(
     dtype: str,
     algorithms: tuple[str, ...],
     stack: str,
+    looks: Looks,
     trace: Path | None,
     cluster: str,
     ray_address: str | None,
@@ -112,7 +115,9 @@ def train_command(
     if trace is not None:
         save(learned.trace, trace)
     with bar("timing the step"):
-        results = [time_steps(request, learned, each, found) for each in built]
+        shown = [time_steps(request, learned, each, found) for each in built]
+    results = [trained for trained, _ in shown]
+    looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
         return

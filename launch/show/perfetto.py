@@ -21,7 +21,7 @@ def write_perfetto(lanes: Iterable[Lane], path: Path) -> None:
     """
     events = list(_events(lanes))
     with writing("timeline", path), path.open("w") as file:
-        json.dump({"displayTimeUnit": "ns", "traceEvents": events}, file)
+        json.dump({"displayTimeUnit": "ns", "traceEvents": events}, file, separators=(",", ":"))
 
 
 def _events(lanes: Iterable[Lane]) -> Iterator[dict[str, object]]:

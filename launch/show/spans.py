@@ -1,17 +1,22 @@
 """What was going on when, as spans: a lane a rank and stream, and a lane a busy link."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.fabric.timeline import Timeline
+from emu.study.training.step import TimedTrace
 from emu.topology.topology import Topology
+from emu.trace.delay import Delay
+from emu.trace.phases import stages_of
 from emu.trace.replay import Replayed
 from emu.trace.report import talking
 from emu.trace.spans import merged
 from emu.trace.trace import Kind, Trace
+
+MOST_RANKS, MOST_LINKS = 32, 64  # that have lanes unless all are asked for
 
 
 class Lane(NamedTuple):
@@ -33,11 +38,60 @@ class Lane(NamedTuple):
 def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
     """The lanes of every rank, then those of the links that carried anything."""
     for rank in range(trace.n_ranks):
-        yield from _of_rank(trace, replayed, timeline, rank)
-    yield from _of_links(replayed, timeline, topology)
+        yield from lanes_of(trace, replayed, timeline, rank)
+    carried = np.flatnonzero(np.isin(replayed.link, replayed.graph.hop_link))
+    yield from _of_links(replayed, timeline, topology, carried.tolist())
 
 
-def _of_rank(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Iterator[Lane]:
+class Standing(NamedTuple):
+    """A rank that stands for those that do the same in its stage."""
+
+    row: int  # of the trace
+    rank: int  # of the run
+    stage: int | None  # None: there is no pipeline
+    alike: int  # ranks that it stands for, itself too
+
+    @property
+    def name(self) -> str:
+        """`rank 8, stage 1 (8 alike)`."""
+        stage = "" if self.stage is None else f", stage {self.stage}"
+        return f"rank {self.rank}{stage}" + (f" ({self.alike} alike)" if self.alike > 1 else "")
+
+
+def standing(timed: TimedTrace) -> list[Standing]:
+    """A rank for each role in each stage: the one that the report is of for its own, else the first; stage after stage."""
+    trace, each = timed.trace, timed.ranks // timed.trace.n_ranks
+    stages, found = stages_of(trace), dict[tuple[int, int], list[int]]()
+    ranks = sorted(range(trace.n_ranks), key=lambda rank: (stages.get(rank, 0), rank))
+    for rank in ranks:
+        found.setdefault((stages.get(rank, 0), int(trace.role_of_rank[rank])), []).append(rank)
+    told = timed.report.rank
+    firsts = [(told if told in alike else alike[0], len(alike)) for alike in found.values()]
+    return [Standing(row, row * each, stages.get(row), number * each) for row, number in firsts]
+
+
+def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
+    """The lanes of all ranks of a small run; of a large one those of one rank a role and stage.
+
+    Then those of the links that carry most, of links that are equal by symmetry one. There are none where the messages of
+    collectives were not timed one by one.
+    """
+    trace, replayed, timeline = timed.trace, timed.replayed, timed.timeline
+    named = [(rank, f"rank {rank}") for rank in range(trace.n_ranks)]
+    if timed.ranks > MOST_RANKS:
+        named = [(each.row, each.name) for each in standing(timed)]
+    for row, name in named:
+        yield from (lane._replace(owner=name) for lane in lanes_of(trace, replayed, timeline, row))
+    if not any(isinstance(each.piece, Delay) for each in replayed.instances):
+        carried = np.isin(replayed.link, replayed.graph.hop_link)
+        first = np.unique(replayed.link, return_index=True)[1]
+        first = first[carried[first]]
+        most = first[np.argsort(-timed.shares[first], kind="stable")][:MOST_LINKS]
+        yield from _of_links(replayed, timeline, timed.topology, sorted(most.tolist()))
+
+
+def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Iterator[Lane]:
+    """The lanes of one rank: when it computes, then when it communicates, axis by axis."""
     events, first = trace.events_of(rank), replayed.first_event[rank]
     begins = replayed.begins[first : first + len(events)]
     computed = (events.kind == Kind.COMPUTE) & (begins >= 0)
@@ -54,15 +108,17 @@ def _of_rank(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) ->
         yield Lane(f"rank {rank}", str(axis), tuple(events.name[i] for i in of_axis), spans.start, spans.end)
 
 
-def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
+def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology, numbers: Sequence[int]) -> Iterator[Lane]:
     graph = replayed.graph
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
     moved = graph.size_bytes[task] > 0
     task, link = task[moved], graph.hop_link[moved]
     order = np.lexsort((timeline.left_fs[task], timeline.start_fs[task], link))
     task, link = task[order], link[order]
-    for number in np.flatnonzero(np.isin(replayed.link, link)).tolist():
+    for number in numbers:
         low, high = np.searchsorted(link, (replayed.link[number], replayed.link[number] + 1))
         start, end = merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
         ends = " to ".join(topology.call(int(end[number])) for end in (topology.links.src, topology.links.dst))
+        if not len(start):  # of messages without a byte
+            continue
         yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)

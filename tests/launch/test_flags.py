@@ -7,7 +7,9 @@ from launch.main import COMMANDS, emu
 
 COMMON = {"--json", "--help", "--config"}  # a scenario is a file that can be kept and sent
 BUILDS_NOTHING = {"compare"}  # and so has nothing to import
-TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack", "--timeline"}
+TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack"}
+TIMELINE = {"--timeline", "--every-rank"}  # the second: a file of all ranks of a large run is too large for most readers
+LOOKS = TIMELINE | {"--html"}  # a report that can be sent to somebody
 CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
@@ -27,15 +29,17 @@ FLAGS = {
         "--dtype",
     }
     | {"--algorithm", "--stack", "--trace"}
+    | LOOKS
     | CLUSTER,
-    "run": TIMED | {"--ranks", "--trace"},
-    "replay": TIMED | {"--perturb"},
+    "run": TIMED | LOOKS | {"--ranks", "--trace"},
+    "replay": TIMED | LOOKS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
-    | {"--axes", "--scale-dp", "--png", "--trace"},
+    | {"--axes", "--scale-dp", "--png", "--trace"}
+    | LOOKS,
     "compare": set(),
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
-    "show timeline": TIMED | {"--png"},
+    "show timeline": TIMED | TIMELINE | {"--png"},
     "list collectives": set(),
     "list topologies": set(),
     "list models": set(),

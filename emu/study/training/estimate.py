@@ -96,6 +96,13 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device, most_
         InputError: a plan that fits neither model nor topology, that cannot be generated yet, or a model that does not fit
             the memory of the device.
     """
+    return estimate_moments(request, topology, device, most_events)[0]
+
+
+def estimate_moments(
+    request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS
+) -> tuple[Estimated, TimedTrace]:
+    """The same with the moments that its figures are of; arguments and errors as of `estimate`."""
     began = time.perf_counter()
     request = request.on(topology)
     model, plan = find_model(request.model), request.plan
@@ -105,7 +112,7 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device, most_
     check_fits(plan, model)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
     timed = _timed(model, request, topology, device, most_events)
-    return _estimated(request, model, timed, memory, time.perf_counter() - began)
+    return _estimated(request, model, timed, memory, time.perf_counter() - began), timed
 
 
 def _timed(model: Model, request: EstimateRequest, topology: Topology, device: Device, most_events: int) -> TimedTrace:

@@ -20,7 +20,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program
 from emu.study.training.rate import with_work
-from emu.study.training.step import Step, time_trace, with_choice
+from emu.study.training.step import Step, TimedTrace, time_trace, with_choice
 from emu.study.training.text import check_text, read_text
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -72,7 +72,7 @@ def train(
     """
     learned = run_steps(request, topologies, device, run_on)
     for topology in topologies:
-        yield time_steps(request, learned, topology, device)
+        yield time_steps(request, learned, topology, device)[0]
 
 
 def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Device, run_on: RunOn = on_threads) -> Learned:
@@ -106,13 +106,14 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
         )
 
 
-def time_steps(request: TrainRequest, learned: Learned, topology: Topology, device: Device) -> Trained:
-    """The steps of a run, timed on one topology."""
+def time_steps(request: TrainRequest, learned: Learned, topology: Topology, device: Device) -> tuple[Trained, TimedTrace]:
+    """The steps of a run, timed on one topology: the figures, and the moments that they are of."""
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
-    step = time_trace(learned.trace, choice, topology, device, request.dtype).step()
+    timed = time_trace(learned.trace, choice, topology, device, request.dtype)
+    step = timed.step()
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
-    return Trained(
+    trained = Trained(
         **of_step,
         model=model.name,
         plan=spell(plan),
@@ -122,3 +123,4 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
         wall_run_s=learned.wall_run_s,
         wall_reference_s=learned.wall_reference_s,
     )
+    return trained, timed

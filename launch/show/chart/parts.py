@@ -8,11 +8,8 @@ from matplotlib.figure import Figure
 from emu.study.training.estimate import Estimated
 from launch.show.chart.bars import Bar, dress
 from launch.show.page import among, page, save
-from launch.show.text.estimates import exposed_axes
+from launch.show.parts import step_parts
 
-_COMPUTE, _BUBBLE, _IDLE = "#0072B2", "#d8dde2", "#eef0f2"
-_AXES = {"tp": "#E69F00", "cp": "#CC79A7", "ep": "#009E73", "dp": "#D55E00", "pp": "#56B4E9"}  # Okabe and Ito's
-_OTHERS = ("#F0E442", "#7c8894", "#8c564b", "#9467bd")
 _WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.36, 1.7
 
 
@@ -33,7 +30,7 @@ def parts(results: Sequence[Estimated]) -> Figure:
     )
     places = list(range(len(results)))[::-1]
     begins = [0.0] * len(results)
-    for name, colour, times_s in _parts(results):
+    for name, colour, times_s in step_parts(results):
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
     dress(axes, [_told(r, several=len(ranks) > 1) for r in results[::-1]], 1.3 * max(r.step_time_s for r in results))
@@ -44,17 +41,3 @@ def parts(results: Sequence[Estimated]) -> Figure:
 
 def _told(r: Estimated, *, several: bool) -> Bar:
     return Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if several else ""))
-
-
-def _parts(results: Sequence[Estimated]) -> list[tuple[str, str, list[float]]]:
-    """Name, colour and times of each part, those left out that nowhere take a thousandth of a step."""
-    others = iter(_OTHERS * len(results))
-    exposed = []
-    for axis in exposed_axes(results):
-        colour = _AXES.get(axis) or next(others)
-        exposed.append((f"{axis or 'other'} exposed", colour, [r.exposed_comm_by_axis_s.get(axis, 0.0) for r in results]))
-    bubble = ("bubble", _BUBBLE, [r.bubble_s for r in results])
-    idle = ("idle beside", _IDLE, [r.idle_s - r.bubble_s for r in results])
-    found = [("compute", _COMPUTE, [r.compute_s for r in results]), *exposed, bubble, idle]
-    least = 1e-3 * max(r.step_time_s for r in results)
-    return [part for part in found if max(part[2]) > least]

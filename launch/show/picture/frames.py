@@ -1,14 +1,25 @@
 """Frames round nodes of a picture: racks, segments, planes."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.topology.topology import Box
+from emu.topology.topology import Box, Drawing
+from launch.show.picture.label import Label, centred, free, size_of_words
 
 _PAD = 0.42  # from the outermost node to its frame, in gaps between NPUs
 _NEST = 0.22  # more for a frame round frames
+SMALLEST_PT = 3.8  # of words; smaller ones are left out
+
+
+class Words(NamedTuple):
+    """What is written at a frame."""
+
+    text: str
+    at: tuple[float, float]  # their middle
+    size_pt: float
 
 
 def frames(boxes: Sequence[Box], at: F64) -> list[F64]:
@@ -39,3 +50,29 @@ def _bounds(at: F64, axes: F64, pad: float) -> tuple[F64, float]:
     low, high = seen.min(axis=0) - pad, seen.max(axis=0) + pad
     corners = np.array(((low[0], high[1]), high, (high[0], low[1]), low))
     return corners @ axes, float(np.prod(high - low))
+
+
+def frame_labels(drawing: Drawing, points: float) -> list[Words]:
+    """What is written at the frames of a drawing, where `points` go into a unit of it; apart if there is room."""
+    taken: list[Label] = []
+    written = []
+    for box, frame in reversed(list(zip(drawing.boxes, frames(drawing.boxes, drawing.at), strict=True))):  # inner ones first
+        width = float(np.ptp(frame[:, 0])) * points
+        size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
+        if box.label and size_pt >= SMALLEST_PT:
+            chosen = free(_places(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
+            written.append(Words(box.label, chosen.middle, size_pt))
+            taken.append(chosen)
+    return written
+
+
+def _places(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
+    """Over or under an upright frame, at its left or right; outside a turned one, away from the middle of the picture."""
+    size = size_of_words([text], size_pt, points)
+    if np.isclose(frame[0, 1], frame[1, 1]) or np.isclose(frame[0, 0], frame[1, 0]):
+        (left, bottom), (right, top) = frame.min(axis=0), frame.max(axis=0)
+        return [Label(np.array((x, y)), size) for y in (top, bottom - size[1]) for x in (left, right - size[0])]
+    sides = (frame + np.roll(frame, 1, axis=0)) / 2
+    out = sides[np.argmax(np.hypot(*(sides - middle).T))]
+    away = (out - middle) / max(float(np.hypot(*(out - middle))), 1e-9)
+    return [centred(out + 0.5 * away * (1 + 0.3 * len(text) * abs(away[0]) * size_pt / 9), size)]

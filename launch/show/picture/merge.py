@@ -32,6 +32,7 @@ class Merged:
     names: tuple[str, ...]  # [G]
     parts: tuple[Mapping[str, int], ...]  # [G] nodes of each kind
     bundled: I64  # [links of graph] links in each
+    bundle: I64  # [links of that topology] the link of graph that each is in; -1: it is within a group
     inside: I64  # [G] links between nodes of the group
 
 
@@ -63,9 +64,10 @@ def merge(topology: Topology) -> Merged:
     for (of, name), number in Counter(zip(group.tolist(), kind.tolist(), strict=True)).items():
         parts[of][name] = number
     names = (*_npu_names(npus, boxes), *(next(iter(part)) for part in parts[npus.count :]))
-    links, bundled, inside = _bundles(topology.links, group, count)
+    links, bundle, inside = _bundles(topology.links, group, count)
+    bundled = column(np.bincount(bundle[bundle >= 0], minlength=len(links)), np.int64)
     graph = Topology(topology.name, npus.count, count, links, shortest(links, count), npus.shape, tiers=topology.tiers)
-    return Merged(graph, group, names, tuple(parts), bundled, inside)
+    return Merged(graph, group, names, tuple(parts), bundled, bundle, inside)
 
 
 def _npus(topology: Topology, boxes: tuple[Box, ...], most: int) -> _Npus:
@@ -163,14 +165,15 @@ def _fewer(kinds: I64) -> I64:
 
 
 def _bundles(links: Links, group: I64, groups: int) -> tuple[Links, I64, I64]:
-    """The links between groups, merged by their ends and tier; how many each is of; [G] those within a group."""
+    """The links between groups, merged by their ends and tier; [L] which each is in; [G] how many are within a group."""
     src, dst = group[links.src], group[links.dst]
     within = src == dst
     inside = np.bincount(src[within], minlength=groups)
     apart = np.stack((links.dimension, src, dst))[:, ~within]
-    ends, bundle, count = np.unique(apart, axis=1, return_inverse=True, return_counts=True)
-    rate = np.bincount(bundle, links.bandwidth_Bps[~within], len(count))
-    latency = np.zeros(len(count), np.int64)
+    ends, bundle = np.unique(apart, axis=1, return_inverse=True)
+    rate = np.bincount(bundle, links.bandwidth_Bps[~within], len(ends[0]))
+    latency, every = np.zeros(len(ends[0]), np.int64), np.full(len(links), -1)
+    every[~within] = bundle
     np.maximum.at(latency, bundle, links.latency_fs[~within])
     merged = Links(
         column(ends[1], np.int32),
@@ -179,4 +182,4 @@ def _bundles(links: Links, group: I64, groups: int) -> tuple[Links, I64, I64]:
         column(latency, np.int64),
         column(ends[0], np.int16),
     )
-    return merged, column(count, np.int64), column(inside, np.int64)
+    return merged, column(every, np.int64), column(inside, np.int64)

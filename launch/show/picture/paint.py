@@ -13,12 +13,11 @@ from emu.arrays import F64
 from emu.topology.topology import Drawing, Topology
 from launch.show.page import INK, wide_pt
 from launch.show.picture.cables import cables, curves
-from launch.show.picture.frames import frames
+from launch.show.picture.frames import SMALLEST_PT, frame_labels, frames
 from launch.show.picture.kinds import switch_names
-from launch.show.picture.label import Label, centred, free, size_of_words
 from launch.show.picture.style import FRAME, NPU, Palette, gap, size_of
 
-_SMALLEST_WORDS_PT, _SMALLEST_NAMES_PT = 3.8, 4.5
+_SMALLEST_NAMES_PT = 4.5
 _HALO = [withStroke(linewidth=1.8, foreground="white")]
 
 
@@ -33,34 +32,9 @@ def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
     corners = frames(drawing.boxes, drawing.at)
     for frame in corners:
         axes.add_patch(Polygon(frame, closed=True, facecolor=FRAME, edgecolor=INK, linewidth=0.6, alpha=0.35, zorder=0))
-    taken: list[Label] = []
-    for box, frame in reversed(list(zip(drawing.boxes, corners, strict=True))):  # outer frames find room beside inner ones
-        width = float(np.ptp(frame[:, 0])) * points
-        size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
-        if box.label and size_pt >= _SMALLEST_WORDS_PT:
-            chosen = free(_places(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
-            words: dict[str, Any] = {
-                "fontsize": size_pt,
-                "ha": "center",
-                "va": "center",
-                "color": INK,
-                "path_effects": _HALO,
-                "zorder": 5,
-            }
-            axes.text(*chosen.middle, box.label, **words)
-            taken.append(chosen)
-
-
-def _places(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
-    """Over or under an upright frame, at its left or right; outside a turned one, away from the middle of the picture."""
-    size = size_of_words([text], size_pt, points)
-    if np.isclose(frame[0, 1], frame[1, 1]) or np.isclose(frame[0, 0], frame[1, 0]):
-        (left, bottom), (right, top) = frame.min(axis=0), frame.max(axis=0)
-        return [Label(np.array((x, y)), size) for y in (top, bottom - size[1]) for x in (left, right - size[0])]
-    sides = (frame + np.roll(frame, 1, axis=0)) / 2
-    out = sides[np.argmax(np.hypot(*(sides - middle).T))]
-    away = (out - middle) / max(float(np.hypot(*(out - middle))), 1e-9)
-    return [centred(out + 0.5 * away * (1 + 0.3 * len(text) * abs(away[0]) * size_pt / 9), size)]
+    for words in frame_labels(drawing, points):
+        style: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "path_effects": _HALO, "zorder": 5}
+        axes.text(*words.at, words.text, fontsize=words.size_pt, **style)
 
 
 def _cables(axes: Axes, topology: Topology, at: F64, palette: Palette) -> None:
@@ -104,7 +78,7 @@ def _own_names(axes: Axes, names: Sequence[str], at: F64, points: float, switch_
     upright = over < _SMALLEST_NAMES_PT
     size_pt = min(7.0, 0.75 * gap_pt) if upright else over
     for name, place in zip(names, at[len(at) - len(names) :], strict=True):
-        if size_pt >= _SMALLEST_WORDS_PT - 0.3:
+        if size_pt >= SMALLEST_PT - 0.3:
             _over(axes, name, place, size_pt, switch_pt / 2 + 1, upright=upright)
 
 
@@ -121,5 +95,5 @@ def _over(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, uprig
 
 
 def _number(axes: Axes, at: F64, text: str, size_pt: float) -> None:
-    if size_pt >= _SMALLEST_WORDS_PT - 0.3:
+    if size_pt >= SMALLEST_PT - 0.3:
         axes.text(float(at[0]), float(at[1]), text, fontsize=size_pt, ha="center", va="center", color="white", zorder=4)

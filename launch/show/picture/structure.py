@@ -17,8 +17,8 @@ from launch.show.picture.layout import in_tiers, on_grid
 from launch.show.picture.merge import Merged
 from launch.show.picture.style import NPU, TIMES, Palette
 
-_WIDE, _LINE = 1.7, 0.3  # of a symbol, and of a line of its words
-_ROOM = 3.0  # that cables bend in, to get round a symbol
+WIDE, LINE = 1.7, 0.3  # of a symbol, and of a line of its words
+ROOM = 3.0  # that cables bend in, to get round a symbol
 _ALONG = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8)  # of a line, where its words may be
 _MOST_WORDS = 16  # bundles that are all written at; of more, one of each kind
 
@@ -26,7 +26,7 @@ _MOST_WORDS = 16  # bundles that are all written at; of more, one of each kind
 def arrange(merged: Merged) -> Drawing:
     """Where the groups are drawn: on a grid as their dims are, in tiers where there are switches over them."""
     graph = merged.graph
-    spread = np.array((2.9, _high(merged, range(len(merged.names))) + 1.1))
+    spread = np.array((2.9, high_of(merged, range(len(merged.names))) + 1.1))
     if graph.n_nodes > graph.n_npus:
         return Drawing(in_tiers(graph, layers(graph)) * spread)
     if len(graph.dims) == 2:
@@ -35,23 +35,23 @@ def arrange(merged: Merged) -> Drawing:
     return Drawing(on_grid(graph) * spread)
 
 
-def _high(merged: Merged, groups: range) -> float:
+def high_of(merged: Merged, groups: range) -> float:
     """Of the symbols of these groups: as the one with most to say needs."""
-    return _LINE * (1.5 + max(len(_words(merged, group)) for group in groups))
+    return LINE * (1.5 + max(len(words_of(merged, group)) for group in groups))
 
 
 def paint_structure(axes: Axes, merged: Merged, drawing: Drawing, points: float, palette: Palette) -> None:
     """Draw groups and bundles; `points` is how many go into one unit of the drawing."""
     rows, _ = cables(merged.graph.links)
-    course = curves(merged.graph.links, drawing.at, _ROOM)
+    course = curves(merged.graph.links, drawing.at, ROOM)
     _bundles(axes, merged, rows, course, palette)
     n, groups = merged.graph.n_npus, len(merged.names)
-    high = [_high(merged, some) if len(some) else 0.0 for some in (range(n), range(n, groups))]
+    high = [high_of(merged, some) if len(some) else 0.0 for some in (range(n), range(n, groups))]
     for group, at in enumerate(drawing.at):
         colour = NPU if group < n else palette.switches[merged.names[group]]
         _symbol(axes, at, high[group >= n], colour)
-        _write(axes, at, _words(merged, group), points)
-    taken = [centred(at, np.array((_WIDE, high[group >= n]))) for group, at in enumerate(drawing.at)]
+        _write(axes, at, words_of(merged, group), points)
+    taken = [centred(at, np.array((WIDE, high[group >= n]))) for group, at in enumerate(drawing.at)]
     for place in _written(merged, rows):
         taken.append(_write_bundle(axes, merged, int(rows[place]), course[place], points, taken))
 
@@ -85,7 +85,7 @@ def _write_bundle(axes: Axes, merged: Merged, row: int, line: F64, points: float
     return chosen
 
 
-def _words(merged: Merged, group: int) -> list[str]:
+def words_of(merged: Merged, group: int) -> list[str]:
     """A line for the name, one for each kind of node."""
     name = [merged.names[group]] if group < merged.graph.n_npus else []
     parts = merged.parts[group].items()
@@ -93,12 +93,12 @@ def _words(merged: Merged, group: int) -> list[str]:
 
 
 def _symbol(axes: Axes, at: F64, high: float, colour: str) -> None:
-    corner = (float(at[0]) - _WIDE / 2, float(at[1]) - high / 2)
+    corner = (float(at[0]) - WIDE / 2, float(at[1]) - high / 2)
     style = "round,pad=0,rounding_size=0.12"
-    axes.add_patch(FancyBboxPatch(corner, _WIDE, high, boxstyle=style, facecolor=colour, edgecolor="white", zorder=4))
+    axes.add_patch(FancyBboxPatch(corner, WIDE, high, boxstyle=style, facecolor=colour, edgecolor="white", zorder=4))
 
 
 def _write(axes: Axes, at: F64, words: list[str], points: float) -> None:
-    size_pt = min(11.0, 0.62 * _LINE * points, 1.6 * _WIDE * points / max(map(len, words)))
+    size_pt = min(11.0, 0.62 * LINE * points, 1.6 * WIDE * points / max(map(len, words)))
     x, y = map(float, at)
     axes.text(x, y, "\n".join(words), fontsize=size_pt, ha="center", va="center", color="white", zorder=5, linespacing=1.3)

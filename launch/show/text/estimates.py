@@ -1,8 +1,9 @@
 """A step estimated on several topologies, as one table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from emu.study.training.estimate import Estimated
+from emu.study.training.step import Step
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.table import table
@@ -43,9 +44,14 @@ def estimates_report(results: Sequence[Estimated]) -> str:
     return "\n".join([*lines, "", *algorithms, "", *assumed_of_all([(r.topology, r.assumptions) for r in results])])
 
 
-def exposed_axes(results: Sequence[Estimated]) -> list[str]:
+def exposed_axes(results: Sequence[Step]) -> list[str]:
     """The axes with exposed communication on any of several topologies, those of a plan in its order."""
-    found = sorted({axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s})
+    return in_order(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s)
+
+
+def in_order(axes: Iterable[str]) -> list[str]:
+    """Each axis once, those of a plan in its order."""
+    found = sorted(set(axes))
     return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
 
 

@@ -37,7 +37,7 @@ def rate_lines(step: Step) -> list[str]:
 def foot_lines(step: Step) -> list[str]:
     """The path, links, memory, algorithms and what was assumed."""
     return [
-        f"critical path   {_path(step)}",
+        f"critical path   {path_told(step)}",
         f"busiest links   {_links(step)}",
         f"peak memory     {format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}",
         f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
@@ -72,10 +72,10 @@ def _some(times_s: Sequence[float]) -> str:
     return ", ".join(map(format_time, times_s[:_SHOWN])) + more
 
 
-def _path(step: Step) -> str:
+def path_told(step: Step) -> str:
     """What the path was spent on, by its share of the step."""
     shares = [(part.time_s / step.step_time_s, part) for part in step.critical_path]
-    told = [f"{_percent(share)} {_part(part)}" for share, part in shares[:_PARTS] if share >= _LEAST]
+    told = [f"{_percent(share)} {part_told(part)}" for share, part in shares[:_PARTS] if share >= _LEAST]
     rest = sum(share for share, _ in shares[len(told) :])
     return ", ".join([*told, *([f"{_percent(rest)} other"] if rest >= _LEAST else [])]) or "none"
 
@@ -93,7 +93,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _part(part: PathPart) -> str:
+def part_told(part: PathPart) -> str:
+    """What a part of the path is of, such as `tp all_reduce in stage 1`."""
     what = f"{part.axis} {part.what}" if part.axis else part.what
     stage = "" if part.stage is None else f" in stage {part.stage}"
     return what + stage + ("" if part.waits_for_rank is None else f" that waits for rank {part.waits_for_rank}")

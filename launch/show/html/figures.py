@@ -1,0 +1,138 @@
+"""The figures that a report begins with, and the tables of a step."""
+
+from collections.abc import Sequence
+
+from emu.study.training.estimate import Estimated
+from emu.study.training.step import Step, TimedTrace
+from emu.study.training.train import Trained
+from emu.trace.busy import busiest
+from emu.units import format_bandwidth, format_size, format_time
+from launch.show.html.page import Cell, Figure, Table, table_of
+from launch.show.text.describe import link_classes
+from launch.show.text.estimates import exposed_axes
+
+_LINKS = 20  # busiest ones
+
+
+def figures_of(step: Step) -> tuple[Figure, ...]:
+    """What a reader asks first of one step."""
+    share = [(f"{name}_s", getattr(step, f"{name}_s")) for name in ("compute", "exposed_comm", "idle")]
+    labels = ("computation", "exposed communication", "idle")
+    bubble = f"of it {format_time(step.bubble_s)} bubble" if step.bubble_s else ""
+    told = [
+        Figure(name, label, format_time(value), value, _percent(value / step.step_time_s))
+        for (name, value), label in zip(share, labels, strict=True)
+    ]
+    told[2] = Figure(
+        *share[2][:1], labels[2], format_time(step.idle_s), step.idle_s, bubble or _percent(step.idle_s / step.step_time_s)
+    )
+    what = "whole script" if step.whole else "step"
+    return (
+        Figure("step_time_s", what, format_time(step.step_time_s), step.step_time_s),
+        *_rates(step),
+        *told,
+        *_memory(step),
+        *_learned(step),
+    )
+
+
+def _rates(step: Step) -> list[Figure]:
+    if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
+        return []
+    hfu = f"HFU {step.hfu:.3f}"
+    return [
+        Figure("mfu", "MFU", f"{step.mfu:.3f}", step.mfu, hfu),
+        Figure("tokens_per_s", "tokens/s", f"{step.tokens_per_s:,.0f}", step.tokens_per_s),
+    ]
+
+
+def _memory(step: Step) -> list[Figure]:
+    peak = step.peak_memory_bytes
+    return [
+        Figure("peak_memory_bytes", "peak memory", format_size(peak), peak, "of the rank that holds most"),
+        Figure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device),
+    ]
+
+
+def _learned(step: Step) -> list[Figure]:
+    if not isinstance(step, Trained):
+        return []
+    last, note = step.loss[-1], f"one process: {step.reference_loss[-1]:.6f}"
+    return [
+        Figure("loss", "last loss", f"{last:.6f}", last, note),
+        Figure("gradient_error", "gradients", f"within {step.gradient_error:.1e}", step.gradient_error, "of one process's"),
+    ]
+
+
+def compared(steps: Sequence[Step]) -> Table:
+    """A row a topology."""
+    axes = exposed_axes(steps)
+    rated = all(step.mfu is not None for step in steps)
+    head = ("topology", "NPUs", "step", "computation", *(f"{axis or 'other'} exposed" for axis in axes), "bubble", "idle")
+    return table_of((*head, *(("MFU",) if rated else ()), "memory"), [_row(step, axes, rated=rated) for step in steps])
+
+
+def _row(step: Step, axes: Sequence[str], *, rated: bool) -> list[Cell]:
+    exposed = [step.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes]
+    times = (step.step_time_s, step.compute_s, *exposed, step.bubble_s, step.idle_s)
+    mfu = [Cell(f"{step.mfu:.3f}", step.mfu)] if rated and step.mfu is not None else []
+    memory = Cell(format_size(step.peak_memory_bytes), step.peak_memory_bytes)
+    return [Cell(step.topology), Cell(str(step.ranks), step.ranks), *(Cell(format_time(t), t) for t in times), *mfu, memory]
+
+
+def steps_table(step: Step) -> Table:
+    """Every step of a run."""
+    learned = isinstance(step, Trained)
+    head = ("step", "virtual time", *(("loss", "loss of one process") if isinstance(step, Trained) else ()))
+    rows = []
+    for i, time_s in enumerate(step.step_times_s):
+        row = [Cell(str(i + 1), i + 1), Cell(format_time(time_s), time_s)]
+        if learned and isinstance(step, Trained):
+            row += [Cell(f"{loss[i]:.6f}", loss[i]) for loss in (step.loss, step.reference_loss)]
+        rows.append(row)
+    return table_of(head, rows)
+
+
+def links_table(timed: TimedTrace) -> Table:
+    """The busiest links."""
+    links, tiers = timed.topology.links, {each.dimension: each.what for each in link_classes(timed.topology)}
+    rows = []
+    for each in busiest(timed.shares, timed.topology, _LINKS):
+        rate, tier = float(links.bandwidth_Bps[each.link]), tiers[int(links.dimension[each.link])]
+        number, speed = Cell(str(each.link), each.link), Cell(format_bandwidth(rate), rate)
+        rows.append((number, each.src, each.dst, tier, speed, _share(each.busy)))
+    return table_of(("link", "from", "to", "tier", "bandwidth", "busy"), rows)
+
+
+def requests_table(timed: TimedTrace) -> Table:
+    """Which algorithm served which requests, and how many groups asked for each."""
+    asked: dict[tuple[str, int, str, str], list[int]] = {}
+    for request, size, by in timed.replayed.services:
+        key = (request.operation, len(request.ranks), format_size(size), str(by))
+        asked.setdefault(key, []).append(size)
+    rows = [
+        (operation, Cell(str(ranks), ranks), Cell(told, min(sizes)), by, Cell(str(len(sizes)), len(sizes)))
+        for (operation, ranks, told, by), sizes in sorted(asked.items(), key=lambda each: (*each[0][:2], min(each[1])))
+    ]
+    return table_of(("operation", "ranks", "size", "algorithm", "different requests"), rows)
+
+
+def settings_of(step: Step) -> list[str]:
+    """What the step is of, a sentence each."""
+    told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}, {step.dtype}"]
+    if isinstance(step, Estimated | Trained):
+        told.append(f"model {step.model}; plan {step.plan}")
+    if isinstance(step, Estimated):
+        told += [
+            f"global batch {step.global_batch}; stack {step.stack}",
+            f"placement {step.axes}: the axis of neighbouring NPUs first",
+        ]
+    return told
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} % of the step"
+
+
+def _share(share: float) -> Cell:
+    return Cell(f"{100 * share:.1f} %", share)

@@ -1,0 +1,156 @@
+"""The pipeline of a step as a chart: a row a stage, computation above, communication by axis below."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.fabric.timeline import Timeline
+from emu.study.training.step import TimedTrace
+from emu.trace.replay import Replayed
+from emu.trace.report import Apart, told_apart
+from emu.trace.spans import Spans, merged
+from emu.trace.trace import Trace
+from emu.units import TICKS_PER_S, format_time, seconds
+from launch.show.html.page import Cell, Key, Svg, Table, table_of
+from launch.show.parts import COMPUTE, IDLE, colours_of
+from launch.show.spans import Lane, Standing, lanes_of, standing
+from launch.show.text.estimates import in_order
+
+_WIDE, _HIGH = 2000, 24  # of a row, in units of its drawing
+_NEAR = 0.2  # units; what is nearer is one stretch
+_LEAST = 0.5  # units, that an eye can see
+_MOST = 64  # rows
+_STEPS = (1, 2, 2.5, 5, 10)  # between ticks
+_TICKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """All times of one colour of a row."""
+
+    colour: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rank that stands for its stage."""
+
+    name: str
+    told: str
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A moment of the step."""
+
+    share: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What the template draws."""
+
+    wide: int
+    high: int
+    idle: str
+    rows: tuple[Row, ...]
+    ticks: tuple[Tick, ...]
+
+
+def rows_of(timed: TimedTrace) -> list[Standing]:
+    """The rank that stands for each stage; where there is no pipeline, one for each role; 64 at most."""
+    found, told = standing(timed), timed.report.rank
+    if any(each.stage is not None for each in found):
+        first: dict[int | None, Standing] = {}
+        for each in sorted(found, key=lambda each: each.row != told):  # of its stage the rank that the figures are of
+            first.setdefault(each.stage, each)
+        found = sorted(first.values(), key=lambda each: each.stage or 0)
+    return found[:_MOST]
+
+
+def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
+    """The chart of the step that is reported, and its times as a table."""
+    began, ended = timed.report.began_fs, timed.report.ended_fs
+    ranks = rows_of(timed)
+    lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), each.row)] for each in ranks]
+    apart = [told_apart(*_of(timed), timed.report, each.row) for each in ranks]
+    axes = in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
+    colours, total = colours_of(axes), ended - began
+    rows = tuple(_row(each, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True))
+    keys = [Key(f"communication, {axis}", colour) for axis, colour in colours.items()]
+    told = f"computation and communication of {len(rows)} ranks over {format_time(seconds(total))}"
+    chart = Chart(_WIDE, _HIGH, IDLE, rows, tuple(_ticks(total)))
+    return Svg("pipeline.html", told, chart, (Key("computation", COMPUTE), *keys, Key("idle", IDLE))), _table(
+        ranks, apart, total
+    )
+
+
+def _of(timed: TimedTrace) -> tuple[Trace, Replayed, Timeline]:
+    return timed.trace, timed.replayed, timed.timeline
+
+
+def _computes(lane: Lane) -> bool:
+    return lane.stream.startswith("compute")
+
+
+def _row(each: Standing, lanes: Sequence[Lane], parts: Apart, colours: dict[str, str], total: int) -> Row:
+    computing = [lane for lane in lanes if _computes(lane)]
+    talking = {lane.stream: lane for lane in lanes if not _computes(lane)}
+    half, thin = _HIGH / 2, _HIGH / 2 / max(1, len(colours))
+    stretches = [_stretch(COMPUTE, computing, total, 0.0, half)]
+    for place, (axis, colour) in enumerate(colours.items()):
+        if axis in talking:
+            stretches.append(_stretch(colour, [talking[axis]], total, half + place * thin, thin))
+    exposed = sum(parts.exposed_fs.values())
+    shares = {"computes": parts.compute_fs, "communicates": exposed, "is idle": total - parts.compute_fs - exposed}
+    said = ", ".join(f"{what} {100 * ticks / max(total, 1):.1f} %" for what, ticks in shares.items())
+    return Row(each.name, f"{each.name} {said} of the step", tuple(s for s in stretches if s.path))
+
+
+def _stretch(colour: str, lanes: Sequence[Lane], total: int, top: float, high: float) -> Stretch:
+    """Rectangles in one path; those that no eye tells apart are one."""
+    start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in Spans._fields)
+    order = np.argsort(start, kind="stable")
+    near = int(_NEAR * total / _WIDE)
+    spans = merged(start[order], end[order] + near) if len(order) else Spans(start, end)
+    boxes = zip(spans.start.tolist(), (spans.end - near).tolist(), strict=True)
+    return Stretch(colour, "".join(_box(*box, total, top, high) for box in boxes))
+
+
+def _box(start: int, end: int, total: int, top: float, high: float) -> str:
+    left, wide = round(_WIDE * start / total, 1), max(_LEAST, round(_WIDE * (end - start) / total, 1))
+    return f"M{left:g} {top:.3g}h{wide:g}v{high:.3g}h-{wide:g}z"
+
+
+def _ticks(total: int) -> list[Tick]:
+    """Moments in round numbers, from the beginning of the step."""
+    if not total:
+        return []
+    least_s = seconds(total) / _TICKS
+    power = 10.0 ** np.floor(np.log10(least_s))
+    step_s = float(next(step * power for step in _STEPS if step * power >= least_s))
+    count = int(seconds(total) / step_s)
+    return [Tick(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
+
+
+def _table(ranks: Sequence[Standing], apart: Sequence[Apart], total: int) -> Table:
+    axes = in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
+    staged = any(each.stage is not None for each in ranks)
+    who = (*(("stage",) if staged else ()), "rank", "stands for")
+    head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), "idle")
+    rows = []
+    for each, parts in zip(ranks, apart, strict=True):
+        exposed = [parts.exposed_fs.get(axis, 0) for axis in axes]
+        idle = total - parts.compute_fs - sum(parts.exposed_fs.values())
+        numbers = (*((each.stage or 0,) if staged else ()), each.rank, each.alike)
+        times = [_time(ticks) for ticks in (parts.compute_fs, *exposed, idle)]
+        rows.append([*(Cell(str(number), number) for number in numbers), *times])
+    return table_of(head, rows)
+
+
+def _time(ticks: int) -> Cell:
+    return Cell(format_time(seconds(ticks)), seconds(ticks))

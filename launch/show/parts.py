@@ -1,0 +1,40 @@
+"""What a step is made of, and the colour of each part in all pictures."""
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import NamedTuple
+
+from emu.study.training.step import Step
+from launch.show.text.estimates import exposed_axes
+
+COMPUTE, BUBBLE, IDLE = "#0072B2", "#d8dde2", "#eef0f2"
+_AXES = {"tp": "#E69F00", "cp": "#CC79A7", "ep": "#009E73", "dp": "#D55E00", "pp": "#56B4E9"}  # Okabe and Ito's
+_OTHERS = ("#F0E442", "#7c8894", "#8c564b", "#9467bd")
+_LEAST = 1e-3  # of a step, below which a part is left out
+
+
+class Part(NamedTuple):
+    """One of them."""
+
+    name: str
+    colour: str
+    times_s: tuple[float, ...]  # one a step
+
+
+def colours_of(axes: Sequence[str]) -> dict[str, str]:
+    """The colour of each axis of communication."""
+    others = cycle(_OTHERS)
+    return {axis: _AXES.get(axis) or next(others) for axis in axes}
+
+
+def step_parts(steps: Sequence[Step]) -> list[Part]:
+    """The parts of several steps, those left out that nowhere take a thousandth of a step."""
+    exposed = [
+        Part(f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
+        for axis, colour in colours_of(exposed_axes(steps)).items()
+    ]
+    bubble = Part("bubble", BUBBLE, tuple(s.bubble_s for s in steps))
+    idle = Part("idle beside", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
+    found = [Part("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, idle]
+    least = _LEAST * max(s.step_time_s for s in steps)
+    return [part for part in found if max(part.times_s) > least]
