@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from emu.errors import must_be
 from emu.model.generate.generate import generate
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
@@ -22,6 +23,8 @@ from launch.cli.options import (
     stack_option,
     topology_option,
 )
+from launch.cli.sweep import parse_sweeps, sweep_option
+from launch.cli.swept import Files, show_swept, sweep_estimates
 from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.estimate import estimate_report
@@ -48,6 +51,8 @@ from launch.show.text.estimates import estimates_report
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Save the step to this file; `emu compare` holds it against one that ran."
 )
+@sweep_option
+@click.option("--csv", type=click.Path(path_type=Path), help="Write the steps of a --sweep to this file. [default: print them]")
 @stack_option
 @looks_options
 @import_option
@@ -64,6 +69,8 @@ def estimate_command(
     scale_dp: bool,
     png: Path | None,
     trace: Path | None,
+    sweeps: tuple[str, ...],
+    csv: Path | None,
     stack: str,
     looks: Looks,
     as_json: bool,
@@ -72,11 +79,21 @@ def estimate_command(
 
     \b
     emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
+    emu estimate --config scenario.toml --sweep topology.bandwidth=25GB/s..400GB/s:5 --png sweep.png
     """
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
     under = stack_of(stack)
     order = tuple(axes.split(",")) if axes else ()
     request = EstimateRequest(model, laid, under, (AUTO, *algorithms), order, scale_dp)
+    if sweeps:
+        _check_swept(looks, trace)
+        words = {"model": model, "plan": plan, "stack": stack, "device": device}
+        batch = {"seq": str(seq), "global-batch": str(global_batch)}
+        rows = sweep_estimates(words | batch, topologies, parse_sweeps(sweeps), request)
+        show_swept(rows, f"A step of {model}", Files(csv, png), as_json=as_json)
+        return
+    if csv is not None:
+        raise must_be("estimate", "--csv", "left out where there is no --sweep", str(csv))
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
@@ -92,3 +109,10 @@ def estimate_command(
         save(generate(find_model(model), laid, under), trace)
     if png is not None:
         importlib.import_module("launch.show.chart.parts").draw_parts(results, png)  # not above: it loads matplotlib
+
+
+def _check_swept(looks: Looks, trace: Path | None) -> None:
+    """What is of one step is not of many."""
+    for name, path in (("--html", looks.html), ("--timeline", looks.timeline), ("--trace", trace)):
+        if path is not None:
+            raise must_be("estimate", name, "left out where there is a --sweep", str(path), "it is of one step")

@@ -34,7 +34,7 @@ FLAGS = {
     "run": TIMED | LOOKS | {"--ranks", "--trace"},
     "replay": TIMED | LOOKS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
-    | {"--axes", "--scale-dp", "--png", "--trace"}
+    | {"--axes", "--scale-dp", "--png", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value
     | LOOKS,
     "compare": set(),
     "show topology": {"--png", "--route"},

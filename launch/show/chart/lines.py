@@ -1,4 +1,4 @@
-"""Lines of time against size, each named at its end."""
+"""Lines of time against size, or another quantity, each named at its end."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -24,13 +24,23 @@ class Line(NamedTuple):
     """One of them."""
 
     name: str
-    sizes: tuple[int, ...]  # bytes, ascending
+    sizes: tuple[float, ...]  # bytes, or what else stands below; ascending
     times_s: tuple[float, ...]
     colour: str = PALE
     marks: tuple[str, ...] = ()  # one a size; dots unless given
 
 
-def lines(drawn: Sequence[Line], title: str, marks: Mapping[str, str] = MappingProxyType({})) -> Figure:
+class Below(NamedTuple):
+    """What the lines are drawn against."""
+
+    label: str
+    words: Mapping[float, str] = MappingProxyType({})  # of the places; else they are sizes
+
+
+SIZE = Below("size")
+
+
+def lines(drawn: Sequence[Line], title: str, marks: Mapping[str, str] = MappingProxyType({}), below: Below = SIZE) -> Figure:
     """A chart of lines, pale ones behind the others; below it what each of the marks stands for."""
     figure, axes = page(_WIDE_IN, max(_HIGH_IN, _REST_IN + len(drawn) * _APART_PT / 72), title)
     for line in drawn:
@@ -39,7 +49,7 @@ def lines(drawn: Sequence[Line], title: str, marks: Mapping[str, str] = MappingP
         axes.plot(line.sizes, line.times_s, **style)
         for size, time_s, mark in zip(line.sizes, line.times_s, line.marks or "o" * len(line.sizes), strict=True):
             axes.plot(size, time_s, mark, markersize=3 if pale else 5, **style)
-    _dress(axes, sorted({size for line in drawn for size in line.sizes}))
+    _dress(axes, sorted({size for line in drawn for size in line.sizes}), below)
     handles = [Line2D([], [], color=INK, marker=mark, linestyle="", label=name) for name, mark in marks.items()]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", fontsize=8, frameon=False, ncols=4)
@@ -47,16 +57,16 @@ def lines(drawn: Sequence[Line], title: str, marks: Mapping[str, str] = MappingP
     return figure
 
 
-def _dress(axes: Axes, sizes: Sequence[int]) -> None:
+def _dress(axes: Axes, sizes: Sequence[float], below: Below) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sizes[:: -(-len(sizes) // _MOST_TICKS)]))
     axes.yaxis.set_major_locator(LogLocator(subs=_steps(*axes.get_ylim())))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda size_bytes, _: format_size(size_bytes))
+    axes.xaxis.set_major_formatter(lambda place, _: below.words[place] if below.words else format_size(place))
     axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
-    axes.set_xlabel("size", color=INK)
+    axes.set_xlabel(below.label, color=INK)
     axes.set_ylabel("virtual time", color=INK)
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

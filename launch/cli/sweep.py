@@ -1,0 +1,131 @@
+"""`--sweep NAME=VALUES`: a command at several values of what it takes; of several sweeps at all combinations."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
+
+import click
+
+from emu.errors import InputError, must_be
+from emu.model.spell import WORDS
+from emu.model.spell_stack import STACK_WORDS
+from emu.registry import parse_call, unknown
+from emu.topology.read.file import is_file
+from launch.data.stacks import STACKS
+
+F = TypeVar("F", bound=Callable[..., object])
+_PLAIN = ("model", "device", "seq", "global-batch")
+_KNOWN = (*_PLAIN, *(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
+_RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
+_HELP = (
+    "Take NAME at each of these values, instead of the one given; repeat it for all combinations. NAME is "
+    f"{', '.join(_PLAIN)}, plan.WORD, stack.WORD, topology.SETTING or device.SETTING; VALUES are one after another, or "
+    "25GB/s..400GB/s:5, five that grow by the same factor."
+)
+Words = Mapping[str, str]  # what the command was given, by option
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A quantity, and the words for each of its values."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def sweep_option(command: F) -> F:
+    """`--sweep`, as often as one likes."""
+    return click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)(command)
+
+
+def parse_sweeps(texts: Sequence[str]) -> tuple[Sweep, ...]:
+    """What is swept, in the order given.
+
+    Raises:
+        InputError: no NAME=VALUES, a name that is unknown (with the nearest) or given twice, no value, or no range.
+    """
+    sweeps = tuple(map(_parse, texts))
+    names = [sweep.name for sweep in sweeps]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--sweep: {name} is given twice; write all its values in one, separated by commas")
+    return sweeps
+
+
+def points(sweeps: Sequence[Sweep]) -> Iterator[dict[str, str]]:
+    """All combinations of values, those of the last sweep changing fastest."""
+    for values in product(*(sweep.values for sweep in sweeps)):
+        yield {sweep.name: value for sweep, value in zip(sweeps, values, strict=True)}
+
+
+def at(words: Words, point: Words) -> Words:
+    """What the command would have been given at a point.
+
+    Raises:
+        InputError: a setting of a topology or a device that is a file.
+    """
+    changed = dict(words)
+    for name, value in point.items():
+        part, dot, key = name.partition(".")
+        changed[part] = _SET[part](changed[part], key, value) if dot else value
+    return changed
+
+
+def _parse(text: str) -> Sweep:
+    name, equals, said = text.partition("=")
+    name = name.strip().replace("_", "-") if "." not in name else name.strip()
+    part, _, key = name.partition(".")
+    if name not in _KNOWN and not (part in ("topology", "device") and key):
+        raise unknown("quantity to sweep", name, _KNOWN)
+    if not equals or not said.strip():
+        raise must_be("--sweep", f"values of {name}", "one or more", said, f"e.g. {name}=1,2,4")
+    values = tuple(_range(name, said)) if ".." in said else tuple(value.strip() for value in said.split(","))
+    if not all(values) or len(set(values)) < len(values):
+        raise must_be("--sweep", f"values of {name}", "different and none of them empty", said)
+    return Sweep(name, values)
+
+
+def _range(name: str, said: str) -> list[str]:
+    """Values that grow by the same factor; whole ones between whole ends."""
+    found = _RANGE.fullmatch(said.strip())
+    unit = found and (found["unit"] or "")
+    if found is None or unit != (found["end"] or "") or not _is_range(found):
+        what = "LOW..HIGH:COUNT of one unit, LOW above 0 and below HIGH, COUNT 2 or more"
+        raise must_be("--sweep", f"the range of {name}", what, said, "e.g. 25GB/s..400GB/s:5")
+    low, high, count = float(found["low"]), float(found["high"]), int(found["count"])
+    between = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
+    whole = not unit and low.is_integer() and high.is_integer()
+    return [str(round(value)) if whole else f"{value:.6g}{unit}" for value in between]
+
+
+def _is_range(found: re.Match[str]) -> bool:
+    numbers = [re.fullmatch(r"\d+(\.\d+)?", found[end]) for end in ("low", "high")]
+    return all(numbers) and 0 < float(found["low"]) < float(found["high"]) and int(found["count"]) > 1
+
+
+def _in_words(words: str, key: str, value: str) -> str:
+    """A list such as `tp=8,sp,layers=7,8x14` with another value of one of its words."""
+    kept, dropped = [], False
+    for word in filter(None, words.split(",")):
+        name, equals, _ = word.strip().partition("=")
+        dropped = name == key or (dropped and not equals and name[:1].isdigit())  # what follows `layers=` is of it
+        kept += [] if dropped else [word]
+    return ",".join([*kept, f"{key}={value}"])
+
+
+def _in_stack(words: str, key: str, value: str) -> str:
+    return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
+
+
+def _in_call(words: str, key: str, value: str) -> str:
+    """`NAME:VARIANT:key=value,...` with another value of one of its settings."""
+    if is_file(words):
+        raise must_be("--sweep", key, "a setting of what has a name", words, "write a file for each value")
+    name, variant, settings = parse_call(words, "--sweep")
+    said = ",".join(f"{k}={v}" for k, v in {**settings, key: value}.items())
+    return ":".join(filter(None, (name, variant, said)))
+
+
+_SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_call, "device": _in_call}

@@ -1,0 +1,66 @@
+"""A step's time at the values of a sweep, as lines: one for each topology and each combination of the other sweeps."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from emu.errors import InputError
+from emu.units import parse_bandwidth, parse_size, parse_time
+from launch.show.chart.lines import Below, Line, lines
+from launch.show.page import save
+from launch.show.text.swept import Swept
+
+
+def draw_swept(rows: Sequence[Swept], title: str, path: Path) -> None:
+    """Draw the step time against the first sweep.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    save(swept(rows, title), path, "--png")
+
+
+def swept(rows: Sequence[Swept], title: str) -> Figure:
+    """The picture of `draw_swept`; points without a step are left out."""
+    first = next(iter(rows[0].point))
+    words = list(dict.fromkeys(row.point[first] for row in rows))
+    places = _places(words)
+    several = len({row.topology for row in rows if row.point == rows[0].point}) > 1
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.step is not None:
+            others = [f"{name}={value}" for name, value in list(row.point.items())[1:]]
+            name = ", ".join([*([_name(row, several=several)] if several or not others else []), *others])
+            found.setdefault(name, []).append((places[row.point[first]], row.step.step_time_s))
+    drawn = []
+    for i, (name, at) in enumerate(found.items()):
+        below, times_s = zip(*sorted(at), strict=True)
+        drawn.append(Line(name, below, times_s, to_hex(colormaps["tab10"](i % 10))))
+    return lines(drawn, title, below=Below(first, {place: word for word, place in places.items()}))
+
+
+def _name(row: Swept, *, several: bool) -> str:
+    """The topology, without what is swept of it; of one alone nothing that the title does not say."""
+    swept_of = {name.removeprefix("topology.") for name in row.point if name.startswith("topology.")}
+    return re.sub(rf"[,:]?({'|'.join(map(re.escape, swept_of))})=[^,:]*", "", row.topology) if swept_of else row.topology
+
+
+def _places(words: Sequence[str]) -> dict[str, float]:
+    """Where each word stands: by its number, if all have one above 0; else one after another."""
+    numbers = [_number(word) for word in words]
+    if all(number is not None and number > 0 for number in numbers):
+        return {word: number for word, number in zip(words, numbers, strict=True) if number is not None}
+    return {word: 2.0**i for i, word in enumerate(words)}
+
+
+def _number(word: str) -> float | None:
+    for read in (float, parse_bandwidth, parse_time, parse_size):
+        try:
+            return float(read(word))
+        except (ValueError, InputError):
+            continue
+    return None
