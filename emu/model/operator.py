@@ -6,9 +6,12 @@ cuts). A multiply-add is 2 FLOPs. Elements that are read and those that are writ
 
 from dataclasses import dataclass, fields, replace
 
+from emu.trace.kernel import MOVES, Kernel, Shape
+
 PRODUCT, ATTENTION, NORM, ROTATION, GATE, ACTIVATION = "product", "attention", "norm", "rotation", "gate", "activation"
 RESIDUAL, SUM, SCALE, BIAS, LOOKUP = "residual", "sum", "scale", "bias", "lookup"
 ROUTER, PERMUTATION, LOSS = "router", "permutation", "loss"
+FORWARD, INPUT, WEIGHT = "forward", "input", "weight"  # a pass: the forward, or the gradient of what came in, or of parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class ModelOperator:
     experts: int = 0  # of an expert's operator: how many share it
     active: int = 0  # ... and how many of them a token sees
     shape: tuple[int, int, int] | None = None  # of a product [M, K] x [K, N]: M (of all experts together), N, K
+    attended: tuple[int, int, int, int] | None = None  # of attention: heads of all sequences, queries, keys, elements a head
     reads_with: str = ""  # products of one such name read the same input: a fused stack runs them as one
     unfused: Passes = Passes()  # of attention alone: by products that write their scores, and a softmax between them
     tensors: int = 1  # of equal size, that have its parameters: the weight and the bias of a norm are two
@@ -126,6 +130,18 @@ class ModelOperator:
     def active_parameters(self) -> int:
         """That one token sees."""
         return self.parameters * self.active // self.experts if self.experts else self.parameters
+
+    def shape_of(self, what: str) -> Shape:
+        """Of its product, or attention, in a pass; experts' products are as many of even rows."""
+        if self.attended is not None:
+            return Shape(Kernel.CAUSAL, *self.attended)
+        if self.shape is None:
+            return MOVES
+        m, n, k = self.shape
+        batch = max(1, self.experts)
+        weight = (k, n) if self.experts else (n, k)  # as the parameter lies
+        sizes = {FORWARD: (m // batch, n, k), INPUT: (m // batch, k, n), WEIGHT: (*weight, m // batch)}
+        return Shape(Kernel.PRODUCT, batch, *sizes[what])
 
     def on(self, cut: Cut, share: tuple[int, int] | None = None) -> "ModelOperator":
         """What one rank has of it.
@@ -167,6 +183,9 @@ class ModelOperator:
         if shape is not None:
             m, columns, rows = shape
             shape = (m * up // down, columns // n if self.cut == "out" else columns, rows // n if self.cut == "in" else rows)
+        attended = self.attended
+        if attended is not None:
+            attended = (attended[0] // n, *attended[1:])
         return replace(
             self,
             parameters=self.parameters // weights,
@@ -178,6 +197,7 @@ class ModelOperator:
             until_saved=amount(self.until_saved),
             experts=self.experts // holders,
             shape=shape,
+            attended=attended,
         )
 
 
@@ -244,7 +264,9 @@ def attention(name: str, tokens: Tokens, heads: int, kv_heads: int, head_dim: in
     fused = _flash(tokens, heads, kv_heads, head_dim, value_dim)
     out = Amount(cut=tokens.n * heads * value_dim)
     eager = fused if value_dim == head_dim else _flash(tokens, heads, kv_heads, head_dim, head_dim)
-    return ModelOperator(name, ATTENTION, 0, eager, fused, out, "both", unfused=_scored(tokens, heads, fused))
+    sizes = (tokens.sequences * heads, tokens.length, tokens.keys, head_dim)
+    unfused = _scored(tokens, heads, fused)
+    return ModelOperator(name, ATTENTION, 0, eager, fused, out, "both", attended=sizes, unfused=unfused)
 
 
 def _scored(tokens: Tokens, heads: int, flash: Passes) -> Passes:

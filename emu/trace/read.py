@@ -11,7 +11,7 @@ from emu.arrays import column
 from emu.errors import InputError
 from emu.trace.trace import PARTS, Events, Group, Trace
 
-_FORMAT = "emu trace 2"
+_FORMAT = "emu trace 3"
 _WORDS = ("name", "dtype")  # columns of text, stored once each as a table of words and an index
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from emu.arrays import I64, digest
 from emu.trace.trace import Events, Kind, Trace
 
-_WORK = ("kind", "stream", "flops", "bytes", "count", "group", "root", "tag")  # beside names, dtypes and split sizes
+_COMPUTED = ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k")
+_WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # beside names, dtypes and split sizes
 
 
 def equal_steps(trace: Trace) -> tuple[tuple[int, ...], ...]:

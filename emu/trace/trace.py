@@ -40,6 +40,11 @@ class Events:
     flops: F64  # [E]
     bytes: I64  # [E] as it ran: inputs and outputs of an operator, the operation's size for a request, the message
     count: I64  # [E] the elements of `dtype` among those bytes, which another dtype would scale
+    kernel: I16  # [E] a Kernel; of what is no computation OTHER
+    batch: I32  # [E] as this and the next three: the sizes of a Shape
+    m: I32  # [E]
+    n: I32  # [E]
+    k: I32  # [E]
     group: I32  # [E] index into Trace.groups' axis names; -1 for computations
     instance: I32  # [E] the n-th call on that group, equal on all members
     root: I32  # [E] of a rooted operation, or the peer of a send or receive, as a group rank; else 0

@@ -18,9 +18,10 @@ ROWS, COLUMNS = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4).T
 
 TYPES = {
     "step": np.int32, "kind": np.int16, "stream": np.int16, "flops": np.float64, "bytes": np.int64, "count": np.int64,
+    "kernel": np.int16, "batch": np.int32, "m": np.int32, "n": np.int32, "k": np.int32,
     "group": np.int32, "instance": np.int32, "root": np.int32, "tag": np.int32,
 }  # fmt: skip
-DEFAULT = {"step": 1, "stream": 0, "flops": 0.0, "bytes": 0, "count": 0, "group": -1, "instance": 0, "root": 0, "tag": 0}
+DEFAULT = {**dict.fromkeys(TYPES, 0), "step": 1, "flops": 0.0, "group": -1}
 
 
 class Words:

@@ -27,7 +27,9 @@ from torch.utils.flop_counter import flop_registry
 
 from emu.backend.rank.call import dtype_name
 from emu.backend.rank.memory import WEIGHTS, Memory
+from emu.backend.rank.shape import PRODUCTS, last_two, shape_of
 from emu.errors import RunError
+from emu.trace.kernel import MOVES, Shape
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -42,11 +44,12 @@ class Operator:
     flops: int
     bytes: int  # read and written
     count: int  # elements of `dtype` among those bytes
+    shape: Shape = MOVES
 
 
 def _product_flops(*args: Any, **_: object) -> int:
     """Of the last two tensors multiplied: mm, bmm, addmm, mv, dot and the like."""
-    a, b = [t for t in args if isinstance(t, Tensor)][-2:]
+    a, b = last_two(args)
     return 2 * a.numel() * (b.size(-1) if b.dim() > 1 else 1)
 
 
@@ -66,10 +69,9 @@ def _attention_backward_flops(_grad: Tensor, query: Tensor, key: Tensor, value: 
 
 
 # torch's own table returns 0 for attention on a CPU, lacks products with a vector, and flattens trees for plain ones.
-_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addmm_", "baddbmm_", "addbmm_", "addmv_")
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
     **flop_registry,
-    **{getattr(aten, name): _product_flops for name in _PRODUCTS},
+    **dict.fromkeys(PRODUCTS, _product_flops),
     aten._grouped_mm: _grouped_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
@@ -118,6 +120,7 @@ class _Kind:
 
     name: str
     reported: bool
+    packet: object  # the operator in all its forms
     composite: bool  # must be taken apart first (under inference mode nothing else does it)
     flops: Callable[..., int] | None
     unread: frozenset[str]  # arguments that it only overwrites, or takes for their shape
@@ -146,6 +149,7 @@ def _kind(func: OpOverload) -> _Kind:
     return _Kind(
         name=f"{func.namespace}.{base}",
         reported=not aliases and func.namespace not in _NO_WORK and base not in _ALLOCATIONS,
+        packet=packet,
         composite=_is_composite(func),
         flops=formula,
         unread=frozenset(unread),
@@ -287,7 +291,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             moved = min(size, looked_up) if name == kind.looked_up else size
             traffic += [(dtype, moved)] * ((name not in kind.unread) + (name in kind.writes))
         flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
-        self._sink(_operator(kind, traffic, [each.dtype for each in (*results, *(each for _, each in read))], flops))
+        shape = shape_of(kind.packet, dict(given)) if flops else MOVES
+        self._sink(_operator(kind, traffic, [each.dtype for each in (*results, *(each for _, each in read))], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
         if tensor.layout == torch.strided:
@@ -301,10 +306,12 @@ def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_Seen]) ->
     return kind.elements(named) * int(named[kind.looked_up].itemsize)
 
 
-def _operator(kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[torch.dtype], flops: int) -> Operator:
+def _operator(
+    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[torch.dtype], flops: int, shape: Shape
+) -> Operator:
     dtype = next((d for d in seen if d.is_floating_point), seen[0] if seen else torch.uint8)
     count = sum(size for of, size in traffic if of == dtype) // dtype.itemsize
-    return Operator(kind.name, dtype_name(dtype), flops, sum(size for _, size in traffic), count)
+    return Operator(kind.name, dtype_name(dtype), flops, sum(size for _, size in traffic), count, shape)
 
 
 def resized(storage: torch.UntypedStorage) -> None:

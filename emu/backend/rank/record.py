@@ -28,6 +28,7 @@ from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.streams import Streams
 from emu.collective.operation import OPERATIONS, ROUTED, operation
 from emu.errors import RunError
+from emu.trace.kernel import MOVES
 from emu.trace.trace import PARTS, UPDATE, Events, Group, Kind, Trace
 
 _TYPES = (
@@ -38,7 +39,8 @@ _TYPES = (
     None,
     np.float64,
     *[np.int64] * 2,
-    *[np.int32] * 4,
+    np.int16,
+    *[np.int32] * 8,
     *[np.int64, np.int32],
     *[np.int64] * 2,
 )
@@ -57,6 +59,11 @@ class _Row(NamedTuple):
     flops: float
     size_bytes: int
     elements: int
+    kernel: int
+    batch: int
+    m: int
+    n: int
+    k: int
     group: int
     instance: int
     root: int
@@ -100,12 +107,12 @@ class Recorder:
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
-        what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count)
+        what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count, *operator.shape)
         self._compute(_Row(self._step, Kind.COMPUTE, self.streams.current, *what, -1, 0, 0, 0))
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
-        self._compute(_Row(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, -1, 0, 0, 0))
+        self._compute(_Row(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, *MOVES, -1, 0, 0, 0))
 
     def _compute(self, row: _Row) -> None:
         self.waits.append(self.streams.compute(len(self.rows)))
@@ -119,7 +126,7 @@ class Recorder:
         number = self._numbers.setdefault(key, len(self._numbers))
         kind = _KINDS.get(call.operation, Kind.COLLECTIVE)
         size = call.count * call.dtype.itemsize
-        what = (call.operation, dtype_name(call.dtype), 0, size, call.count)
+        what = (call.operation, dtype_name(call.dtype), 0, size, call.count, *MOVES)
         self.rows.append(_Row(self._step, kind, self.streams.current, *what, number, instance, call.root, call.tag))
         self.splits[seq] = _splits_of(call)
         # Messages of one peer and tag are in order, but one to receive must not hold up one to send.

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from emu.model.generate.item import Doing, Wait
 from emu.model.generate.share import Share
-from emu.model.operator import ROTATION, Amount, ModelOperator
+from emu.model.operator import FORWARD, ROTATION, Amount, ModelOperator
+from emu.trace.kernel import Shape
 
 AXIS = "cp"
 _KEYS, _GRADIENTS = "keys", "gradients of keys"  # what travels, and is waited for where it is read
@@ -112,11 +113,12 @@ class Context:
     def _block(self, whole: Amount, step: int) -> Doing:
         """The first is whole; of another half of the keys are seen, or half of the queries see it."""
         if not step:
-            return self._named(whole)
+            return self._named(whole, self._shape)
         times = whole.cut // (2 * (self.queries + self.keys))
         seen = self.queries + 2 * self.keys if self._late(step) else 2 * self.queries + self.keys
         rows = whole.fixed_bytes // (2 if self._late(step) else 1)
-        return self._named(Amount(whole.flops // 2, cut=times * seen, fixed_bytes=rows))
+        half = Amount(whole.flops // 2, cut=times * seen, fixed_bytes=rows)
+        return self._named(half, self._shape.unmasked(queries=2) if self._late(step) else self._shape.unmasked(keys=2))
 
     def _merge(self, step: int) -> int:
         """Elements; of half of the rows the rest is put beside them again."""
@@ -138,11 +140,17 @@ class Context:
         """Over all keys, under a mask."""
         more = 2 * once * (self._cp - 1) * self.keys
         mask = self.share.tokens.length * self.share.plan.seq
-        return self._named(replace(own, flops=self._cp * own.flops, whole=mask, cut=own.cut + more))
+        under_mask = replace(own, flops=self._cp * own.flops, whole=mask, cut=own.cut + more)
+        return self._named(under_mask, self._shape.unmasked()._replace(n=self._cp * self._shape.n))
 
-    def _named(self, amount: Amount) -> Doing:
+    @property
+    def _shape(self) -> Shape:
+        """Of the block on its own keys."""
+        return self.operator.shape_of(FORWARD)
+
+    def _named(self, amount: Amount, shape: Shape) -> Doing:
         """Its log-sum-exps are float32, whatever the activations are."""
-        work = self.share.active(self.operator.name, amount)
+        work = self.share.work(self.operator.name, amount, self.share.stack.precision.activation, shape)
         same = self.share.stack.precision.activation == "float32"
         return work._replace(elements=work.elements + same * (amount.fixed_bytes // 4))
 

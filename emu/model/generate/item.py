@@ -5,6 +5,8 @@ All amounts are of one pass of one rank. What comes next waits for a request.
 
 from typing import NamedTuple
 
+from emu.trace.kernel import MOVES, Shape
+
 
 class Work(NamedTuple):
     """A computation."""
@@ -13,6 +15,7 @@ class Work(NamedTuple):
     flops: int
     bytes: int  # of memory traffic
     elements: int  # of the activations' dtype, among them
+    shape: Shape = MOVES
 
 
 class OfWeight(Work):

@@ -15,7 +15,20 @@ from emu.model.generate.item import ENTERS, GRADIENT, Alone, Ask, Doing, Gradien
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.operator import ATTENTION, BIAS, LOOKUP, LOSS, NORM, RESIDUAL, SUM, Amount, ModelOperator
+from emu.model.operator import (
+    ATTENTION,
+    BIAS,
+    FORWARD,
+    INPUT,
+    LOOKUP,
+    LOSS,
+    NORM,
+    RESIDUAL,
+    SUM,
+    WEIGHT,
+    Amount,
+    ModelOperator,
+)
 from emu.model.shards import EXPERTS, own_tokens
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
@@ -47,7 +60,7 @@ class Part(Share):
     def _then(self, items: list[Doing], operator: ModelOperator, amount: Amount) -> list[Doing]:
         """Some things, and then an operator: what was asked for last is waited for where it is read."""
         weight, ahead = self.stack.precision.weight, operator.ahead
-        rest = self.work(operator.name, amount + ahead.times(-1), weight)
+        rest = self.work(operator.name, amount + ahead.times(-1), weight, operator.shape_of(FORWARD))
         if not ahead.elements:
             return [*items, rest]
         return [*_held(items), self.work(operator.name, ahead, weight), Wait(ENTERS), rest]
@@ -74,8 +87,8 @@ class Part(Share):
             yield from self._attention(operator)
             return
         early, weight, late = _parted(operator)
-        yield self.work(operator.name, early, precision.weight)
-        yield OfWeight(*self.work(operator.name, weight, precision.gradient))
+        yield self.work(operator.name, early, precision.weight, operator.shape_of(INPUT))
+        yield OfWeight(*self.work(operator.name, weight, precision.gradient, operator.shape_of(WEIGHT)))
         if operator.kind == NORM and not late.elements:
             yield Alone(*self.work(operator.name, early + _outputs(operator).times(-1), precision.weight))
         yield from self._gradients(operator)
@@ -86,13 +99,13 @@ class Part(Share):
 
     def _attention(self, operator: ModelOperator) -> Iterable[Doing]:
         """Selective recomputation works it out again before."""
-        shared, weight = Context(self, operator), self.stack.precision.weight
+        shared, weight, shape = Context(self, operator), self.stack.precision.weight, operator.shape_of(FORWARD)
         if self.plan.recompute == "selective":
-            yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, operator.eager.forward, weight),)
+            yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, operator.eager.forward, weight, shape),)
         if self.plan.cp > 1:
             yield from shared.backward()
         else:
-            yield self.work(operator.name, operator.eager.backward_input, weight)
+            yield self.work(operator.name, operator.eager.backward_input, weight, shape)
 
     def _then_again(self, arrived: list[Doing]) -> Iterable[Doing]:
         """The forward up to an operator once more; DTensor waits for what came before only where it is read."""

@@ -11,6 +11,7 @@ from emu.model.model import HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Tokens
 from emu.model.plan import Plan
 from emu.model.stack import Stack
+from emu.trace.kernel import MOVES, Shape
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,12 @@ class Share:
         """The numbers of the operators of a module, and of what is in it."""
         return (i for i, o in enumerate(self.operators) if o.name == path or o.name.startswith(f"{path}."))
 
-    def work(self, name: str, amount: Amount, parameter: str) -> Work:
-        """A computation, its parameters (or their gradients) of that dtype."""
+    def work(self, name: str, amount: Amount, parameter: str, shape: Shape = MOVES) -> Work:
+        """A computation, its parameters (or their gradients) of that dtype; `shape` is that of its products."""
         activation = self.stack.precision.activation
         same = amount.parameters if parameter == activation else 0
         size = amount.bytes(item_bytes(activation), item_bytes(parameter))
-        return Work(name, amount.flops, size, amount.whole + amount.cut + same)
+        return Work(name, amount.flops, size, amount.whole + amount.cut + same, shape if amount.flops else MOVES)
 
     def active(self, name: str, amount: Amount) -> Work:
         """A computation on activations."""

@@ -12,6 +12,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Work
+from emu.trace.kernel import MOVES, Shape
 from emu.trace.order import queues_of
 from emu.trace.trace import Events, Kind
 
@@ -28,6 +29,7 @@ class _Row(NamedTuple):
     flops: int
     bytes: int
     elements: int
+    shape: int  # of a computation, by its number
     group: int
     root: int
     tag: int
@@ -74,6 +76,7 @@ class Tape:
     axes: dict[str, int] = field(default_factory=dict)  # the number of each group that the role talks to
     streams: dict[int, _Stream] = field(default_factory=dict)
     splits: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    shapes: dict[Shape, int] = field(default_factory=lambda: {MOVES: 0})
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
     known: dict[Hashable, tuple[_Stretch, Hashable, Hashable]] = field(default_factory=dict)
@@ -100,24 +103,24 @@ class Tape:
         if not (work.bytes or work.flops):
             return
         of = self._stream(stream)
-        what = (self._word(work.name), self._word(self.dtype), work.flops, work.bytes, work.elements)
+        what = (self._word(work.name), self._word(self.dtype), work.flops, work.bytes, work.elements, self._shape(work.shape))
         self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0, 0), of.joined)
         of.last, of.joined = len(self) - 1, ()
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
         of = self._stream(0)
-        self._add(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, -1, 0, 0, 0), of.joined)
+        self._add(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0, 0), of.joined)
         of.last, of.joined = len(self) - 1, ()
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective; its number."""
-        what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements)
+        what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements, 0)
         return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0, self._split(ask.splits)))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; its number."""
-        what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements)
+        what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements, 0)
         return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0, 0))
 
     def _request(self, row: _Row) -> int:
@@ -153,6 +156,7 @@ class Tape:
             words={**self.words},
             axes={**self.axes},
             splits={**self.splits},
+            shapes={**self.shapes},
             streams=of,
             known={},
         )
@@ -165,7 +169,8 @@ class Tape:
         rows = np.concatenate([stretch.rows for _, stretch in whole.stretches])
         words = list(whole.words)
         empty = np.zeros(len(rows) + 1, np.int64)
-        kind, stream, name, dtype, flops, size, count, group, root, tag, split = rows.T
+        kind, stream, name, dtype, flops, size, count, shape, group, root, tag, split = rows.T
+        shapes = np.array(list(whole.shapes), np.int64)[shape].T
         splits = [*map(list(whole.splits).__getitem__, split.tolist())]
         events = Events(
             column(np.full(len(rows), _STEP), np.int32),
@@ -176,6 +181,11 @@ class Tape:
             column(flops, np.float64),
             column(size, np.int64),
             column(count, np.int64),
+            column(shapes[0], np.int16),
+            column(shapes[1], np.int32),
+            column(shapes[2], np.int32),
+            column(shapes[3], np.int32),
+            column(shapes[4], np.int32),
             column(group, np.int32),
             column(empty[1:], np.int32),
             column(root, np.int32),
@@ -227,6 +237,9 @@ class Tape:
 
     def _word(self, word: str) -> int:
         return self.words.setdefault(word, len(self.words))
+
+    def _shape(self, shape: Shape) -> int:
+        return self.shapes.setdefault(shape, len(self.shapes))
 
     def _split(self, sizes: tuple[int, ...]) -> int:
         return self.splits.setdefault(sizes, len(self.splits))

@@ -14,8 +14,9 @@ from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.kernels import passes_of
-from emu.model.operator import Amount, Passes
-from emu.model.stack import OVERLAPPED
+from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
+from emu.model.stack import OVERLAPPED, UNFUSED
+from emu.trace.kernel import MOVES, Shape
 from emu.trace.trace import Kind
 
 
@@ -31,7 +32,7 @@ class Context:
         """One pass."""
         if self.part.plan.cp_comm == "all_gather":
             tape.join(tape.ask(self._asked("all_gather")))
-            tape.compute(self._work(self._whole.forward))
+            tape.compute(self._whole(FORWARD))
         else:
             self._round(tape, self.kernel.passes.forward, gradients=False)
 
@@ -39,7 +40,7 @@ class Context:
         """One pass."""
         if self.part.plan.cp_comm == "all_gather":
             tape.join(tape.ask(self._asked("all_gather")))
-            tape.compute(self._work(self._whole.backward_input))
+            tape.compute(self._whole(INPUT))
             tape.join(tape.ask(self._asked("reduce_scatter")))
         else:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
@@ -57,9 +58,10 @@ class Context:
         tape.join(*follows)
 
     def _blocks(self, whole: Amount) -> Iterator[Work]:
-        yield self._work(whole)
+        shape = self._shape_of(self.kernel.operator)
+        yield self._work(whole, shape)
         half = Amount(whole.flops // 2, whole.whole // 2, whole.cut // 2, 0, whole.fixed_bytes // 2)
-        yield from [self._work(half)] * (self.part.plan.cp - 1)
+        yield from [self._work(half, shape.unmasked(keys=2))] * (self.part.plan.cp - 1)
 
     def _exchange(self, tape: Tape) -> list[int]:
         """Keys and values, or their gradients, to the next rank and from the one before."""
@@ -74,16 +76,20 @@ class Context:
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
-    @property
-    def _whole(self) -> Passes:
-        """Of the queries here over all keys."""
+    def _whole(self, what: str) -> Work:
+        """A pass of the queries here over all keys."""
         plan, name = self.part.plan, self.kernel.operator.name
         tokens = replace(self.part.tokens, context=plan.seq)
         found = next(o for o in self.part.model.part(self.part.name, tokens) if o.name == name)
-        return passes_of(found.on(plan.cut), self.part.stack)
+        here = found.on(plan.cut)
+        passes = passes_of(here, self.part.stack)
+        return self._work(passes.forward if what == FORWARD else passes.backward_input, self._shape_of(here))
+
+    def _shape_of(self, operator: ModelOperator) -> Shape:
+        return MOVES if self.part.stack.attention == UNFUSED else operator.shape_of(FORWARD)
 
     def _asked(self, operation: str) -> Ask:
         return Ask("cp", operation, self.part.plan.cp * self.elements, self.part.stack.precision.activation)
 
-    def _work(self, amount: Amount) -> Work:
-        return self.part.work(self.kernel.operator.name, amount, self.part.stack.precision.weight)
+    def _work(self, amount: Amount, shape: Shape) -> Work:
+        return self.part.work(self.kernel.operator.name, amount, self.part.stack.precision.weight, shape)

@@ -19,8 +19,9 @@ from emu.model.generate.megatron.experts import Exchange
 from emu.model.generate.megatron.kernel import Kernel, kernels
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
+from emu.model.kernels import pieces_of
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.operator import ATTENTION, LOSS, PRODUCT, Amount
+from emu.model.operator import ATTENTION, FORWARD, INPUT, LOSS, PRODUCT, WEIGHT, Amount
 from emu.model.stack import EXPOSED, FUSED, OVERLAPPED
 
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
@@ -75,10 +76,10 @@ class Layer:
                 there(kernel)
 
     def _forward(self, tape: Tape, kernel: Kernel) -> None:
-        work = self._work(kernel, kernel.passes.forward)
+        works = self._works(kernel, FORWARD)
         if kernel.operator.experts:
             awaited(tape, self._exchange.counted() if kernel.receives else [])
-            self._travelling(tape, kernel.receives, kernel.returns, work)
+            self._travelling(tape, kernel.receives, kernel.returns, works)
             return
         if kernel.operator.kind == ATTENTION and self.part.plan.cp > 1:
             Context(self.part, self.at, kernel).forward(tape)
@@ -86,10 +87,10 @@ class Layer:
         before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
         after = [self._summed()] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
-            beside(tape, [*before, *after], [work])
+            beside(tape, [*before, *after], works)
         else:
             awaited(tape, before)
-            tape.compute(work)
+            beside(tape, [], works)
             awaited(tape, after)
         if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
             awaited(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
@@ -106,20 +107,20 @@ class Layer:
         given = [self._summed()] if kernel.enters and plan.tp > 1 else []
         awaited(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
-        work = self._work(kernel, kernel.passes.backward_input)
+        works = self._works(kernel, INPUT)
         if kernel.operator.experts:
-            self._travelling(tape, kernel.returns, kernel.receives, work)
+            self._travelling(tape, kernel.returns, kernel.receives, works)
         else:
-            beside(tape, hidden, [work])
+            beside(tape, hidden, works)
         awaited(tape, given if overlap == EXPOSED else [])
         beside(tape, given if overlap != EXPOSED else [], self._weight_gradient(kernel))
 
-    def _travelling(self, tape: Tape, comes: bool, goes: bool, work: Work) -> None:
+    def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
         """Rows come to the experts, or their gradients; these work on them; and rows go back."""
         there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
         hides = int(self.part.stack.ep == OVERLAPPED)
         awaited(tape, there[: len(there) - hides])
-        beside(tape, [*(there[-1:] if hides else []), *back[:hides]], [work])
+        beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
         awaited(tape, back[hides:])
 
     @cached_property
@@ -128,19 +129,23 @@ class Layer:
 
     def _weight_gradient(self, kernel: Kernel) -> list[Work]:
         """Added to what is there by the product itself, where that is fused; else written, and then added."""
-        amount, precision = kernel.passes.backward_weight, self.part.stack.precision
+        amount, precision, shape = kernel.passes.backward_weight, self.part.stack.precision, kernel.operator.shape_of(WEIGHT)
         n = amount.parameters
         if kernel.operator.kind == PRODUCT and self.part.stack.accumulation == FUSED:
-            return [self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient)]
+            return [self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)]
         size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
         same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
-        return [self.part.work(kernel.operator.name, amount, precision.weight), Work("accumulated", 0, size, same)]
+        return [self.part.work(kernel.operator.name, amount, precision.weight, shape), Work("accumulated", 0, size, same)]
 
-    def _work(self, kernel: Kernel, amount: Amount) -> Work:
-        """The loss is of a rank's part of the vocabulary."""
-        if kernel.operator.kind == LOSS:
-            amount = replace(amount, whole=amount.whole // self.part.plan.tp)
-        return self.part.work(kernel.operator.name, amount, self.part.stack.precision.weight)
+    def _works(self, kernel: Kernel, what: str) -> list[Work]:
+        """The forward, or the gradients of what came in; the loss is of a rank's part of the vocabulary."""
+        share = self.part.plan.tp if kernel.operator.kind == LOSS else 1
+        return [
+            self.part.work(
+                kernel.operator.name, replace(amount, whole=amount.whole // share), self.part.stack.precision.weight, shape
+            )
+            for amount, shape in pieces_of(kernel.operator, self.part.stack, what)
+        ]
 
     def _asked(self, operation: str) -> Ask:
         return self.part.asked(operation, self.part.tokens.n * self.part.model.hidden)

@@ -1,0 +1,32 @@
+"""What a computation is for a device: a kind of kernel, and the sizes that say how well it fills the device."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Kernel(IntEnum):
+    """Kinds of kernels that take their time in different ways."""
+
+    OTHER = 0  # moves bytes; or FLOPs of unknown shape
+    PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]
+    ATTENTION = 2  # one kernel that writes no scores: BATCH heads of all sequences, M queries, N keys, K elements a head
+    CAUSAL = 3  # the same under a causal mask, so that it needs to work out only half of the scores
+
+
+class Shape(NamedTuple):
+    """Of one computation; sizes of 0 are unknown."""
+
+    kernel: Kernel = Kernel.OTHER
+    batch: int = 0
+    m: int = 0
+    n: int = 0
+    k: int = 0
+
+    def unmasked(self, queries: int = 1, keys: int = 1) -> "Shape":
+        """Of attention, where one of so many parts of its queries sees all of one of so many parts of the keys."""
+        if self.kernel != Kernel.CAUSAL:
+            return self
+        return self._replace(kernel=Kernel.ATTENTION, m=self.m // queries, n=self.n // keys)
+
+
+MOVES = Shape()
