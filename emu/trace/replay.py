@@ -30,7 +30,7 @@ from emu.topology.topology import Topology
 from emu.trace.batch import Batch, What, batches_of, communicators
 from emu.trace.check import check_trace
 from emu.trace.delay import NO_ENTRIES, Delay, Entries, delays_of
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.meet import meetings_of
 from emu.trace.order import computes, order_of
 from emu.trace.split import block_counts

@@ -12,7 +12,7 @@ from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
 from emu.errors import must_be
 from emu.trace.alike import Asker
-from emu.trace.device import timed_bytes
+from emu.trace.device.dtypes import timed_bytes
 from emu.trace.trace import Events, Kind, Trace
 
 MESSAGE = "message"

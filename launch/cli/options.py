@@ -18,7 +18,7 @@ from emu.study.choice.chooser import AUTO
 from emu.study.training.calls import device_under, topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.units import parse_size, parse_time
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS

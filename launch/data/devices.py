@@ -1,52 +1,89 @@
-"""Devices that time computation; each number with its source.
-
-H100 SXM: NVIDIA, "H100 Tensor Core GPU" data sheet, which prints tensor-core peaks with sparsity: half of them is dense.
-"""
+"""Devices that time computation; each number with its source. FLOP/s are dense: of those with sparsity, half."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from emu.errors import must_be
 from emu.registry import parse_call, unknown
-from emu.trace.device import Device
+from emu.trace.device.device import Device
+from emu.trace.device.file import read_device
 from emu.units import parse_time, seconds
 
-_H100 = Device(
-    "h100",
-    peak_flops=MappingProxyType(
-        {
-            "float64": 67e12,  # tensor core, 67 TFLOP/s
-            "float32": 67e12,  # 67 TFLOP/s, without TF32
-            "bfloat16": 989e12,  # 1,979 TFLOP/s with sparsity
-            "float16": 989e12,  # 1,979 TFLOP/s with sparsity
-            "float8_e4m3fn": 1979e12,  # 3,958 TFLOP/s with sparsity
-            "float8_e5m2": 1979e12,
-        }
+
+def _peaks(double: float, single: float, half: float, eighth: float = 0) -> Mapping[str, float]:
+    """FLOP/s of the floats of 8, 4, 2 and 1 bytes; 0: it has none."""
+    names = {
+        ("float64",): double,
+        ("float32",): single,
+        ("bfloat16", "float16"): half,
+        ("float8_e4m3fn", "float8_e5m2"): eighth,
+    }
+    return MappingProxyType({name: rate for of_width, rate in names.items() for name in of_width if rate})
+
+
+_HOPPER = "NVIDIA {}; SMs: NVIDIA, H100 Tensor Core GPU Architecture (2022), of the SXM5"
+_BLACKWELL = "NVIDIA Blackwell data sheet (2024), {}; SMs: 148 of a GPU of two dies, as CUDA tells"
+_AMPERE = "NVIDIA A100 80GB SXM data sheet; SMs: NVIDIA, A100 Tensor Core GPU Architecture (2020)"
+_HOPPER_PEAKS = _peaks(67e12, 67e12, 989e12, 1979e12)  # tensor cores: 1,979 and 3,958 with sparsity; float32 without TF32
+
+_DEVICES = (
+    Device("h100", _HOPPER_PEAKS, 3.35e12, 80 * 10**9, 132, source=_HOPPER.format("H100 Tensor Core GPU data sheet, H100 SXM")),
+    Device(
+        "h800",
+        _peaks(1e12, 67e12, 989e12, 1979e12),
+        3.35e12,
+        80 * 10**9,
+        132,
+        source=_HOPPER.format("H100 data sheet, H100 SXM: the H800 is the same, but for NVLink and float64, as is reported"),
     ),
-    hbm_Bps=3.35e12,  # 3.35 TB/s
-    memory_bytes=80 * 10**9,  # 80 GB of HBM3
-    source="NVIDIA H100 Tensor Core GPU data sheet, H100 SXM",
+    Device("h200", _HOPPER_PEAKS, 4.8e12, 141 * 10**9, 132, source=_HOPPER.format("H200 Tensor Core GPU data sheet, H200 SXM")),
+    Device("a100-80g", _peaks(19.5e12, 19.5e12, 312e12), 2.039e12, 80 * 10**9, 108, source=_AMPERE),
+    Device("b200", _peaks(37e12, 75e12, 2250e12, 4500e12), 7.7e12, 180 * 10**9, 148, source=_BLACKWELL.format("HGX B200")),
+    Device("gb200", _peaks(40e12, 80e12, 2500e12, 5000e12), 8e12, 186 * 10**9, 148, source=_BLACKWELL.format("GB200 NVL72")),
+    Device(
+        "tpuv4",
+        _peaks(0, 0, 275e12),
+        1.2e12,
+        32 * 2**30,
+        source="Google Cloud, TPU v4 (system architecture); Jouppi et al., TPU v4 (2023), table 4; none prints float32",
+    ),
+    Device(
+        "ascend-910b-like",
+        _peaks(0, 0, 376e12),
+        1.6e12,
+        64 * 10**9,
+        24,
+        source="one die of an Ascend 910C: Zuo et al., Serving Large Language Models on Huawei CloudMatrix384 (2025), "
+        "section 3.3; no sheet of a 910B is public, and none prints float32",
+    ),
 )
-
-DEVICES: Mapping[str, Device] = MappingProxyType({d.name: d for d in (_H100,)})
-
-
-_SETTINGS = ("flops_efficiency", "hbm_efficiency", "launch_overhead")
+DEVICES: Mapping[str, Device] = MappingProxyType({d.name: d for d in _DEVICES})
+_SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
+_SETTINGS = (*_SHARES, "launch_overhead")
 
 
 def find_device(text: str, dtype: str) -> Device:
-    """The device of `NAME[:flops_efficiency=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, which must compute in `dtype`.
+    """The device of a word, which must compute in `dtype`.
+
+    Args:
+        text: `NAME[:gemm_share=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, or the path of a file that ends in `.toml`.
+        dtype: What computation is timed in.
 
     Raises:
-        InputError: no such device, setting or dtype, with the nearest; or a value that does not parse.
+        InputError: no such device, setting or dtype, with the nearest; a value that does not parse; or as `read_device`.
     """
     name, variant, settings = parse_call(text, "device")
-    if name not in DEVICES or variant:
+    if name.endswith(".toml") and not variant:
+        found = read_device(Path(name))
+    elif name in DEVICES and not variant:
+        found = DEVICES[name]
+    else:
         raise unknown("device", f"{name}:{variant}" if variant else name, DEVICES)
     given: dict[str, Any] = {_field(key): _value(key, word) for key, word in settings.items()}
-    device = replace(DEVICES[name], **given)
+    device = replace(found, **given)
     device.peak(dtype)
     return device
 

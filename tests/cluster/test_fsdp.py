@@ -15,7 +15,7 @@ from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.study.training.step import time_trace
 from emu.topology.catalogue import build_topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.trace import PARTS
 
 WIDTH, LAYERS, STEPS = 256, 4, 2

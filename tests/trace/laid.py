@@ -6,12 +6,12 @@ from emu.arrays import column
 from emu.collective.algorithm import Choice
 from emu.fabric.run import run
 from emu.topology.star import star
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.replay import replay
 from emu.trace.report import report
 from emu.trace.trace import Events, Group, Kind, Trace
 
-DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, flops_efficiency=1, hbm_efficiency=1)
+DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, gemm_share=1, hbm_efficiency=1)
 MS_OF_FLOATS = 250_000  # that a port of 1 GB/s carries in 1 ms
 WORLD = Group("world", (0, 1))
 ROWS, COLUMNS = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4).T

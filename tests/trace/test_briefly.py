@@ -55,7 +55,7 @@ def test_axes_with_links_of_their_own_are_delays_to_the_tick(words, line):
 
 
 def test_an_overhead_of_each_call_stands_before_the_delay(words):
-    device = DEVICE.__class__("npu", DEVICE.peak_flops, 1e12, request_overhead_s=5e-6, flops_efficiency=1, hbm_efficiency=1)
+    device = DEVICE.__class__("npu", DEVICE.peak_flops, 1e12, request_overhead_s=5e-6, gemm_share=1, hbm_efficiency=1)
     assert both(grid_trace(step_of(words)), TORUS, device=device) == 3
 
 

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from emu.errors import InputError
-from emu.trace.device import FLOAT_BYTES, Device, timed_bytes
+from emu.trace.device.device import Device
+from emu.trace.device.dtypes import FLOAT_BYTES, timed_bytes
+from emu.trace.device.kernels import beside
+from emu.trace.kernel import Kernel
 from launch.data.devices import DEVICES, find_device
 
 PEAKS = {"float32": 1e12, "bfloat16": 4e12}
-DEVICE = Device("npu", PEAKS, hbm_Bps=1e12, flops_efficiency=0.5, hbm_efficiency=0.25)
+DEVICE = Device("npu", PEAKS, hbm_Bps=1e12, gemm_share=0.5, hbm_efficiency=0.25)
 
 
 def test_an_operator_takes_the_longer_of_arithmetic_and_memory(words):
@@ -43,7 +46,7 @@ def test_the_peak_is_that_of_the_dtype_timed(words):
 
 
 def test_every_operator_is_launched(words):
-    slow = Device("npu", PEAKS, hbm_Bps=1e12, flops_efficiency=1, launch_overhead_s=1e-5)
+    slow = Device("npu", PEAKS, hbm_Bps=1e12, gemm_share=1, launch_overhead_s=1e-5)
     events = words.events(words.compute(flops=1e9), words.compute(), words.mark(), words.collective(8))
     assert slow.ticks(events, "float32").tolist() == [10**12 + 10**10, 10**10, 0, 0]
 
@@ -58,10 +61,90 @@ def test_the_launch_comes_on_top_of_whichever_is_longer(words):
 
 
 def test_what_the_times_rest_on_is_said():
-    said = " ".join(DEVICE.assumptions)
-    assert "0.5 of the npu's peak" in said
-    assert "0.25 of its memory bandwidth" in said
+    said = " ".join(replace(DEVICE, cores=132).assumptions)
+    assert "0.5 of the npu's peak, in waves of 132 tiles of 128 x 256" in said
+    assert "at 0.25 of the memory bandwidth" in said
+    assert "these shares of the npu are unfitted" in said
     assert "launching an operator takes 0 s" in said
+    assert "fitted on 17 runs" in " ".join(replace(DEVICE, fitted_on="17 runs").assumptions)
+    assert "0.004 longer for each doubling of 4 nodes of 8" in " ".join(DEVICE.over(32).assumptions)
+
+
+def product(words, m, n, k, batch=1, **more):
+    return words.compute(kernel=Kernel.PRODUCT, batch=batch, m=m, n=n, k=k, flops=2.0 * batch * m * n * k, **more)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "batch", "waves"),
+    [
+        (128, 256, 1, 4),  # one tile: three of four cores have nothing to do
+        (128, 1024, 1, 1),
+        (512, 256, 1, 1),
+        (640, 256, 1, 8 / 5),  # five tiles of four cores take as long as eight
+        (641, 256, 1, 8 / 6),
+        (640, 257, 1, 12 / 10),
+        (128, 256, 3, 4 / 3),  # a tile of each of three products
+        (128 * 4 * 1000, 256, 1, 1),
+        (128 * (4 * 1000 + 1), 256, 1, 4004 / 4001),
+    ],
+)
+def test_a_product_takes_whole_waves_of_its_tiles(words, m, n, batch, waves):
+    device = replace(DEVICE, cores=4, unhidden_share=0)
+    events = words.events(product(words, m, n, 64, batch))
+    assert device.seconds(events, "float32") == pytest.approx([2 * batch * m * n * 64 / 0.5e12 * waves], rel=1e-12)
+    assert replace(device, cores=0).seconds(events, "float32") == pytest.approx([2 * batch * m * n * 64 / 0.5e12], rel=1e-12)
+
+
+def test_a_product_of_unknown_sizes_has_no_waves(words):
+    events = words.events(words.compute(kernel=Kernel.PRODUCT, flops=1e9))
+    assert replace(DEVICE, cores=4, unhidden_share=0).seconds(events, "float32") == pytest.approx([2e-3], rel=1e-12)
+
+
+def test_a_share_of_a_products_bytes_is_not_hidden_until_bytes_are_all_it_takes(words):
+    device = replace(DEVICE, unhidden_share=0.25)  # 0.5e12 FLOP/s and 0.25e12 B/s
+    events = words.events(*(product(words, 1000, 1000, 250, bytes=size) for size in (0, 4 * 10**7, 10**9)))
+    assert device.seconds(events, "float32") == pytest.approx([1e-3, 1e-3 + 0.25 * 0.16e-3, 4e-3], rel=1e-12)
+
+
+def test_attention_has_a_share_of_its_own_and_of_a_causal_mask_half_the_flops(words):
+    device = replace(DEVICE, attention_efficiency=0.1)
+    sizes = {"batch": 4, "m": 100, "n": 100, "k": 10, "flops": 1e9}
+    both = (words.compute(kernel=kernel, **sizes) for kernel in (Kernel.ATTENTION, Kernel.CAUSAL))
+    long = words.compute(kernel=Kernel.CAUSAL, **{**sizes, "bytes": 10**10})  # no shorter than its bytes
+    assert device.seconds(words.events(*both, long), "float32") == pytest.approx([10e-3, 5e-3, 40e-3], rel=1e-12)
+
+
+def test_the_counted_flops_are_the_same_under_a_causal_mask(words):
+    """That MFU counts; only the time is of half of them."""
+    events = words.events(*(words.compute(kernel=k, batch=1, m=8, n=8, k=8, flops=4096.0) for k in (2, 3)))
+    assert events.flops.tolist() == [4096, 4096]
+
+
+@pytest.mark.parametrize(("ranks", "doublings"), [(1, 0), (8, 0), (9, 1), (16, 1), (64, 3), (16384, 11)])
+def test_computation_grows_by_jitter_for_each_doubling_of_nodes(words, ranks, doublings):
+    events = words.events(words.compute(flops=1e9), words.compute(bytes=10**9), words.collective(8))
+    grown = replace(DEVICE, jitter=0.01).over(ranks).seconds(events, "float32")
+    assert grown == pytest.approx(DEVICE.seconds(events, "float32") * (1 + 0.01 * doublings), rel=1e-12)
+
+
+def test_a_collective_takes_cores_from_products_that_run_beside_it_alone(words):
+    """From where it is asked for until something waits for it; other kernels keep theirs."""
+    rows = (
+        product(words, 100, 100, 100),
+        words.collective(8),
+        product(words, 100, 100, 100),
+        words.compute(bytes=10**6),
+        product(words, 100, 100, 100, waits=(1,)),
+        words.send(8, 1),
+        product(words, 100, 100, 100),
+        words.collective(8),
+        product(words, 100, 100, 100),
+    )
+    events = words.events(*rows)
+    free, taken = (replace(DEVICE, contention=share).seconds(events, "float32") for share in (0, 0.2))
+    slowed = [1, 1, 1 / 0.8, 1, 1, 1, 1, 1, 1 / 0.8]
+    assert taken == pytest.approx(free * slowed, rel=1e-12)
+    assert beside(events).tolist() == [False, False, True, True, False, False, False, False, True]
 
 
 def test_an_unknown_dtype_is_refused(words):
@@ -82,7 +165,13 @@ def test_flops_that_are_no_computation_need_no_peak(words):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"flops_efficiency": 0}, "flops_efficiency must be above 0 and at most 1, got 0"),
+        ({"gemm_share": 0}, "gemm_share must be above 0 and at most 1, got 0"),
+        ({"attention_efficiency": 2}, "attention_efficiency must be above 0 and at most 1, got 2"),
+        ({"unhidden_share": -0.1}, "unhidden_share must be 0 or more and at most 1, got -0.1"),
+        ({"jitter": 1.5}, "jitter must be 0 or more and at most 1, got 1.5"),
+        ({"contention": 1}, "contention must be 0 or more and below 1, got 1"),
+        ({"cores": -1}, "cores must be 0 or more, got -1"),
+        ({"tile": (0, 256)}, "tile must be rows and columns of 1 or more, got"),
         ({"hbm_efficiency": 1.5}, "hbm_efficiency must be above 0 and at most 1, got 1.5"),
         ({"hbm_Bps": 0}, "hbm_Bps must be above 0, got 0"),
         ({"peak_flops": {"float32": 0}}, "peak_flops of float32 must be above 0, got 0"),
@@ -103,7 +192,7 @@ def test_an_operator_longer_than_the_clock_is_refused(words):
 
 
 def test_an_operator_that_ends_with_the_clock_is_refused(words):
-    device = Device("npu", {"float32": 1.0}, hbm_Bps=1e12, flops_efficiency=1)
+    device = Device("npu", {"float32": 1.0}, hbm_Bps=1e12, gemm_share=1)
     with pytest.raises(InputError, match="takes 9223 s"):
         device.ticks(words.events(words.compute(flops=2**63 / 10**15)), "float32")
 
@@ -131,8 +220,8 @@ def test_the_h100s_memory_is_as_fast_as_its_pins():
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 def test_a_device_computes_no_slower_in_what_is_narrower(device):
-    """Alike in all of one width, and at all in what runs and in what it is timed as unless something else is asked for."""
-    assert {"float32", "bfloat16"} <= device.peak_flops.keys() <= FLOAT_BYTES.keys()
+    """Alike in all of one width, and at all in what is timed unless something else is asked for."""
+    assert {"bfloat16"} <= device.peak_flops.keys() <= FLOAT_BYTES.keys()
     peaks = [{p for d, p in device.peak_flops.items() if FLOAT_BYTES[d] == width} for width in (8, 4, 2, 1)]
     assert all(len(of_width) <= 1 for of_width in peaks)
     assert all(wide <= narrow for wide, narrow in pairwise(p for of_width in peaks for p in of_width))
@@ -143,11 +232,11 @@ def test_a_device_computes_no_slower_in_what_is_narrower(device):
 def test_the_settings_of_a_device_change_what_an_operator_takes(words):
     """As their names say: half the share takes twice as long, a launch is added to each."""
     events = words.events(words.compute(flops=1e12), words.compute(bytes=10**10))
-    usual = find_device("h100:flops_efficiency=0.5,hbm_efficiency=0.5", "bfloat16").ticks(events, "bfloat16")
+    usual = find_device("h100:gemm_share=0.5,hbm_efficiency=0.5", "bfloat16").ticks(events, "bfloat16")
     for setting, expected in (
-        ("flops_efficiency=0.25,hbm_efficiency=0.5", usual * [2, 1]),
-        ("flops_efficiency=0.5,hbm_efficiency=0.25", usual * [1, 2]),
-        ("flops_efficiency=0.5,hbm_efficiency=0.5,launch_overhead=3us", usual + 3 * 10**9),
+        ("gemm_share=0.25,hbm_efficiency=0.5", usual * [2, 1]),
+        ("gemm_share=0.5,hbm_efficiency=0.25", usual * [1, 2]),
+        ("gemm_share=0.5,hbm_efficiency=0.5,launch_overhead=3us", usual + 3 * 10**9),
     ):
         found = find_device(f"h100:{setting}", "bfloat16").ticks(events, "bfloat16")
         assert (abs(found - expected) <= 2).all()
@@ -159,6 +248,6 @@ def test_an_unknown_device_is_refused():
 
 
 def test_ticks_are_rounded_to_the_nearest_even(words):
-    device = Device("npu", {"float32": 1e15}, hbm_Bps=1e12, flops_efficiency=1)
+    device = Device("npu", {"float32": 1e15}, hbm_Bps=1e12, gemm_share=1)
     events = words.events(*(words.compute(flops=f) for f in (0.5, 1.5, 2.4, 2.6)))
     assert device.ticks(events, "float32").tolist() == np.rint([0.5, 1.5, 2.4, 2.6]).tolist()

@@ -19,7 +19,7 @@ from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
 from emu.topology.placement import order
 from emu.topology.topology import Topology
-from emu.trace.device import FLOAT_BYTES, timed_as
+from emu.trace.device.dtypes import FLOAT_BYTES, timed_as
 
 V = TypeVar("V")
 AUTO = "auto"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from emu.model.stack import Stack
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 
 

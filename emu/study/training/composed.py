@@ -28,7 +28,7 @@ from emu.study.training.shared import Bodies, bodies_of, busy_s
 from emu.study.training.step import Step, TimedTrace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.order import computes, queue_order, told_order
 from emu.trace.replay import Instance, Replayed, Service, event_name
 from emu.trace.report import report
@@ -156,6 +156,7 @@ def time_composed(
         InputError: places that do not meet, or a request that cannot be timed.
     """
     began = time.perf_counter()
+    device = device.over(plan.world)
     asked = asked_by(tapes, plan, meta)
     parts = parts_of(asked.requests, choice)
     placement = column(place(topology, plan.world) if npus is None else npus, np.int64)

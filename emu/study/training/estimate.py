@@ -24,7 +24,7 @@ from emu.study.training.room import check_room
 from emu.study.training.step import Step, TimedTrace, time_trace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.replay import SizeError
 
 DEFAULT = Stack()

@@ -11,7 +11,8 @@ import numpy as np
 
 from emu.model.model import Model
 from emu.model.plan import Plan
-from emu.trace.device import Device, timed_as
+from emu.trace.device.device import Device
+from emu.trace.device.dtypes import timed_as
 from emu.trace.trace import Kind, Trace
 
 MFU_ASSUMED = (

@@ -12,7 +12,7 @@ from emu.model.peak import memory_by_part
 from emu.model.plan import Plan, divisors
 from emu.model.spell import spell
 from emu.model.stack import Stack
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.units import format_size
 
 _TIMES = (1, 2, 4, 8, 16, 32, 64)  # what tp and pp may be multiplied by

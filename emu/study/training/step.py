@@ -18,7 +18,7 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.briefly import time_briefly, timed
 from emu.trace.busy import BusyLink, busiest, busy_shares
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.meet import requests_of
 from emu.trace.path import PathPart, critical_path
 from emu.trace.replay import Laying, Replayed, Service, event_name
@@ -169,6 +169,7 @@ def time_trace(
     if perturb:
         check_seeds(perturb)
     began = time.perf_counter()
+    device = device.over(trace.n_ranks)
     placement = place(topology, trace.n_ranks)
     laying = Laying.of(trace, choice, topology, placement, device, dtype)
     if briefly:

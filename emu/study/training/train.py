@@ -24,7 +24,7 @@ from emu.study.training.step import Step, TimedTrace, time_trace, with_choice
 from emu.study.training.text import check_text, read_text
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.units import format_size
 
 

@@ -1,5 +1,7 @@
 """Traces of real ranks, recorded to be held against generated ones."""
 
+from collections import Counter
+
 import numpy as np
 
 from emu.cluster.threads import LocalCluster
@@ -12,7 +14,9 @@ from emu.model.stack import EXECUTED, Stack
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
 from emu.trace.compare import compare
+from emu.trace.kernel import Kernel
 from emu.trace.steps import equal_steps
+from emu.trace.trace import Kind
 from tests.two_layers import TWO_LAYERS
 
 STEPS = 4  # a first one, one in which DDP makes its buckets anew, and two steady ones
@@ -24,10 +28,20 @@ def executed(name, plan):
 
 
 def compared(words, name=TWO_LAYERS, **batch):
-    """What a generated trace says otherwise than what ran, tokens routed as they were."""
+    """What a generated trace says otherwise than what ran, tokens routed as they were; its kernels are the same."""
     plan = parse_plan(words, **{"global_batch": 8, "seq": 16, **batch})
     model, ran = find_model(name), executed(name, plan)
-    return compare(generate(model, plan, Stack(precision=EXECUTED), splits_of(model, plan, ran)), ran)
+    generated = generate(model, plan, Stack(precision=EXECUTED), splits_of(model, plan, ran))
+    for rank in range(plan.world):
+        assert kernels(generated, rank) == kernels(ran, rank)
+    return compare(generated, ran)
+
+
+def kernels(trace, rank):
+    """How many products and attentions of each shape a rank runs in a step; those of no FLOPs take no time."""
+    e = trace.events_of(rank)
+    rows = np.flatnonzero((e.step == equal_steps(trace)[0][-1]) & (e.kind == Kind.COMPUTE) & (e.flops > 0))
+    return Counter((Kernel(e.kernel[r]).name, e.batch[r], e.m[r], e.n[r], e.k[r], e.flops[r]) for r in rows)
 
 
 def splits_of(model, plan, ran):

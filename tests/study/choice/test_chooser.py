@@ -19,7 +19,7 @@ from emu.study.choice.chooser import Fastest, choice_on
 from emu.study.choice.site import Site
 from emu.study.training.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.read import load, save
 from emu.trace.replay import Service
 from emu.trace.trace import Trace

@@ -5,7 +5,7 @@ import pytest
 from emu.model.model import MODELS
 from emu.model.plan import Plan
 from emu.study.training.rate import rate, work_of
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from tests.trace.laid import Words, trace_of
 
 NPU = Device("npu", {"float32": 1e12, "bfloat16": 4e12}, hbm_Bps=1e12)

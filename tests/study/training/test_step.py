@@ -14,7 +14,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.study.training.step import TimedTrace, choice_for, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.trace import Trace
 from emu.units import seconds
 from tests.trace.laid import Words

@@ -1,0 +1,1 @@
+"""How long a computation takes on one NPU."""

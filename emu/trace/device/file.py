@@ -1,0 +1,120 @@
+"""A device as a file of one's own, in TOML: read, and written as what was measured.
+
+Needed are a bandwidth of memory and a table of peaks, FLOP/s by torch's name of the dtype; the rest is as `Device` has it:
+
+    memory_bandwidth = "3.35TB/s"
+    memory = "80GB"
+    cores = 132
+    gemm_share = 0.75
+    launch_overhead = "2us"
+    peak_flops = { bfloat16 = 989e12, float32 = 67e12 }
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from emu.errors import InputError, must_be
+from emu.registry import unknown
+from emu.topology.read.values import check_keys, read_count
+from emu.trace.device.device import Device
+from emu.trace.device.dtypes import FLOAT_BYTES
+from emu.units import parse_bandwidth, parse_size, parse_time, seconds
+
+_PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
+_SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
+_WORDS = ("name", "source", "fitted_on")
+
+
+def read_device(path: Path) -> Device:
+    """The device that a file describes; without a name it is called as the file.
+
+    Raises:
+        InputError: no file, no TOML, an unknown key (with the nearest), one that is missing, or a value that cannot be.
+    """
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"device: cannot read {str(path)!r}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: no TOML: {error}") from None
+    where = str(path)
+    check_keys(given, _READ, where)
+    missing = [key for key in (_PEAKS, _BANDWIDTH) if key not in given]
+    if missing:
+        mend = f'write {_BANDWIDTH} = "3.35TB/s" and {_PEAKS} = {{ bfloat16 = 989e12 }}'
+        raise InputError(f"{where}: keys missing: {', '.join(missing)}; {mend}")
+    values = dict(_READ[key](value, key, where) for key, value in given.items())
+    return Device(**{"name": path.stem, **values})
+
+
+def write_device(device: Device, path: Path) -> None:
+    """Write the file that `read_device` reads.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    lines = [f'{key} = "{getattr(device, key)}"' for key in _WORDS if getattr(device, key)]
+    lines += [f'{_BANDWIDTH} = "{device.hbm_Bps / 1e9:.6g}GB/s"', f'launch_overhead = "{device.launch_overhead_s * 1e6:.4g}us"']
+    lines += [f'memory = "{device.memory_bytes}B"'] * bool(device.memory_bytes)
+    lines += [f"cores = {device.cores}", f"tile = [{device.tile[0]}, {device.tile[1]}]"] * bool(device.cores)
+    lines += [f"{key} = {getattr(device, key):.4g}" for key in _SHARES]
+    lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"device: cannot write {str(path)!r}: {error.strerror}") from None
+
+
+def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float]]:
+    if not isinstance(value, dict) or not value:
+        raise must_be(where, key, "a table of FLOP/s by dtype, such as { bfloat16 = 989e12 }", value)
+    for dtype in value:
+        if dtype not in FLOAT_BYTES:
+            raise InputError(f"{where}: {key}: {str(unknown('dtype', dtype, FLOAT_BYTES)).partition(': ')[2]}")
+    return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
+
+
+def _number(value: object, key: str, where: str) -> tuple[str, float]:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise must_be(where, key, "a number", value)
+    return key, float(value)
+
+
+def _word(value: object, key: str, where: str) -> tuple[str, str]:
+    if not isinstance(value, str):
+        raise must_be(where, key, "text in quotes", value)
+    return key, value
+
+
+def _tile(value: object, key: str, where: str) -> tuple[str, tuple[int, int]]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise must_be(where, key, "rows and columns, such as [128, 256]", value)
+    return key, (read_count(value[0], key, where), read_count(value[1], key, where))
+
+
+def _quantity(field: str, parse: Callable[[str, str], float], example: str) -> Callable[[object, str, str], tuple[str, float]]:
+    """What reads a value with a unit, for the field of a device."""
+
+    def read(value: object, key: str, where: str) -> tuple[str, float]:
+        if not isinstance(value, str):
+            raise must_be(where, key, f"text in quotes with its unit, such as '{example}'", value)
+        try:
+            return field, parse(value, key)
+        except InputError as error:
+            raise InputError(f"{where}: {str(error).partition(': ')[2]}") from None
+
+    return read
+
+
+_READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
+    **dict.fromkeys(_WORDS, _word),
+    _PEAKS: _peaks,
+    _BANDWIDTH: _quantity("hbm_Bps", parse_bandwidth, "3.35TB/s"),
+    "memory": _quantity("memory_bytes", parse_size, "80GB"),
+    "cores": lambda value, key, where: (key, read_count(value, key, where)),
+    "tile": _tile,
+    **dict.fromkeys(_SHARES, _number),
+    "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
+}

@@ -1,0 +1,82 @@
+"""A device in a file of one's own: what is written is what is read, and what cannot be is refused in a line that names it."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from emu.errors import InputError
+from emu.trace.device.device import Device
+from emu.trace.device.file import read_device, write_device
+from launch.data.devices import DEVICES, find_device
+
+NEEDED = 'memory_bandwidth = "1TB/s"\npeak_flops = { bfloat16 = 1e12 }\n'
+
+
+@pytest.fixture
+def mine(tmp_path):
+    def write(text):
+        (tmp_path / "mine.toml").write_text(text)
+        return tmp_path / "mine.toml"
+
+    return write
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_what_is_written_is_read_again(name, tmp_path):
+    device = replace(DEVICES[name], fitted_on="a few products", launch_overhead_s=2e-6)
+    write_device(device, tmp_path / "mine.toml")
+    assert read_device(tmp_path / "mine.toml") == replace(device, peak_flops=dict(device.peak_flops))
+
+
+def test_a_file_needs_peaks_and_a_bandwidth_alone(mine):
+    assert read_device(mine(NEEDED)) == Device("mine", {"bfloat16": 1e12}, 1e12)
+
+
+def test_every_device_word_may_be_a_file_with_settings(mine):
+    path = mine(NEEDED + 'memory = "80GB"\ncores = 7\ntile = [64, 64]\njitter = 0\n')
+    found = find_device(f"{path}:gemm_share=0.5,launch_overhead=3us", "bfloat16")
+    assert found == Device("mine", {"bfloat16": 1e12}, 1e12, 80 * 10**9, 7, (64, 64), 0.5, jitter=0, launch_overhead_s=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("peak_flops = 1\nmemory_bandwith = 3", "unknown key 'memory_bandwith'; did you mean memory_bandwidth?"),
+        ('memory_bandwidth = "1TB/s"', "keys missing: peak_flops; write memory_bandwidth ="),
+        ("peak_flops = { bfloat16 = 1e12 }", "keys missing: memory_bandwidth; write"),
+        ('memory_bandwidth = "1TB/s"\npeak_flops = {}', "peak_flops must be a table of FLOP/s by dtype, such as"),
+        (
+            'memory_bandwidth = "1TB/s"\npeak_flops = { bfloat = 1 }',
+            "peak_flops: no dtype is called 'bfloat'; did you mean",
+        ),
+        ('memory_bandwidth = "1TB/s"\npeak_flops = { bfloat16 = "1" }', "peak_flops of bfloat16 must be a number, got '1'"),
+        ('memory_bandwidth = "1TB/s"\npeak_flops = { bfloat16 = -1 }', "peak_flops of bfloat16 must be above 0, got -1"),
+        ('memory_bandwidth = "1TB"\npeak_flops = { bfloat16 = 1 }', "memory_bandwidth must be"),
+        ("memory_bandwidth = 1e12\npeak_flops = { bfloat16 = 1 }", "memory_bandwidth must be text in quotes with its unit"),
+        (NEEDED + "gemm_share = 1.5", "gemm_share must be above 0 and at most 1, got 1.5"),
+        (NEEDED + "gemm_share = true", "gemm_share must be a number, got True"),
+        (NEEDED + "unhidden_share = -1", "unhidden_share must be 0 or more and at most 1, got -1"),
+        (NEEDED + "cores = 0.5", "cores must be a whole number of 1 or more, got 0.5"),
+        (NEEDED + "tile = 128", "tile must be rows and columns, such as [128, 256], got 128"),
+        (NEEDED + "source = 1", "source must be text in quotes, got 1"),
+        (NEEDED + 'launch_overhead = "2"', "launch_overhead must be"),
+        ("memory_bandwidth =", "no TOML"),
+    ],
+)
+def test_a_file_that_describes_no_device_is_refused(mine, text, said):
+    path = mine(text)
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        read_device(path)
+    assert str(refused.value).startswith(str(path)) or "mine: " in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"device: cannot read .*mine\.toml': No such file"):
+        read_device(tmp_path / "mine.toml")
+
+
+def test_a_dtype_without_a_peak_is_refused_before_anything_runs(mine):
+    with pytest.raises(InputError, match="no dtype of mine is called 'float16'; did you mean bfloat16"):
+        find_device(str(mine(NEEDED)), "float16")
