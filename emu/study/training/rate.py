@@ -17,7 +17,7 @@ from emu.trace.trace import Kind, Trace
 
 MFU_ASSUMED = (
     "MFU counts 6 FLOPs a parameter but the input embedding's, and 12 x layers x heads x head size x sequence, a token; "
-    "attention is not halved for its causal mask, neither there nor in the operators' time; but cp by p2p skips the half of "
+    "attention is not halved for its causal mask, though it takes the time of half of them; and cp by p2p skips the half of "
     "each block of other ranks' keys that the mask hides; HFU counts what is worked out again, too"
 )
 _TOKENS, _FLOPS, _AGAIN = "tokens a step", "model FLOPs a step", "FLOPs worked out again a step"  # keys of a trace's meta
