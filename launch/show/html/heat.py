@@ -12,7 +12,7 @@ from launch.show.picture.cables import cables
 
 NOTHING = "#c3ccd5"  # carried
 _RAMP = ("#fdd49e", "#fdbb84", "#fc8d59", "#ef6548", "#d7301f", "#990000", "#5f0000")  # ColorBrewer's OrRd, a darker end
-_THINNEST, _WIDEST = 0.025, 0.11  # of a cable, in gaps between NPUs
+_THINNEST, _WIDEST = 0.03, 0.11  # of a cable, in gaps between NPUs
 _DARK = 0.55  # as bright as white words can be read on
 
 

@@ -22,7 +22,7 @@ from launch.show.picture.style import NPU, palette, size_of
 
 _PAGE_PT = 850.0  # across the page
 _MARGIN = 0.6
-_THICK_PT = 45.0  # a gap, above which cables grow no wider
+_THICK_PT, _FAR_PT = 45.0, 100.0  # a gap above which cables grow no wider, and symbols grow with it
 _SMALLEST_PT = 3.0  # of words
 _WORD = 0.64  # how wide a letter is, in its size
 
@@ -42,7 +42,8 @@ def link_map(topology: Topology, shares: F64) -> Svg:
 def _whole(topology: Topology, shares: F64) -> Map:
     drawing, n = layout(topology), topology.n_npus
     points = _PAGE_PT / (float(np.ptp(drawing.at[:, 0])) + 2 * _MARGIN)
-    sizes = [size_of(some, points) / points for some in (drawing.at[:n], drawing.at)]
+    near = min(points, _FAR_PT)
+    sizes = [size_of(some, near) / near for some in (drawing.at[:n], drawing.at)]
     switches, colours = switch_names(topology), palette(topology).switches
     nodes = [_dot(at, sizes[0], NPU, str(i), topology.call(i), points) for i, at in enumerate(drawing.at[:n])]
     for i, (at, kind) in enumerate(zip(drawing.at[n:], switches, strict=True), n):
