@@ -64,7 +64,7 @@ def at(words: Words, point: Words) -> Words:
     """What the command would have been given at a point.
 
     Raises:
-        InputError: a setting of a topology or a device that is a file.
+        InputError: a setting of a topology that is a file.
     """
     changed = dict(words)
     for name, value in point.items():
@@ -121,11 +121,15 @@ def _in_stack(words: str, key: str, value: str) -> str:
 
 def _in_call(words: str, key: str, value: str) -> str:
     """`NAME:VARIANT:key=value,...` with another value of one of its settings."""
-    if is_file(words):
-        raise must_be("--sweep", key, "a setting of what has a name", words, "write a file for each value")
     name, variant, settings = parse_call(words, "--sweep")
     said = ",".join(f"{k}={v}" for k, v in {**settings, key: value}.items())
     return ":".join(filter(None, (name, variant, said)))
 
 
-_SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_call, "device": _in_call}
+def _in_topology(words: str, key: str, value: str) -> str:
+    if is_file(words):
+        raise must_be("--sweep", f"topology.{key}", "of a topology of the catalogue", words, "write a file for each value")
+    return _in_call(words, key, value)
+
+
+_SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device": _in_call}

@@ -60,7 +60,7 @@ def test_a_point_that_fits_nothing_leaves_its_reason(emu):
         ("sek=1", "no quantity to sweep is called 'sek'; did you mean seq"),
         ("stack.sofware=pytorch", "no quantity to sweep is called 'stack.sofware'; did you mean stack.software"),
         ("topology.bandwith=1GB/s", "switch: unknown setting 'bandwith'; did you mean bandwidth?"),
-        ("device.flop_efficiency=0.5", "no setting of a device is called 'flop_efficiency'; did you mean flops_efficiency"),
+        ("device.gem_share=0.5", "no setting of a device is called 'gem_share'; did you mean gemm_share"),
         ("topology.bandwidth=fast", "bandwidth must be a rate"),
         ("model=llama-tinny", "did you mean llama-tiny"),
         ("seq=many", "--sweep: seq must be whole numbers, got 'many'"),
@@ -85,7 +85,10 @@ def test_what_cannot_be_swept_is_one_line(emu, sweep, message):
         (("--sweep", "seq=1,2", "--html", "x.html"), "estimate: --html must be left out where there is a --sweep"),
         (("--sweep", "seq=1,2", "--trace", "x.trace"), "estimate: --trace must be left out where there is a --sweep"),
         (("--sweep", "seq=1,2", "--sweep", "seq=3"), "--sweep: seq is given twice"),
-        (("--topology", "x.csv", "--sweep", "topology.n=1"), "--sweep: n must be a setting of what has a name, got 'x.csv'"),
+        (
+            ("--topology", "x.csv", "--sweep", "topology.n=1"),
+            "--sweep: topology.n must be of a topology of the catalogue, got 'x.csv'; write a file for each value",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_sweep_is_one_line(emu, more, message):
@@ -100,7 +103,7 @@ def test_what_does_not_go_with_a_sweep_is_one_line(emu, more, message):
         ("topology.bandwidth=25GB/s..400GB/s:5", ("25GB/s", "50GB/s", "100GB/s", "200GB/s", "400GB/s")),
         ("seq=1024..8192:4", ("1024", "2048", "4096", "8192")),
         ("seq=1..10:3", ("1", "3", "10")),
-        ("device.flops_efficiency=0.4..0.9:3", ("0.4", "0.6", "0.9")),
+        ("device.gemm_share=0.4..0.9:3", ("0.4", "0.6", "0.9")),
         ("topology.latency=1.5us..6us:3", ("1.5us", "3us", "6us")),
         ("plan.sp=on,off", ("on", "off")),
         ("global_batch=1, 2", ("1", "2")),
@@ -129,6 +132,7 @@ def test_a_point_changes_one_word_and_keeps_the_others():
     assert changed["stack"].count("alpha") == 1
     assert changed["topology"] == "switch:n=4,bandwidth=50GB/s,latency=500ns"
     assert (changed["device"], changed["seq"]) == ("h100:x=2", "3")
+    assert at(words | {"device": "own.toml:x=1"}, {"device.x": "2"})["device"] == "own.toml:x=2"
 
 
 def test_the_last_sweep_changes_fastest():
