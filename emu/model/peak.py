@@ -302,7 +302,7 @@ def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
 
 def certain(model: Model, plan: Plan, stack: Stack) -> bool:
     """Whether that is held equal to what real ranks hold, by a test; else it is an estimate."""
-    shards = plan.sharding == "fsdp" and plan.tp * plan.pp > 1
+    shards = plan.sharding == "fsdp" and (plan.tp * plan.pp > 1 or plan.holders == 1)
     own = plan.splits or plan.cp > 1 or shards or plan.recompute == "selective"
     return stack.software == "pytorch" and not own and not model.experts and not model.tied
 

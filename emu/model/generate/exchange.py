@@ -23,6 +23,7 @@ def exchange(share: Share, path: str) -> Style:
     axes = tuple(axis for axis, size in (("ep", of.ep), ("etp", of.etp)) if size > 1)
     return Style(
         enter=(*of.counts(), of.order(), *of.there(), of.sorted(first=True)),
+        inside=(of.ends(),),
         leave=(of.sorted(first=False), *of.back()),
         enter_backward=(of.sorted_backward(), *of.back()),
         leave_backward=(*of.there(), of.sorted_backward()),
@@ -53,12 +54,16 @@ class _Exchange:
         return self._work(numbers=numbers + repeated + 3 * rows + sums)
 
     def sorted(self, *, first: bool) -> Doing:
-        """Rows by expert, and where each one's end; or back as they came."""
+        """Rows by expert, and how many each has; or back as they came."""
         here, every = self.experts // self.ep, self.etp * self.experts
-        ends = every + 3 * here
-        more = Amount(fixed_bytes=_NUMBER * ends + (_NUMBER + _END) * here) if first else Amount()
+        more = Amount(fixed_bytes=_NUMBER * (every + here)) if first else Amount()
         numbers = Amount(fixed_bytes=_NUMBER * (1 if first else 4) * self.routed.here)
         return self.share.active(EXCHANGE, Amount(whole=2 * self._elements(self.routed.here)) + numbers + more)
+
+    def ends(self) -> Doing:
+        """Where the rows of each expert end."""
+        here = self.experts // self.ep
+        return self.share.active(EXCHANGE, Amount(fixed_bytes=(2 * _NUMBER + _NUMBER + _END) * here))
 
     def sorted_backward(self) -> Doing:
         """Zeros, to which the rows are added in the other order."""

@@ -108,7 +108,8 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> I64:
     """[R, P] of each role; 0 where it is not known as it is where ranks run."""
-    if not certain(model, plan, stack):
+    uneven = plan.sharding == "fsdp" and any(len(roles) > 1 for roles in of_places)
+    if uneven or not certain(model, plan, stack):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     places = [Place(model, plan, stack, number) for number in range(plan.pp)]
     return np.array([at.most(role.share) for at, roles in zip(places, of_places, strict=True) for role in roles])
@@ -123,8 +124,6 @@ def _check(plan: Plan) -> None:
     for name, known in _KNOWN.items():
         if getattr(plan, name) not in known:
             raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), _NOT_YET)
-    if plan.exchanges and plan.sharding == "fsdp":
-        raise must_be("generate", "sharding", "ddp or zero1 with ep or etp", plan.sharding, _NOT_YET)
 
 
 def members(plan: Plan, axis: str) -> I64:

@@ -67,6 +67,9 @@ class Whole(Keeper):
     def leave_backward(self, place: int, pass_: int) -> None:
         """It has ended."""
 
+    def inner(self, moment: str, place: int, pass_: int) -> None:
+        """A block of experts in a part begins or ends."""
+
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """The gradient of a parameter is there."""
         run(tape, gradient.before)

@@ -55,14 +55,26 @@ class Gradient(NamedTuple):
     late: bool  # whether autograd comes to it only after all that computes
     before: tuple["Doing", ...] = ()  # what is still done with it then
     times: int = 1  # how many times as large it is until that is done
-    travels: bool = False  # whether it is of experts whose tokens travel, of which other ranks have copies
+    travels: bool = False  # whether it is of experts of which other ranks have copies, to be added up by itself
 
 
 Doing = Work | Ask | Wait
+
+
+class Inner(NamedTuple):
+    """A block of experts, whose weights are sharded apart from those of their layer, begins or ends."""
+
+    moment: str
+
+
+# Of a forward, of one that is worked out again before a backward, and of a backward.
+ENTER, ENTER_AGAIN, ENTER_BACKWARD = "enter", "enter again", "enter backward"
+LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD = "leave", "leave again", "leave backward"
 
 
 class Turn(NamedTuple):
     """The loss has its gradient: the backward comes to the module itself."""
 
 
-Item = Doing | Gradient | Turn
+Step = Doing | Inner
+Item = Step | Gradient | Turn

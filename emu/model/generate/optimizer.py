@@ -6,20 +6,18 @@ from emu.dtypes import item_bytes
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
-from emu.model.generate.passes import elements_of
-from emu.model.generate.states import Held, shard_axis
+from emu.model.generate.states import Held, own_size, shared_over
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.peak import owned_by
 from emu.model.plan import Plan
 from emu.model.ranks import ENDS
-from emu.trace.trace import UPDATE
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
 
-def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
+def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> None:
     """The two ends of a pipeline add up the gradients of a table that both have (`emu.model.parallel.tied`)."""
     first = parts[0]
     if not first.model.tied or plan.pp == 1:
@@ -27,7 +25,7 @@ def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
     for part in parts:
         for operator in part.operators:
             if is_tied(part, operator):
-                ask = Ask(ENDS, "all_reduce", operator.parameters // _shared_by(plan), first.stack.precision.gradient)
+                ask = Ask(ENDS, "all_reduce", own_size(part, operator, held), first.stack.precision.gradient)
                 tape.join(tape.ask(ask))
 
 
@@ -37,59 +35,55 @@ def is_tied(part: Part, operator: ModelOperator) -> bool:
     return part.model.tied and not part.tied and bool(table)
 
 
-def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan) -> None:
+def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> None:
     """Squares of each rank's own parts, added up along the axes that cut them; then all gradients are scaled."""
     if not plan.clip:
         return
     first = parts[0]
     by_axes: dict[tuple[str, ...], list[int]] = {}
-    scaled = 0
     for part in parts:
         for operator in (o for o in part.operators if o.parameters):
-            size = operator.parameters // _shared_by(plan)
-            scaled += size
             if not (part.name == HEAD and is_tied(part, operator)):  # counted where the embedding is
-                by_axes.setdefault(cut_axes(part, operator), []).extend([size // operator.tensors] * operator.tensors)
-    for axes, sizes in sorted(by_axes.items()):
-        # The norm of each is written, stacked, squared and added up.
-        tape.compute(moved(first.stack.precision, sum(sizes) + 6 * len(sizes) + 2))
+                sizes = [own_size(part, operator, held)] * operator.tensors
+                by_axes.setdefault(cut_axes(part, operator), []).extend(sizes)
+    for number, (axes, sizes) in enumerate(sorted(by_axes.items())):
+        # The norm of each is written, stacked, squared and added up; the sum of all begins as a zero.
+        tape.compute(moved(first.stack.precision, sum(sizes) + 6 * len(sizes) + 1 + (number == 0)))
         for axis in axes:
             tape.join(tape.ask(Ask(axis, "all_reduce", 1, "float32")))
         tape.compute(_ADDED)
     if plan.pp > 1:
         tape.join(tape.ask(Ask("pp", "all_reduce", 1, "float32")))
-    tape.compute(moved(first.stack.precision, 2 * scaled))
+    tape.compute(moved(first.stack.precision, 2 * _own(parts, held)))
 
 
 def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
     """Along which a rank's gradients of an operator are parts of a whole."""
-    shared = (shard_axis(part.plan),) if _shared_by(part.plan) > 1 else ()
+    over = shared_over(part.plan, travels=part.travels(operator))
+    shared = (over.axis,) if part.plan.sharding == "fsdp" and over.ranks > 1 else ()
     return shared if operator.kind == BIAS and not operator.cut else (*shared, *part.style_of(operator.name).cuts)
 
 
-def _shared_by(plan: Plan) -> int:
-    """Ranks each of which has a part of what others have whole."""
-    return plan.holders if plan.sharding == "fsdp" else 1
+def _own(parts: tuple[Part, ...], held: Held) -> int:
+    """Elements of all that a rank has."""
+    return sum(operator.tensors * own_size(part, operator, held) for part in parts for operator in part.operators)
 
 
-def optimize(tape: Tape, parts: tuple[Part, ...]) -> Tape:
+def optimize(tape: Tape, parts: tuple[Part, ...], held: Held) -> None:
     """All that a rank has."""
-    tape.mark(UPDATE)
-    tape.compute(adamw(tape, parts[0], elements_of(parts) // _shared_by(parts[0].plan)))
-    return tape
+    tape.compute(adamw(tape, parts[0], _own(parts, held)))
 
 
-def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> Tape:
+def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> None:
     """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others; those of experts last."""
     sizes: dict[bool, list[int]] = {False: [], True: []}
     for part in parts:
         for operator in part.operators:
             sizes[part.travels(operator)] += operator.sizes
-    tape.mark(UPDATE)
-    _update(tape, parts[0], owned_by(sizes[False], plan.holders), held.dense, shard_axis(plan))
-    if sizes[True]:
-        _update(tape, parts[0], owned_by(sizes[True], plan.sizes["edp"]), held.experts, "edp")
-    return tape
+    for travels, place in ((False, held.dense), (True, held.experts)):
+        if sizes[travels]:
+            over = shared_over(plan, travels=travels)
+            _update(tape, parts[0], owned_by(sizes[travels], over.ranks), place, over.axis)
 
 
 def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, axis: str) -> None:

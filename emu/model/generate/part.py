@@ -3,7 +3,7 @@
 Between them stands what its modules ask for as they begin and end: tensor and sequence parallelism, and experts' rows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -11,7 +11,27 @@ from functools import cached_property
 from emu.errors import InputError
 from emu.model.generate.context import Context
 from emu.model.generate.exchange import EXCHANGE, exchange
-from emu.model.generate.item import ENTERS, GRADIENT, Alone, Ask, Doing, Gradient, Item, OfWeight, Turn, Wait, Work
+from emu.model.generate.item import (
+    ENTER,
+    ENTER_AGAIN,
+    ENTER_BACKWARD,
+    ENTERS,
+    GRADIENT,
+    LEAVE,
+    LEAVE_AGAIN,
+    LEAVE_BACKWARD,
+    Alone,
+    Ask,
+    Doing,
+    Gradient,
+    Inner,
+    Item,
+    OfWeight,
+    Step,
+    Turn,
+    Wait,
+    Work,
+)
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
 from emu.model.model import EMBEDDING, HEAD
@@ -41,23 +61,32 @@ class Part(Share):
     """An embedding, a layer of one kind, or a head, on one rank."""
 
     @cached_property
-    def forward(self) -> tuple[Doing, ...]:
+    def forward(self) -> tuple[Step, ...]:
         """One pass; what came before is waited for where it is read."""
         lead = () if self.operators[0].ahead.elements else (Wait(ENTERS),)
-        return (*lead, *self._forward(self.operators))
+        return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
-    def _forward(self, operators: tuple[ModelOperator, ...]) -> list[Doing]:
-        items: list[Doing] = []
+    def _forward(self, operators: tuple[ModelOperator, ...], enter: str, leave: str) -> list[Step]:
+        items: list[Step] = []
         for i, operator in enumerate(operators):
             items += [item for style in self._begun_by(i) for item in style.enter]
+            items += [Inner(enter)] if i == self._inner[0] else []
+            items += [item for style in self._begun_by(i) for item in style.inside]
             if operator.kind == ATTENTION and self.plan.cp > 1:
                 items += Context(self, operator).forward()
             else:
                 items = self._then(items, operator, _forward(operator))
+            items += [Inner(leave)] if i == self._inner[1] else []
             items += [item for style in self._ended_by(i) for item in style.leave]
         return items
 
-    def _then(self, items: list[Doing], operator: ModelOperator, amount: Amount) -> list[Doing]:
+    @cached_property
+    def _inner(self) -> tuple[int, int]:
+        """The first and the last operator of experts whose weights are sharded apart; (-1, -1): there are none."""
+        apart = [i for i, o in enumerate(self.operators) if self.plan.sharding == "fsdp" and self.travels(o)]
+        return min(apart, default=-1), max(apart, default=-1)
+
+    def _then(self, items: list[Step], operator: ModelOperator, amount: Amount) -> list[Step]:
         """Some things, and then an operator: what was asked for last is waited for where it is read."""
         weight, ahead = self.stack.precision.weight, operator.ahead
         rest = self.work(operator.name, amount + ahead.times(-1), weight, operator.shape_of(FORWARD))
@@ -81,6 +110,8 @@ class Part(Share):
         operator, precision = self.operators[i], self.stack.precision
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(arrived) if i == self._again_at else arrived
+        if i == self._inner[1]:
+            yield Inner(ENTER_BACKWARD)
         if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
             return
         if operator.kind == ATTENTION:
@@ -95,6 +126,8 @@ class Part(Share):
         yield self.work(operator.name, late, precision.weight)
         if operator.kind == LOSS:
             yield Turn()
+        if i == self._inner[0]:
+            yield Inner(LEAVE_BACKWARD)
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
     def _attention(self, operator: ModelOperator) -> Iterable[Doing]:
@@ -107,18 +140,18 @@ class Part(Share):
         else:
             yield self.work(operator.name, operator.eager.backward_input, weight, shape)
 
-    def _then_again(self, arrived: list[Doing]) -> Iterable[Doing]:
+    def _then_again(self, arrived: list[Doing]) -> Iterable[Step]:
         """The forward up to an operator once more; DTensor waits for what came before only where it is read."""
         yield from _held(arrived, GRADIENT)
         yield from self.again
         yield Wait(GRADIENT)
 
     @cached_property
-    def again(self) -> tuple[Doing, ...]:
+    def again(self) -> tuple[Step, ...]:
         """What of the forward is worked out again before a backward."""
         if self._again < 0:
             return ()
-        items, operator = self._forward(self.operators[: self._again]), self.operators[self._again]
+        items, operator = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN), self.operators[self._again]
         return tuple(self._then(items, operator, operator.until_saved) if operator.until_saved.elements else items)
 
     @cached_property
@@ -141,14 +174,15 @@ class Part(Share):
         """Under tensor parallelism each forward makes DTensors of local weights, which autograd comes back to at its end."""
         style, gradient = self.style_of(operator.name), self.stack.precision.gradient
         late = style.holds and self.plan.sharding != "fsdp" and not self.plan.splits
-        before = style.gradient(operator)
+        before, times = style.gradient(operator), style.times
         if operator.kind == LOOKUP and operator.cut and self.tied:
             yield from before
             yield self.work("tied", Amount(parameters=3 * operator.parameters), gradient)
-            before = ()
+            before, times = (), 1
         for _ in range(operator.tensors if operator.parameters else 0):
             size = operator.parameters // operator.tensors
-            yield Gradient(operator.name, size, late, before, style.times, self.travels(operator))
+            by_itself = self.travels(operator) and self.plan.sharding != "fsdp"
+            yield Gradient(operator.name, size, late, before, times, by_itself)
 
     def _begun_by(self, i: int) -> list[Style]:
         """The styles of modules whose first operator this is, the outermost first."""
@@ -187,10 +221,10 @@ class Part(Share):
         return _STYLES[name](self, path)
 
 
-def _held(items: list[Doing], what: str = ENTERS) -> list[Doing]:
+def _held(items: Sequence[Step], what: str = ENTERS) -> list[Step]:
     """The same, but that what was asked for last is waited for where it is read."""
     if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
-        return items
+        return [*items]
     return [*items[:-1], items[-1]._replace(held=what)]
 
 

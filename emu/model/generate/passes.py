@@ -7,7 +7,7 @@ from typing import NamedTuple
 from emu.model.fits import stage_layers
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, run
-from emu.model.generate.item import ENTERS, Alone, Ask, Gradient, OfWeight, Turn, Work
+from emu.model.generate.item import ENTERS, Alone, Ask, Gradient, Inner, OfWeight, Step, Turn, Work
 from emu.model.generate.part import Part
 from emu.model.generate.routed import Routed, RoutedOf
 from emu.model.generate.tape import Tape
@@ -92,14 +92,15 @@ class Passes(NamedTuple):
         return tuple(part.routed for part in self.parts[pass_])
 
     def _backward_input(self, pass_: int) -> None:
-        for part in reversed(self.parts[pass_]):
-            run(self.tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn)))
+        for place, part in reversed(list(enumerate(self.parts[pass_]))):
+            items = (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn))
+            self._run(items, place, pass_)
 
     def _backward_weight(self, pass_: int) -> None:
         """Each weight by itself, as the model has them; what is not kept is worked out again for each."""
         for place, part in enumerate(self.parts[pass_]):
             for items in reversed(_by_weight(part)):
-                run(self.tape, part.again)
+                self._run(part.again, place, pass_)
                 for item in items:
                     if isinstance(item, Gradient) and item.travels:
                         self.experts.there(item, part, place, pass_)
@@ -108,14 +109,22 @@ class Passes(NamedTuple):
                     else:
                         run(self.tape, (item,))
 
+    def _run(self, items: Iterable[Step], place: int, pass_: int) -> None:
+        """One thing of a part after another."""
+        for item in items:
+            if isinstance(item, Inner):
+                self.gradients.inner(item.moment, place, pass_)
+            else:
+                run(self.tape, (item,))
+
     def _forward(self, pass_: int) -> None:
         self.gradients.begin()
         for place, part in enumerate(self.parts[pass_]):
             self.gradients.enter(place)
-            run(self.tape, part.forward[:-1])
             # What a part ends with is waited for where the next one reads it.
             last = part.forward[-1]
-            run(self.tape, (last._replace(held=ENTERS) if isinstance(last, Ask) else last,))
+            items = *part.forward[:-1], last._replace(held=ENTERS) if isinstance(last, Ask) else last
+            self._run(items, place, pass_)
             self.gradients.leave(place)
 
     def _backward(self, pass_: int) -> None:
@@ -133,7 +142,7 @@ class Passes(NamedTuple):
                 elif isinstance(item, Gradient):
                     self.gradients.there(self.tape, item, part, pass_)
                 elif not isinstance(item, Alone):
-                    run(self.tape, (item,))
+                    self._run((item,), place, pass_)
             self.gradients.leave_backward(place, pass_)
         for part, item in late:
             self.gradients.there(self.tape, item, part, pass_)

@@ -12,13 +12,14 @@ from emu.model.generate.passes import Passes, elements_of, stage_parts, travelli
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
 from emu.model.generate.routed import RoutedOf
 from emu.model.generate.sharded import Sharded
-from emu.model.generate.states import Held, held_by
+from emu.model.generate.states import Held, different, held_by
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.ranks import DATA
 from emu.model.stack import Stack
 from emu.model.turns import all_turns
+from emu.trace.trace import UPDATE
 
 
 class Alike(NamedTuple):
@@ -52,12 +53,20 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, ranks: I64, rou
     parts = tuple(part for each in stages.values() for part in each.parts[0])
     for each in stages.values():
         each.experts.settle()
-    add_tied(tape, parts, plan)
-    clip(tape, parts, plan)
+    for held, own in different(parts, plan, held_by(plan, ranks)):
+        yield Alike(own, held, _finished(tape.copy(), parts, plan, held))
+
+
+def _finished(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> Tape:
+    """The end of a step, on a rank that has such a part of the states."""
+    add_tied(tape, parts, plan, held)
+    clip(tape, parts, plan, held)
+    tape.mark(UPDATE)
     if plan.sharding == "zero1":
-        yield from (Alike(own, held, optimize_share(tape.copy(), parts, plan, held)) for held, own in held_by(plan, ranks))
+        optimize_share(tape, parts, plan, held)
     else:
-        yield Alike(ranks, Held(0, 0), optimize(tape, parts))
+        optimize(tape, parts, held)
+    return tape
 
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int) -> Passes:
@@ -75,10 +84,10 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
     axis = "dp" if plan.cp == 1 else DATA
     if plan.splits:
         return Averaged(tape, axis, plan.dp * plan.cp, parts)
-    if plan.dp * plan.cp == 1:
-        return Whole()
     if plan.sharding == "fsdp":
         return Sharded(tape, plan, parts, stage)
+    if plan.dp * plan.cp == 1:
+        return Whole()
     return Buckets(axis, plan.passes, elements_of(parts) - travelling_elements(parts))
 
 

@@ -7,21 +7,48 @@ Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from emu.errors import must_be
 from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import Ask, Doing, Gradient, Work
+from emu.model.generate.item import (
+    ENTER,
+    ENTER_AGAIN,
+    ENTER_BACKWARD,
+    LEAVE,
+    LEAVE_AGAIN,
+    LEAVE_BACKWARD,
+    Ask,
+    Doing,
+    Gradient,
+    Work,
+)
 from emu.model.generate.part import Part
-from emu.model.generate.states import shard_axis
+from emu.model.generate.states import Over, padded, shared_over
 from emu.model.generate.tape import Tape, shifted
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.operator import LOOKUP, Amount
+from emu.model.operator import Amount
 from emu.model.plan import Plan
 from emu.model.ranks import REPLICATE
 
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
-_ROOT = -1
+
+
+class _Group(NamedTuple):
+    """What is gathered at once: a layer, its experts whose tokens travel, or the root."""
+
+    place: int  # of the layer; the root has none, and comes first
+    experts: bool = False
+
+
+_ROOT = _Group(-1)
+
+
+class _Sizes(NamedTuple):
+    """Of the weights of a group, on a rank before they are sharded."""
+
+    elements: int
+    padded: int  # and what fills up the parts of the ranks that have less than the first
 
 
 @dataclass
@@ -36,36 +63,33 @@ class Sharded(Whole):
     plan: Plan
     parts: tuple[Part, ...]
     stage: int = 0
-    whole: set[int] = field(default_factory=set)  # groups whose weights are there: a layer's place, or the root
-    coming: dict[int, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
+    whole: set[_Group] = field(default_factory=set)  # groups whose weights are there
+    coming: dict[_Group, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
     before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
     scattered: tuple[int, ...] = ()  # when the gradients scattered last were
-    reduced: tuple[int, ...] = ()
-    partial: dict[int, list[tuple[Doing, ...]]] = field(
+    reduced: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by stream, when those last worked on there are done
+    partial: dict[_Group, list[tuple[Doing, ...]]] = field(
         default_factory=dict
     )  # by group, what is done before they are scattered
-    current: int = _ROOT  # the group whose backward goes on
-
-    def __post_init__(self) -> None:
-        for part in self.parts:
-            check_rows(part, self.plan)
+    current: list[_Group] = field(default_factory=lambda: [_ROOT])  # the groups whose backward goes on, the innermost last
 
     def state(self, at: int) -> Hashable:
         """What is known between passes, events counted from this one."""
-        coming = tuple((group, shifted(events, -at)) for group, events in self.coming.items())
-        return frozenset(self.whole), coming, *(shifted(e, -at) for e in (self.before, self.scattered, self.reduced))
+        named = (tuple((name, shifted(events, -at)) for name, events in of.items()) for of in (self.coming, self.reduced))
+        return frozenset(self.whole), *named, shifted(self.before, -at), shifted(self.scattered, -at)
 
     def restore(self, state: Any, at: int) -> None:
         """Know that, there."""
-        whole, coming, *others = state
-        self.whole, self.coming = set(whole), {group: shifted(events, at) for group, events in coming}
-        self.before, self.scattered, self.reduced = (shifted(events, at) for events in others)
+        whole, coming, reduced, before, scattered = state
+        self.whole = set(whole)
+        self.coming, self.reduced = ({name: shifted(events, at) for name, events in of} for of in (coming, reduced))
+        self.before, self.scattered = shifted(before, at), shifted(scattered, at)
 
     def gather(self) -> None:
         """All weights are asked for, on the default stream."""
-        for group in self._groups():
+        for group in self._groups:
             self._copy_in(group)
-            self.coming[group] = (self._ask(group),)
+            self.coming[group] = self._ask(group)
 
     def arrive(self) -> None:
         """Those are waited for."""
@@ -78,8 +102,7 @@ class Sharded(Whole):
 
     def begin(self) -> None:
         """A forward begins: nothing is gathered before the optimizer has ended."""
-        for stream in (_COPY_IN, _GATHER):
-            self.tape.join(*self.tape.now(), stream=self._number(stream))
+        self._hold_back(self.tape.now())
         self._forward(_ROOT)
 
     def enter(self, place: int) -> None:
@@ -95,29 +118,42 @@ class Sharded(Whole):
 
     def turn(self) -> None:
         """The gradient of what the model gave is there."""
-        self._next(len(self.parts) - 1)
+        self._next(_ROOT)
 
     def enter_backward(self, place: int) -> None:
         """A part's backward begins."""
-        group = self.current = self._group(place)
-        if group not in self.whole and group not in self.coming:
-            self._gather(group)
-        if group in self.coming:
-            self._arrive_early(group)
-        if group != _ROOT:
-            self._next(place)
+        self.current = [self._group(place)]
+        self._backward(self._group(place))
 
     def leave_backward(self, place: int, pass_: int) -> None:
         """A part's backward has ended."""
-        group = self._group(place)
-        if group != _ROOT and self.plan.pp == 1:
+        if self._group(place) != _ROOT:
+            self._leave(self._group(place), pass_)
+
+    def inner(self, moment: str, place: int, pass_: int) -> None:
+        """Experts of a layer are a group of their own; what gathers them once more in a backward keeps them until then."""
+        group = _Group(place, experts=True)
+        if moment == ENTER:
+            self._forward(group)
+        elif moment == LEAVE:
+            self.whole.discard(group)
+        elif moment == ENTER_AGAIN:
+            self._hold_back(self.tape.now())
+            self._forward(group)
+        elif moment == LEAVE_AGAIN:
+            self._free()
+        elif moment == ENTER_BACKWARD:
+            self.current.append(group)
+            self._backward(group)
+        elif moment == LEAVE_BACKWARD:
+            self.current.remove(group)
             self._leave(group, pass_)
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """The gradient of a parameter is there: over the passes it is added up as it is, and made the rank's own once."""
         super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
-            self.partial.setdefault(self.current, []).append(gradient.before)
+            self.partial.setdefault(self.current[-1], []).append(gradient.before)
 
     def end(self, tape: Tape, pass_: int) -> None:
         """A backward has ended."""
@@ -128,113 +164,162 @@ class Sharded(Whole):
     def reduce(self) -> None:
         """The stage has had its last backward."""
         if self.plan.pp > 1:
-            for group in self._groups():
+            for group in self._groups:
                 self._scatter(group)
             self._settle()
 
-    def _leave(self, group: int, pass_: int) -> None:
+    def _leave(self, group: _Group, pass_: int) -> None:
+        if self.plan.pp > 1:
+            return
         self.whole.discard(group)
         if pass_ == self.plan.passes - 1:
             self._scatter(group)
 
     def _settle(self) -> None:
         """All gradients are waited for."""
-        self.tape.join(*self.reduced)
-        self.reduced = ()
+        for events in self.reduced.values():
+            self.tape.join(*events)
+        self.reduced = {}
 
     def _number(self, stream: int) -> int:
         return len(_STREAMS) * self.stage + stream
 
-    def _groups(self) -> list[int]:
-        """The root, if it has weights of its own, then the layers."""
-        return list(dict.fromkeys(sorted(map(self._group, range(len(self.parts))))))
+    @cached_property
+    def _groups(self) -> list[_Group]:
+        """The root, if it has weights of its own, then each layer, and its experts after it."""
+        return sorted(self._sizes)
 
-    def _group(self, place: int) -> int:
-        return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else place
+    @cached_property
+    def _ended(self) -> list[_Group]:
+        """The same in the order in which their forwards end."""
+        return sorted(self._sizes, key=lambda each: (each == _ROOT, each.place, not each.experts))
 
-    def _of(self, group: int) -> list[Part]:
-        return [self.parts[group]] if group != _ROOT else [p for p in self.parts if p.name in (EMBEDDING, HEAD)]
+    @cached_property
+    def _sizes(self) -> dict[_Group, _Sizes]:
+        """Of each group that there is."""
+        sizes: dict[_Group, _Sizes] = {}
+        for place, part in enumerate(self.parts):
+            for operator in part.operators:
+                group = _Group(place, experts=True) if part.travels(operator) else self._group(place)
+                elements, filled = sizes.get(group, (0, 0))
+                more = padded(part, operator, self._over(group).ranks) if operator.parameters else 0
+                sizes[group] = _Sizes(elements + operator.parameters, filled + more)
+        return sizes
 
-    def _elements(self, group: int) -> int:
-        return sum(operator.parameters for part in self._of(group) for operator in part.operators)
+    def _over(self, group: _Group) -> Over:
+        return shared_over(self.plan, travels=group.experts)
 
-    def _forward(self, group: int) -> None:
-        if group in self.whole or not self._of(group):
+    def _group(self, place: int) -> _Group:
+        return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else _Group(place)
+
+    def _forward(self, group: _Group) -> None:
+        if group in self.whole or group not in self._sizes:
             return
         self._gather(group)
         self._free()
         self._arrive(group)
         self.before = self.tape.now()
+        if self._over(group).ranks == 1:
+            self._free()
+
+    def _backward(self, group: _Group) -> None:
+        self._gather(group)
+        if group in self.coming:
+            self._arrive_early(group)
+        if group != _ROOT:
+            self._next(group)
 
     def _free(self) -> None:
         """What was gathered before is in its place, and its buffer may be used again."""
-        for stream in (_COPY_IN, _GATHER):
-            self.tape.join(*self.before, stream=self._number(stream))
+        self._hold_back(self.before)
         self.before = ()
 
-    def _next(self, place: int) -> None:
-        """Ask for the weights of the layer before."""
-        if place and self._group(place - 1) not in self.whole:
-            self._gather(self._group(place - 1))
+    def _hold_back(self, events: tuple[int, ...]) -> None:
+        """What is gathered next waits for these."""
+        for stream in (_COPY_IN, _GATHER):
+            self.tape.join(*events, stream=self._number(stream))
 
-    def _gather(self, group: int) -> None:
+    def _next(self, group: _Group) -> None:
+        """Ask for the weights of the group whose forward ended before: that of experts before that of their layer."""
+        at = self._ended.index(group) if group in self._ended else len(self._ended)
+        if at:
+            self._gather(self._ended[at - 1])
+
+    def _gather(self, group: _Group) -> None:
+        """Unless its weights are there, or come."""
+        if group in self.whole or group in self.coming:
+            return
         tape, copies, gathers = self.tape, self._number(_COPY_IN), self._number(_GATHER)
+        if self._over(group).ranks == 1:
+            self.coming[group] = ()
+            return
         self._copy_in(group, copies)
         tape.join(*tape.now(copies), stream=gathers)
-        tape.join(self._ask(group, gathers), stream=gathers)
+        tape.join(*self._ask(group, gathers), stream=gathers)
         self.coming[group] = tape.now(gathers)
 
-    def _copy_in(self, group: int, stream: int = 0) -> None:
-        self.tape.compute(self._weights("copied in", 2 * self._elements(group) // self.plan.holders), stream)
+    def _copy_in(self, group: _Group, stream: int = 0) -> None:
+        over = self._over(group)
+        if over.ranks > 1:
+            self.tape.compute(self._weights("copied in", 2 * self._sizes[group].padded // over.ranks), stream)
 
-    def _ask(self, group: int, stream: int = 0) -> int:
-        weight = self.parts[0].stack.precision.weight
-        return self.tape.ask(Ask(shard_axis(self.plan), "all_gather", self._elements(group), weight), stream)
+    def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
+        over, weight = self._over(group), self.parts[0].stack.precision.weight
+        if over.ranks == 1:
+            return ()
+        return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, weight), stream),)
 
-    def _arrive(self, group: int) -> None:
+    def _arrive(self, group: _Group) -> None:
         self.tape.join(*self.coming.pop(group))
-        self.tape.compute(self._weights("copied out", 2 * self._elements(group)))
+        self.tape.compute(self._weights("copied out", 2 * self._sizes[group].padded))
         self.whole.add(group)
 
-    def _arrive_early(self, group: int) -> None:
+    def _arrive_early(self, group: _Group) -> None:
         """In a backward, or ahead of a turn: the buffer is free at once."""
         self._arrive(group)
-        self.before = self.tape.now()
-        self._free()
+        self._hold_back(self.tape.now())
 
     def _weights(self, name: str, elements: int) -> Work:
         part = self.parts[0]
         return part.work(name, Amount(parameters=elements), part.stack.precision.weight)
 
-    def _scatter(self, group: int) -> None:
+    def _scatter(self, group: _Group) -> None:
         self.whole.discard(group)
-        tape, elements, gradient = self.tape, self._elements(group), self.parts[0].stack.precision.gradient
-        scatters, reduces = self._number(_SCATTER), self._number(_REDUCE)
+        tape, sizes, over = self.tape, self._sizes[group], self._over(group)
+        scatters = self._number(_SCATTER)
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
             run(tape, doing)
         tape.join(*self.scattered)
-        tape.compute(moved(self.parts[0].stack.precision, 2 * elements))
+        tape.compute(self._moved(sizes.elements + sizes.padded))
         tape.join(*tape.now(), stream=scatters)
-        tape.join(tape.ask(Ask(shard_axis(self.plan), "reduce_scatter", elements, gradient), scatters), stream=scatters)
-        self.scattered = self.reduced = tape.now(scatters)
-        if self.plan.sharded < self.plan.dp:
-            tape.join(*self.scattered, stream=reduces)
-            all_reduce = Ask(REPLICATE, "all_reduce", elements // self.plan.holders, gradient)
-            tape.join(tape.ask(all_reduce, reduces), stream=reduces)
-            self.reduced = tape.now(reduces)
+        if over.ranks > 1:
+            self._request("reduce_scatter", over.axis, sizes.padded, scatters)
+            self.scattered = tape.now(scatters)
+        self._divide(group, scatters)
+        if over.ranks == 1:
+            self.scattered = tape.now(scatters)
+        self.reduced[scatters] = tape.now(scatters)
+        if self.plan.sharded < self.plan.dp and not group.experts:
+            self._reduce(sizes.padded // over.ranks)
 
+    def _divide(self, group: _Group, stream: int) -> None:
+        """What one rank has is copied; gradients of experts are added up, and then divided."""
+        own, alone = self._sizes[group].padded // self._over(group).ranks, self._over(group).ranks == 1
+        if group.experts and (alone or self.plan.dp * self.plan.cp > 1):
+            self.tape.compute(self._moved(2 * own), stream)
+        if alone:
+            self.tape.compute(self._moved(2 * own), stream)
 
-def check_rows(part: Part, plan: Plan) -> None:
-    """Refuse parameters whose rows the ranks cannot share evenly.
+    def _reduce(self, elements: int) -> None:
+        """Over copies of the states."""
+        reduces = self._number(_REDUCE)
+        self.tape.join(*self.tape.now(self._number(_SCATTER)), stream=reduces)
+        self._request("all_reduce", REPLICATE, elements, reduces)
+        self.reduced[reduces] = self.tape.now(reduces)
 
-    Raises:
-        InputError: the first such parameter.
-    """
-    for operator in part.operators:
-        if operator.shape:
-            rows = operator.shape[1]
-        else:
-            rows = operator.parameters // part.model.hidden if operator.kind == LOOKUP else operator.parameters
-        if operator.parameters and rows % plan.holders:
-            what = f"a divisor of the {rows} rows of {operator.name} that a rank has"
-            raise must_be("generate", "dp or shard", what, plan.holders, "uneven shards cannot be generated yet")
+    def _request(self, operation: str, axis: str, elements: int, stream: int) -> None:
+        ask = Ask(axis, operation, elements, self.parts[0].stack.precision.gradient)
+        self.tape.join(self.tape.ask(ask, stream), stream=stream)
+
+    def _moved(self, elements: int) -> Work:
+        return moved(self.parts[0].stack.precision, elements)

@@ -24,6 +24,7 @@ class Style(NamedTuple):
     cuts: tuple[str, ...] = ()  # the axes along which each rank has another part of them
     gradient: Callable[[ModelOperator], tuple[Doing, ...]] = lambda _: ()  # what makes it the rank's own part
     times: int = 1  # how many times as large it is before
+    inside: tuple[Doing, ...] = ()  # what the module itself does first
 
 
 NONE = Style(holds=False)

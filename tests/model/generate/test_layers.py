@@ -69,6 +69,32 @@ PRODUCTS = [
     ("qwen3-moe", "cp=2,ep=2,cp_comm=all_gather,sharding=zero1"),
     ("gpt-moe", "pp=2,tp=2,ep=2,dp=2,sharding=zero1"),
     ("gpt-moe", "tp=2,sp,ep=2,etp=1,dp=2,sharding=zero1,microbatch=2"),
+    ("mixtral", "ep=2,dp=2,sharding=fsdp"),
+    ("mixtral", "ep=2,dp=4,sharding=fsdp,microbatch=1"),
+    ("mixtral", "ep=2,dp=4,sharding=fsdp,shard=2"),
+    ("mixtral", "ep=2,dp=4,capacity=1.25,sharding=fsdp"),
+    ("mixtral", "etp=2,dp=2,sharding=fsdp"),
+    ("mixtral", "tp=2,etp=1,sharding=fsdp"),
+    ("mixtral", "tp=2,ep=2,dp=2,sharding=fsdp"),
+    ("mixtral", "cp=2,ep=2,dp=2,sharding=fsdp,recompute=full"),
+    ("qwen3-moe", "cp=2,ep=2,cp_comm=all_gather,sharding=fsdp"),
+    ("deepseek", "ep=2,dp=4,sharding=fsdp,clip=0"),
+    ("deepseek", "tp=2,sp,ep=2,etp=1,dp=2,sharding=fsdp,recompute=full"),
+    ("grok", "tp=2,sp,ep=2,etp=1,dp=2,sharding=fsdp,recompute=full,microbatch=2"),
+    ("gpt-moe", "pp=2,tp=2,ep=2,dp=2,sharding=fsdp"),
+    ("gpt-moe", "pp=2,ep=2,dp=4,sharding=fsdp,recompute=full,order=gpipe"),
+]
+UNEVEN = [
+    ("gpt", "dp=3,sharding=fsdp"),
+    ("gpt", "pp=2,dp=3,sharding=fsdp"),
+    ("gpt", "tp=2,dp=3,sharding=fsdp,microbatch=1"),
+    ("nemotron", "tp=2,sp,dp=3,sharding=fsdp,recompute=full"),
+    ("nemotron", "cp=2,dp=3,sharding=fsdp"),
+    ("nemotron", "dp=6,sharding=fsdp,shard=3,clip=0"),
+    ("mixtral", "ep=2,dp=6,sharding=fsdp"),
+    ("mixtral", "tp=2,dp=3,sharding=fsdp"),
+    ("mixtral", "tp=2,sp,ep=4,etp=1,dp=6,sharding=fsdp"),
+    ("deepseek", "ep=2,dp=6,sharding=fsdp,shard=3,microbatch=1,recompute=full"),
 ]
 QUICK = {
     ("nemotron", "cp=2,recompute=selective"),
@@ -80,6 +106,8 @@ QUICK = {
     ("qwen3-moe", "tp=2,sp,ep=4,etp=1,dp=2"),
     ("mixtral", "cp=2,ep=2,dp=2,sharding=zero1"),
     ("gpt", "cp=2,sharding=fsdp"),
+    ("mixtral", "ep=2,dp=4,sharding=fsdp,shard=2"),
+    ("mixtral", "ep=2,dp=6,sharding=fsdp"),
 }
 CASES = [
     *(
@@ -96,3 +124,9 @@ CASES = [
 @pytest.mark.parametrize(("name", "words"), [c if c in QUICK else pytest.param(*c, marks=pytest.mark.slow) for c in CASES])
 def test_a_step_of_an_architecture_is_what_runs(name, words):
     assert compared(words, str(SMALL / f"{name}.toml")).first is None
+
+
+@pytest.mark.parametrize(("name", "words"), [c if c in QUICK else pytest.param(*c, marks=pytest.mark.slow) for c in UNEVEN])
+def test_shards_of_which_some_ranks_have_more_are_as_they_run(name, words):
+    """And some have none: two experts on three ranks."""
+    assert compared(words, str(SMALL / f"{name}.toml"), global_batch=6).first is None
