@@ -12,8 +12,9 @@ import click
 from emu.study.training.step import Step, TimedTrace
 from launch.show.perfetto import write_perfetto
 from launch.show.spans import MOST_RANKS, few_lanes, lanes
+from launch.show.write import check_folder
 
-_FILE = click.Path(path_type=Path)
+_FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": lambda _, param, path: _checked(param, path)}
 _HTML = "Write a report to look at to this file: one HTML file that needs no network."
 _TIMELINE = f"Write a timeline to this file, for ui.perfetto.dev; of more than {MOST_RANKS} ranks one a role and stage."
 
@@ -48,9 +49,14 @@ class Looks:
             write_perfetto(every if self.every_rank else few_lanes(timed), self.timeline)
 
 
+def _checked(param: click.Parameter, path: Path | None) -> Path | None:
+    check_folder(param.opts[0], path)
+    return path
+
+
 def looks_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--html` and those of `timeline_options`; the command takes all as one `Looks`."""
-    return click.option("--html", type=_FILE, help=_HTML)(timeline_options(command))
+    return click.option("--html", help=_HTML, **_FILE)(timeline_options(command))
 
 
 def timeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,4 +67,4 @@ def timeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*given, looks=Looks(html, timeline, every_rank), **rest)
 
     every = click.option("--every-rank", is_flag=True, help="Write every rank and every link to the --timeline, however many.")
-    return click.option("--timeline", type=_FILE, help=_TIMELINE)(every(called))
+    return click.option("--timeline", help=_TIMELINE, **_FILE)(every(called))

@@ -10,6 +10,7 @@ from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.page import Cell, Figure, Table, table_of
 from launch.show.text.describe import link_classes
 from launch.show.text.estimates import exposed_axes
+from launch.show.text.spread import spread_told
 
 _LINKS = 20  # busiest ones
 
@@ -127,7 +128,7 @@ def settings_of(step: Step) -> list[str]:
             f"global batch {step.global_batch}; stack {step.stack}",
             f"placement {step.axes}: the axis of neighbouring NPUs first",
         ]
-    return told
+    return [*told, *spread_told("the step", step.spread)]
 
 
 def _percent(share: float) -> str:

@@ -171,7 +171,15 @@ def test_several_topologies_are_compared_first(emu: Command, tmp_path: Path) -> 
     )
 
 
-def test_a_report_that_cannot_be_written_is_one_line(emu: Command, tmp_path: Path) -> None:
-    where = str(tmp_path / "nowhere" / "r.html")
+@pytest.mark.parametrize(("name", "why"), [("nowhere/r.html", "its folder is not there"), (".", "Is a directory")])
+def test_a_report_that_cannot_be_written_is_one_line(emu: Command, tmp_path: Path, name: str, why: str) -> None:
+    where = str(tmp_path / name)
     done = emu("estimate", *MODEL, "--plan", "dp=2", "--global-batch", "2", "--topology", SWITCH, "--html", where)
-    assert (done.code, done.err) == (2, f"emu: --html: cannot write {where!r}: No such file or directory\n")
+    assert (done.code, done.out, done.err) == (2, "", f"emu: --html: cannot write {where!r}: {why}\n")
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_starts(emu: Command, tmp_path: Path) -> None:
+    for name in ("--html", "--timeline"):
+        done = emu("train", "--model", "none", "--plan", "dp=2", "--topology", "none", name, str(tmp_path / "nowhere" / "x"))
+        assert (done.code, done.out) == (2, "")
+        assert f"{name}: cannot write" in done.err
