@@ -17,24 +17,21 @@ _LINKS = 20  # busiest ones
 
 def figures_of(step: Step) -> tuple[Figure, ...]:
     """What a reader asks first of one step."""
-    share = [(f"{name}_s", getattr(step, f"{name}_s")) for name in ("compute", "exposed_comm", "idle")]
-    labels = ("computation", "exposed communication", "idle")
+    whole = "whole script" if step.whole else "step"
     bubble = f"of it {format_time(step.bubble_s)} bubble" if step.bubble_s else ""
-    told = [
-        Figure(name, label, format_time(value), value, _percent(value / step.step_time_s))
-        for (name, value), label in zip(share, labels, strict=True)
-    ]
-    told[2] = Figure(
-        *share[2][:1], labels[2], format_time(step.idle_s), step.idle_s, bubble or _percent(step.idle_s / step.step_time_s)
-    )
-    what = "whole script" if step.whole else "step"
     return (
-        Figure("step_time_s", what, format_time(step.step_time_s), step.step_time_s),
+        Figure("step_time_s", whole, format_time(step.step_time_s), step.step_time_s),
         *_rates(step),
-        *told,
+        _part("compute_s", "computation", step.compute_s, step),
+        _part("exposed_comm_s", "exposed communication", step.exposed_comm_s, step),
+        _part("idle_s", "idle", step.idle_s, step, bubble),
         *_memory(step),
         *_learned(step),
     )
+
+
+def _part(name: str, label: str, time_s: float, step: Step, note: str = "") -> Figure:
+    return Figure(name, label, format_time(time_s), time_s, note or _percent(time_s / (step.step_time_s or 1.0)))
 
 
 def _rates(step: Step) -> list[Figure]:

@@ -128,6 +128,9 @@ def test_a_report_says_what_the_json_says(report: Callable[..., Report]) -> None
     told = figures(made.text)
     for name in ("step_time_s", "mfu", "tokens_per_s", "compute_s", "exposed_comm_s", "idle_s", "peak_memory_bytes", "ranks"):
         assert float(told[name]) == made.json[name], name
+    labels = dict(re.findall(r'<dt>([^<]*)</dt><dd data-figure="(\w+)"', made.text))
+    assert labels["computation"] == "compute_s"
+    assert labels["exposed communication"] == "exposed_comm_s"
     for sentence in made.json["assumptions"]:
         assert sentence in html.unescape(made.text)
     link = made.json["busiest_links"][0]
