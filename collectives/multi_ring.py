@@ -54,8 +54,13 @@ def all_reduce(n: int) -> Schedule:
     return then(reduce_scatter(n), all_gather(n))
 
 
-_BORROWED_HALF = Claim("link", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, n) / sum(borrowed(n)[1]))
-_BORROWED = Claim("link", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * (n - 1), n) / sum(borrowed(n)[1]))
+def _rings_worth(n: int) -> int:
+    """What the rings that `borrowed` gives carry together, in links of the mesh."""
+    return max(1, n - 1) + 2
+
+
+_BORROWED_HALF = Claim("link", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, n) / _rings_worth(n))
+_BORROWED = Claim("link", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * (n - 1), n) / _rings_worth(n))
 
 
 @collective("reduce_scatter", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)

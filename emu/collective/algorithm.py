@@ -215,6 +215,7 @@ class Request(NamedTuple):
     root: int = 0  # of a rooted operation; a group rank
     elements: int = 0  # of the largest buffer of any member
     dtype: str = "float32"
+    groups: int = 1  # of one axis, that ask at once and are served alike
 
 
 class Served(NamedTuple):

@@ -34,14 +34,18 @@ class Claim:
     exact: Callable[[Any], bool] = _always
     link_class: Callable[[Any, I64, I64], I64] | None = None  # of (shape, src[P], dst[P]): 0, 1, .. for each pair
 
+    def alphas(self, shape: object) -> tuple[int, ...]:
+        """Alpha of each link class, without beta."""
+        alpha = self.alpha(shape)
+        return alpha if isinstance(alpha, tuple) else (alpha,)
+
     def terms(self, shape: object) -> list[tuple[int, Fraction]]:
         """(alpha, beta) of each link class.
 
         Raises:
             InputError: they are not of as many classes.
         """
-        alpha, beta = self.alpha(shape), self.beta(shape)
-        alphas = alpha if isinstance(alpha, tuple) else (alpha,)
+        alphas, beta = self.alphas(shape), self.beta(shape)
         betas = beta if isinstance(beta, tuple) else (beta,)
         if len(alphas) != len(betas):
             raise must_be("claim", "beta", f"of {len(alphas)} link classes, as alpha is", len(betas), "give one entry a class")

@@ -48,7 +48,7 @@ class Fastest:
 def _served(topology: Topology, dtype: str, request: Request) -> Served:
     """Of a request whose ranks are told as their NPUs."""
     npus = first_alike(topology, request.ranks)
-    wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype))
+    wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
 
 

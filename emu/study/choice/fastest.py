@@ -13,7 +13,7 @@ import numpy as np
 
 from emu.collective.algorithm import Algorithm, Served, schedule, stored
 from emu.collective.operation import operation
-from emu.collective.schedule import RowsError, Schedule
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
 from emu.study.choice import kept
@@ -24,6 +24,9 @@ from emu.study.timing.collective import Job, time_collective
 from emu.study.timing.least import LIGHT, ROUNDING, claimed_fs, least
 
 MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compete: some seconds
+WORTH = 0.01  # of the best time so far, that one of more than 2**15 messages must promise to save: to time it may take minutes
+PER = 2**19  # messages of all groups that ask at once: it must promise as much again for each, up to
+MOST_WORTH = 0.1
 
 
 class _Turn(NamedTuple):
@@ -33,14 +36,17 @@ class _Turn(NamedTuple):
     bound_fs: float
     name: str
     is_built: bool
+    saves: float = 0.0  # the share of the best time that its bound must be below it
 
 
 @lru_cache(maxsize=2**14)
 def fastest(site: Site, wanted: Wanted) -> Chosen:
     """The fastest algorithm, as it is kept or by a race; the first by name of those that take as little.
 
-    Those are not timed whose bound is beyond the best so far: they cannot be faster. Passed over are those of more than 2**19
-    messages that no symmetry makes equal, but for the one that serves where none is named.
+    Those are not timed whose bound is beyond the best so far: they cannot be faster; of more than 2**15 messages, those whose
+    bound is not 1 % below it: what is chosen takes at most 1 % more. Where many groups ask at once, it is 1 % for each 2**19
+    messages that all of them send, 10 % at most. Passed over are those of more than 2**19 messages that no symmetry makes
+    equal, or of more for all groups than can be timed, but for the one that serves where none is named.
 
     Raises:
         InputError: none fits.
@@ -60,7 +66,7 @@ def _race(site: Site, wanted: Wanted) -> Chosen:
     best, end = "", np.inf
     while turns:
         turn = heappop(turns)
-        if turn.bound_fs > end:
+        if turn.bound_fs > end * (1 - turn.saves):
             continue
         if not turn.is_built:
             for ready in race.built(turn):
@@ -106,11 +112,14 @@ class _Race:
         except (RowsError, TornError) as error:
             self.refused.append(error)
             return []
-        if known.messages > MOST_MESSAGES and not self.found[turn.name].default:
+        all_of_them = known.messages * self.wanted.groups
+        if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[turn.name].default:
             self.passed.append(turn.name)
             return []
         bound_fs = max(turn.bound_fs, known.end_fs * (1 - ROUNDING))
-        return [_Turn(known.messages > LIGHT, bound_fs, turn.name, True)]
+        heavy = known.messages > LIGHT
+        saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
+        return [_Turn(heavy, bound_fs, turn.name, True, saves)]
 
     def end_fs(self, name: str) -> float:
         """When the last task ends; never where an optical switch would be torn, or every row be needed."""

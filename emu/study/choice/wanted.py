@@ -13,6 +13,7 @@ class Wanted(NamedTuple):
     elements: int  # of the operation's size
     item_bytes: int
     send_overhead_fs: int = 0
+    groups: int = 1  # that ask at once
 
 
 class Chosen(NamedTuple):

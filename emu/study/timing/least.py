@@ -1,6 +1,5 @@
 """What a schedule takes at least on a fabric, told without timing it."""
 
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -79,8 +78,7 @@ def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
     """Ticks that it takes at least by the messages in a row that it claims where it claims just so many; else 0."""
     if found.claim is None or ranks_of(shape) < 2 or not found.claim.exact(shape):
         return 0.0
-    messages = sum((Fraction(alpha) for alpha, _ in found.claim.terms(shape)), Fraction(0))
-    return float(messages) * _quickest_fs(topology)
+    return float(sum(found.claim.alphas(shape))) * _quickest_fs(topology)
 
 
 def _quickest_fs(topology: Topology) -> float:

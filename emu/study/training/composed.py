@@ -23,7 +23,8 @@ from emu.model.generate.generate import Role
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
 from emu.study.training.asked import Asked, asked_by
-from emu.study.training.once import parts_of, time_each
+from emu.study.training.once import time_each
+from emu.study.training.parts import parts_of
 from emu.study.training.shared import Bodies, bodies_of, busy_s
 from emu.study.training.step import Step, TimedTrace
 from emu.topology.placement import place

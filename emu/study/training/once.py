@@ -3,33 +3,32 @@
 Q different requests, L links that a request crosses.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, digest
-from emu.collective.algorithm import Choice, Request, Served
-from emu.collective.operation import ROOTED, operation
+from emu.arrays import F64, I64, Bool, digest
+from emu.collective.operation import ROOTED
+from emu.fabric.apart import clusters_of
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, launched, lowered
+from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.laid import Laid
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
-from emu.fabric.timeline import Timeline
 from emu.study.training.asked import Different
+from emu.study.training.parts import Part
 from emu.topology.kept import kept
 from emu.topology.topology import Topology
 from emu.trace.batch import What
 from emu.trace.replay import lay_request
-from emu.trace.requests import MESSAGE
-from emu.trace.split import packed_blocks
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed
-CHOICES = 512  # groups of all requests, up to which each has a choice of its own
 
 
 class Once(NamedTuple):
@@ -48,54 +47,6 @@ class Once(NamedTuple):
         busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
         tail = round(self.tail + part * (other.tail - self.tail))
         return Once(ticks, tail, self.link, busy_s, self.flows + part * (other.flows - self.flows), self.tasks)
-
-
-class Part(NamedTuple):
-    """Groups that ask for a request and are served alike."""
-
-    what: What
-    ranks: I64  # [groups, members]
-    request: Request  # of the first
-
-
-def parts_of(requests: Sequence[Different], choice: Choice) -> list[list[Part]]:
-    """[Q] each request as a replay has it, in parts of groups that are served alike.
-
-    Where there are many groups, all of an axis are served as the first of them that asks.
-    """
-    each = sum(len(asked.ranks) for asked in requests if asked.name != MESSAGE) <= CHOICES
-    found: dict[Hashable, Served] = {}
-
-    def served(asked: Different, request: Request) -> Served:
-        key = request if each else (asked.axis, *request._replace(ranks=()), asked.ranks.shape[1])
-        return found.get(key) or found.setdefault(key, choice.served(request))
-
-    return [_parts(asked, asked.ranks if each else asked.ranks[:1], served) for asked in requests]
-
-
-def _parts(asked: Different, choosing: I64, served: Callable[[Different, Request], Served]) -> list[Part]:
-    """By what serves each of the groups that choose."""
-    n = asked.ranks.shape[1]
-    if asked.name == MESSAGE:
-        none = Request(MESSAGE, ())
-        return [Part(What(asked.axis, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
-    alike: dict[Served, list[int]] = {}
-    asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in choosing.tolist()]
-    for i, request in enumerate(asks):
-        alike.setdefault(served(asked, request), []).append(i)
-    amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
-    for by, groups in alike.items():
-        ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
-        parts.append(Part(What(asked.axis, by, *amounts), ranks, asks[groups[0]]))
-    return parts
-
-
-def _blocks(asked: Different) -> bytes:
-    """Each member gives what the first gives."""
-    if not asked.splits:
-        return b""
-    n = asked.ranks.shape[1]
-    return packed_blocks(asked.name, operation(asked.name, n, asked.root), [np.array(asked.splits)] * n, asked.elements)
 
 
 def time_each(
@@ -117,12 +68,13 @@ def time_each(
         InputError: as `time_once`.
     """
     found: dict[int, Once] = {}
+    known: Known = {}
     for alike in _but_for_size(requests, parts):
         by_size: dict[int, Once] = {}
         sizes = sorted({requests[i].size_bytes for i in alike})
         for size in (sizes[0], sizes[-1], *sizes[1:-1]):
             first = next(i for i in alike if requests[i].size_bytes == size)
-            by_size[size] = _between(by_size, size) or _known(parts[first], topology, placement, launch_fs)
+            by_size[size] = _between(by_size, size) or _asked(parts[first], topology, placement, launch_fs, known)
         found |= {i: by_size[requests[i].size_bytes] for i in alike}
     return [found[i] for i in range(len(requests))]
 
@@ -149,76 +101,131 @@ def _but_for_size(requests: Sequence[Different], parts: Sequence[list[Part]]) ->
         yield list(several)
 
 
-def _known(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int) -> Once:
+class _Ran(NamedTuple):
+    """What groups took that share links with one another alone; K links, those of a `Cluster`."""
+
+    ticks: int
+    left: float  # when those that need not wait for the end have left
+    groups: int
+    busy_s: F64  # [K]
+    flows: F64  # [K] messages that cross each at one time
+    tasks: int
+
+
+Known = dict[Hashable, _Ran]  # by what is sent and over which ways
+
+
+def _asked(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int, known: Known) -> Once:
     """As `time_once`, where other steps on the topology may have asked for the same of the same NPUs."""
     what = ((part.what, digest([placement[part.ranks]])) for part in parts)
-    return _remembered(topology, tuple(what), launch_fs, _Untold(parts, placement))
+    return _remembered(topology, tuple(what), launch_fs, _Untold(parts, placement, known))
 
 
 @dataclass(frozen=True, slots=True)
 class _Untold:
-    """What is no part of a key: it is told by others."""
+    """What is no part of a key: it is told by others, or tells what was timed before."""
 
     parts: Sequence[Part] = field(compare=False)
     placement: I64 = field(compare=False)
+    known: Known = field(compare=False)
 
 
 @kept(2**11)
 def _remembered(topology: Topology, key: Hashable, launch_fs: int, of: _Untold) -> Once:
-    return time_once(of.parts, topology, of.placement, launch_fs)
+    return time_once(of.parts, topology, of.placement, launch_fs, of.known)
 
 
-def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int = 0) -> Once:
-    """Time a request of all its groups at once.
+def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int, known: Known) -> Once:
+    """Time a request of all its groups at once: by the topology's symmetry, or one of the clusters of groups that are alike.
 
     Args:
         parts: Those that are served alike.
         topology: Where it runs.
         placement: The NPU of each rank.
         launch_fs: Ticks that each rank takes to enter it.
+        known: What has been timed on this topology with this launch; what is timed now is added.
 
     Raises:
         InputError: as `lay_request` and `lowered`.
     """
-    laid = [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
+    laid, what = [lay_request(part.what, topology, placement[part.ranks]) for part in parts], parts[0].what
     domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
-    pieces = [launched(lowered(each, domain), launch_fs) for each in laid]
-    graph, exits = _side_by_side(pieces)
-    timeline = run(graph)
-    left, what = int(timeline.end_fs.max(initial=0)), parts[0].what
-    if what.served is None:
-        left = int(timeline.left_fs[np.diff(graph.hop_start) > 0].max())
-    elif what.name in ROOTED:
-        left = round(float(timeline.end_fs[exits].mean()))
-    number = np.arange(len(topology.links)) if domain is None else domain.links.number
-    return once_of(graph, timeline, number, left)
+    if domain is not None or topology.circuits:
+        every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
+        number = every if domain is None else domain.links.number
+        return _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    cluster, found = clusters_of(laid)
+    sent = tuple((*part.what[1:], each.schedule.translate) for part, each in zip(parts, laid, strict=True))
+    keys = [(each.kind, sent) for each in found]
+    new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
+    if new:
+        wanted, links = np.isin(cluster, list(new.values())), [found[i].link for i in sorted(new.values())]
+        of_group = np.unique(cluster[wanted], return_inverse=True)[1]
+        timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
+        known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
+    return _once([known[key] for key in keys], [each.link for each in found], what)
 
 
-def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64]:
-    """One graph of several, and the joins with which participants leave."""
-    if len(pieces) == 1:
-        return pieces[0].graph, pieces[0].exit.astype(np.int64)
-    builder = Builder(pieces[0].graph.capacity_Bps)
-    nobody = [np.full(piece.alike.size, -1) for piece in pieces]
-    firsts = [builder.piece(piece, none, none) for piece, none in zip(pieces, nobody, strict=True)]
-    return builder.graph(), np.concatenate([first + piece.exit for first, piece in zip(firsts, pieces, strict=True)])
+def _only(laid: Sequence[Laid], wanted: Bool) -> list[Laid]:
+    """Some of the groups, those of each schedule after one another."""
+    own = np.split(wanted, np.cumsum([len(each.nodes) for each in laid])[:-1])
+    return [replace(each, nodes=each.nodes[which]) for each, which in zip(laid, own, strict=True) if which.any()]
 
 
-def once_of(graph: Graph, timeline: Timeline, number: I64, left: int) -> Once:
-    """What a request took, and what of each link.
+def _timed(
+    laid: Sequence[Laid], cluster: I64, links: Sequence[I64], what: What, domain: Domain | None, launch_fs: int
+) -> list[_Ran]:
+    """Time clusters of groups at once.
 
     Args:
-        graph: Its messages.
-        timeline: When they ran.
-        number: [links of the topology] which link of the graph stands for each.
-        left: When those that need not wait for its end have left.
+        laid: All that is sent.
+        cluster: [G] of each group.
+        links: Of each cluster; those of the topology, or orbits of them.
+        what: What is asked.
+        domain: Of the topology, as of `lowered`.
+        launch_fs: As of `time_once`.
     """
-    busy_s = timeline.busy_s(graph.capacity_Bps)
-    link = np.flatnonzero(busy_s[number])
-    end = int(timeline.end_fs.max(initial=0))
+    graph, group, exits = _side_by_side([launched(lowered(each, domain), launch_fs) for each in laid])
+    timeline, hops = run(graph), np.diff(graph.hop_start)
+    sent = np.flatnonzero(hops)
+    of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
+    groups, tasks = np.bincount(cluster), np.bincount(of_sent, minlength=len(links))
+    ticks, left = (np.zeros(len(links), np.int64) for _ in range(2))
+    np.maximum.at(ticks, of_exit, timeline.end_fs[exits])
+    np.maximum.at(left, of_sent, timeline.left_fs[sent])
+    leaves: F64 | I64 = left if what.served is None else ticks
+    if what.name in ROOTED:
+        leaves = np.bincount(of_exit, timeline.end_fs[exits]) / np.bincount(of_exit)
+    busy_s, lasts_fs = timeline.busy_s(graph.capacity_Bps), np.repeat(timeline.left_fs - timeline.start_fs, hops)
+    crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
+    flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
+    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), tasks.tolist(), links, strict=True)
+    return [_Ran(last, leave, size, busy_s[link], flows[link], n) for last, leave, size, n, link in counts]
+
+
+def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
+    """One graph of several, each task's owner a participant of all; the group of each, and the join with which it leaves."""
+    shapes = [piece.laid.nodes.shape for piece in pieces]
+    of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
+    if len(pieces) == 1:
+        return pieces[0].graph, of_group, pieces[0].exit.astype(np.int64)
+    builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.alike.size, -1) for piece in pieces]
+    who = np.split(np.arange(len(of_group)), np.cumsum([piece.alike.size for piece in pieces])[:-1])
+    firsts = [builder.piece(piece, own, none) for piece, own, none in zip(pieces, who, nobody, strict=True)]
+    exits = np.concatenate([first + piece.exit for first, piece in zip(firsts, pieces, strict=True)])
+    return builder.graph(), of_group, exits.astype(np.int64)
+
+
+def _once(ran: Sequence[_Ran], links: Sequence[I64], what: What) -> Once:
+    """What all clusters took, which ran at the same time, each over its links of the topology."""
+    link = np.concatenate(links)
+    busy_s, flows = (np.concatenate(c) for c in ([each.busy_s for each in ran], [each.flows for each in ran]))
+    by = np.argsort(link)
+    by = by[busy_s[by] > 0]
+    link, busy_s, flows = link[by], busy_s[by], flows[by]
+    ticks, tasks, left = max(each.ticks for each in ran), sum(each.tasks for each in ran), max(each.left for each in ran)
     if not len(link):
-        return Once(end, 0, link, busy_s[:0], 1.0, graph.n_tasks)
-    task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
-    on_worst = graph.hop_link == busy_s.argmax()
-    crossing = ((timeline.left_fs - timeline.start_fs)[task] * graph.hop_weight)[on_worst].sum() / TICKS_PER_S
-    return Once(end, end - left, link, busy_s[number[link]], max(1.0, float(crossing / busy_s.max())), graph.n_tasks)
+        return Once(ticks, 0, link, busy_s, 1.0, tasks)
+    if what.name in ROOTED:
+        left = sum(each.left * each.groups for each in ran) / sum(each.groups for each in ran)
+    return Once(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks)

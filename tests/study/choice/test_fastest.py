@@ -177,6 +177,7 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
 @pytest.mark.parametrize("line", [TORUS, "dgx-h100", "ub-mesh:board"])
 def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
     """Those of many messages come last, and win where they are the fastest."""
+    monkeypatch.setattr(room, "WORTH", 0.0)
     site, wanted, won = Site.first(build_topology(line)), Wanted("all_reduce", 0, elements, 4), set()
     for few in (0, 20, 60, 150, 2**16):
         monkeypatch.setattr(room, "LIGHT", few)
@@ -184,6 +185,35 @@ def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_win
         won.add(fastest(site, wanted).served.algorithm)
     fastest.cache_clear()
     assert len(won) == 1
+
+
+@pytest.mark.parametrize("elements", [2**12, 2**20])
+@pytest.mark.parametrize("line", [TORUS, "dgx-h100", "ub-mesh:board", "fat-tree:radix=4,tiers=3"])
+def test_of_many_messages_are_timed_that_can_save_a_percent_so_that_what_is_chosen_takes_at_most_so_much_more(
+    monkeypatch, line, elements
+) -> None:
+    monkeypatch.setattr(room, "LIGHT", 0)
+    site, wanted = Site.first(build_topology(line)), Wanted("all_reduce", 0, elements, 4)
+    takes = {each.name: taken_fs(each, site, wanted) for each in room.takers("all_reduce", site)}
+    fastest.cache_clear()
+    assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.WORTH)
+    fastest.cache_clear()
+
+
+def test_where_many_groups_ask_at_once_one_of_many_messages_must_promise_more_to_be_timed(monkeypatch) -> None:
+    monkeypatch.setattr(room, "LIGHT", 0)
+    monkeypatch.setattr(room, "PER", 1)
+    monkeypatch.setattr(room, "MOST_WORTH", 1.0)
+    timed, time_it = [], room.time_collective
+    monkeypatch.setattr(room, "time_collective", lambda *job: timed.append(job[-1]) or time_it(*job))
+    site, counts = Site.first(build_topology(TORUS)), []
+    for groups in (1, 2**10):
+        fastest.cache_clear()
+        timed.clear()
+        fastest(site, Wanted("all_reduce", 0, 2**12, 4, groups=groups))
+        counts.append(len(timed))
+    fastest.cache_clear()
+    assert counts[1] < counts[0]
 
 
 def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() -> None:
