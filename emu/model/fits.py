@@ -90,9 +90,6 @@ def check_executed(plan: Plan, model: Model) -> None:
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":
         mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
         raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)
-    if model.tied and plan.pp > 1 and {0, plan.stages - 1} <= set(plan.stages_of(0)):
-        what = f"one whose ends are on two ranks, as {model.name} has one table for words in and out"
-        raise must_be("plan", "order", what, plan.pipeline, "take order=1f1b, gpipe or interleaved")
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:

@@ -123,6 +123,11 @@ class Plan:
         return self.pp * self.vp
 
     @property
+    def ends_meet(self) -> bool:
+        """Whether one rank has the embedding and the head."""
+        return self.pp == 1 or ORDERS[self.pipeline].wraps
+
+    @property
     def expert_tp(self) -> int:
         """Ranks that share an expert."""
         return self.etp or self.tp

@@ -205,16 +205,6 @@ def test_what_pytorch_cannot_share_in_a_split_backward_is_refused():
         check_executed(Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"), TINY)
 
 
-def test_a_table_of_words_in_two_stages_of_one_rank_is_refused():
-    plan = Plan(pp=2, vp=2, order="zbv")
-    check_executed(plan, TINY)
-    with refused(
-        "plan: order must be one whose ends are on two ranks, as gpt-moe-tiny has one table for words in and out, got 'zbv'; "
-        "take order=1f1b, gpipe or interleaved"
-    ):
-        check_executed(plan, MODELS.find("gpt-moe-tiny"))
-
-
 def test_rank_is_tensor_parallel_fastest_then_context_data_pipeline():
     plan = Plan(tp=4, dp=2)
     assert [plan.coordinates(r)["tp"] for r in range(8)] == [0, 1, 2, 3] * 2

@@ -126,8 +126,8 @@ class Averaged(Whole):
     def __init__(self, tape: Tape, axis: str, ranks: int, parts: tuple[Part, ...]) -> None:
         self.tape, self.axis, self.ranks = tape, axis, ranks
         of_parts = ((item, part) for part in parts for item in reversed(part.backward))
-        dense = ((item, part) for item, part in of_parts if isinstance(item, Gradient) and not item.travels)
-        self.gradients = [*dense]  # as the model has them
+        found = ((item, part) for item, part in of_parts if isinstance(item, Gradient))
+        self.gradients = [(item, part) for item, part in found if not (item.travels or item.shared)]  # as the model has them
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """One of them is there."""

@@ -54,8 +54,9 @@ class Gradient(NamedTuple):
     elements: int  # of the rank's part
     late: bool  # whether autograd comes to it only after all that computes
     before: tuple["Doing", ...] = ()  # what is still done with it then
-    times: int = 1  # how many times as large it is until that is done
+    times: int = 1  # how many times as large it is until that is done; 0: it is added to what was there already
     travels: bool = False  # whether it is of experts of which other ranks have copies, to be added up by itself
+    shared: bool = False  # whether another part's is added to it, which is reduced for both
 
 
 Doing = Work | Ask | Wait

@@ -174,15 +174,15 @@ class Part(Share):
         """Under tensor parallelism each forward makes DTensors of local weights, which autograd comes back to at its end."""
         style, gradient = self.style_of(operator.name), self.stack.precision.gradient
         late = style.holds and self.plan.sharding != "fsdp" and not self.plan.splits
-        before, times = style.gradient(operator), style.times
+        before, times, apart = style.gradient(operator), style.times, self.plan.pp > 1
         if operator.kind == LOOKUP and operator.cut and self.tied:
             yield from before
             yield self.work("tied", Amount(parameters=3 * operator.parameters), gradient)
-            before, times = (), 1
-        for _ in range(operator.tensors if operator.parameters else 0):
-            size = operator.parameters // operator.tensors
-            by_itself = self.travels(operator) and self.plan.sharding != "fsdp"
-            yield Gradient(operator.name, size, late, before, times, by_itself)
+            before, times = (), 0 if apart else 1  # in a pipeline the head's has been added up by itself
+        size = (operator.untied() if apart else operator).parameters // operator.tensors
+        by_itself = self.travels(operator) and self.plan.sharding != "fsdp"
+        for _ in range(operator.tensors if size else 0):
+            yield Gradient(operator.name, size, late, before, times, by_itself, shared=not operator.parameters)
 
     def _begun_by(self, i: int) -> list[Style]:
         """The styles of modules whose first operator this is, the outermost first."""

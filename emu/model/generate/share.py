@@ -43,8 +43,8 @@ class Share:
 
     @property
     def tied(self) -> bool:
-        """Whether the rank has the embedding's weight in its head, too; in a pipeline each end has a copy."""
-        return self.model.tied and self.plan.pp == 1
+        """Whether the rank has the embedding's weight in its head, too; where two ranks are the ends each has a copy."""
+        return self.model.tied and self.plan.ends_meet
 
     def travels(self, operator: ModelOperator) -> bool:
         """Whether it is of experts that tokens travel to."""

@@ -108,13 +108,28 @@ class _Several(Optimizer):
             part.step(closure)
 
 
+class _OfParts(Optimizer):
+    """States shared out over a mesh, of what is here of each parameter: AdamW takes no DTensors beside plain tensors."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], shared: DeviceMesh, learning_rate: float) -> None:
+        super().__init__([{"params": [*parameters]}], {})
+        self._parts = {p: nn.Parameter(local(p.detach())) for p in parameters}
+        group, own = shared.get_group(), [*self._parts.values()]
+        self._optimizer = ZeroRedundancyOptimizer(own, AdamW, group, lr=learning_rate, fused=True)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Of the gradients as they are now, which are not kept."""
+        for parameter, part in self._parts.items():
+            part.grad = None if parameter.grad is None else local(parameter.grad)
+        self._optimizer.step(closure)
+        for part in self._parts.values():
+            part.grad = None
+
+
 def _adamw(parameters: Iterable[nn.Parameter], shared: DeviceMesh | None, learning_rate: float) -> Optimizer:
     """With states shared out over a mesh; or with one group of parameters for each mesh that they are sharded on."""
     if shared is not None and shared.size() > 1:
-        group = shared.get_group()
-        return ZeroRedundancyOptimizer(
-            list(parameters), optimizer_class=AdamW, process_group=group, lr=learning_rate, fused=True
-        )
+        return _OfParts([*parameters], shared, learning_rate)
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)

@@ -46,7 +46,7 @@ class _Stage(PipelineStage):
     """
 
     others: DeviceMesh | None = None  # over whom; None: DDP or FSDP does it
-    left_out: frozenset[nn.Parameter] = frozenset()  # of experts, whose gradients are added up over other ranks
+    left_out: frozenset[nn.Parameter] = frozenset()  # of experts, added up over other ranks; of another stage too
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
         """After the last gradient of the last microbatch."""
@@ -78,10 +78,12 @@ class Pipeline:
             for number, module in stages.items()
         ]
         if ORDERS[plan.pipeline].splits:
+            before: frozenset[nn.Parameter] = frozenset()  # of two stages that share one the first has its last gradient
             for each in made:
                 each.others = flat(mesh, "dp", REPLICATE, SHARD, "cp")
                 blocks = blocks_of(each.submod).values() if plan.exchanges else ()
-                each.left_out = frozenset(p for block in blocks for p in block.parameters())
+                each.left_out = before.union(*(block.parameters() for block in blocks))
+                before = before.union(each.submod.parameters())
         kind: Any = _CLASSES[plan.pipeline]
         single = issubclass(kind, PipelineScheduleSingle)
         # PyTorch divides the gradients of what it finds after the first forward, from which DDP hides tensor-parallel weights.

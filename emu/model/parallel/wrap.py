@@ -94,18 +94,19 @@ def parallelize(whole: nn.Module, model: Model, meshes: Meshes, plan: Plan, rank
         InputError: a path of the model's shards names nothing in the module, or its style is unknown.
     """
     aliases = aliases_of(whole) if plan.pp > 1 else {}
+    copies = {} if plan.ends_meet else aliases  # where one rank has both ends they share the parameter as before
     parts = stages_here(whole, model, plan, rank) if plan.pp > 1 else {0: whole}
-    shards = with_aliases(model.shards, aliases)
+    shards = with_aliases(model.shards, copies)
     wrapped = {number: _wrapped(part, shards, meshes, plan, rank) for number, part in parts.items()}
-    ends = ends_group(plan) if aliases else None
+    ends = ends_group(plan) if copies else None
     held = {name: part for each in wrapped.values() for name, part in each.held.items()}
     return Parallel(
         {number: each.module for number, each in wrapped.items()},
         {aliases.get(name, name): p for each in wrapped.values() for name, p in each.parameters.items()},
-        {aliases.get(name, name): part._replace(again=True) if name in aliases else part for name, part in held.items()},
+        {aliases.get(name, name): part._replace(again=name in copies) for name, part in held.items()},
         [name for each in wrapped.values() for name in each.travelling],
         [reduced for each in wrapped.values() for reduced in each.reduced],
-        {first: ends for name, first in aliases.items() if ends is not None and {name, first} & held.keys()},
+        {first: ends for name, first in copies.items() if ends is not None and {name, first} & held.keys()},
     )
 
 

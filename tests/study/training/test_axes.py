@@ -16,6 +16,7 @@ from emu.study.training.learn import learn
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
 from tests.covering import completed, covering, ordered, pairs, singles
+from tests.four_layers import four_layers
 from tests.study.training.axes import SETTINGS, allowed, cost, plan_of, refusal, word_of
 
 SPLIT = [f"pp=2,vp=2,order={order}" for order in ("zero-bubble", "zbv", "dualpipev")]
@@ -66,6 +67,10 @@ def test_every_pair_learns_what_one_process_learns(chosen):
     check_learns(word_of(chosen), plan_of(chosen))
 
 
+def test_one_rank_that_has_both_ends_of_a_pipeline_has_one_table_of_words_there(tmp_path):
+    check_learns(four_layers("gpt", tmp_path), parse_plan("pp=2,vp=2,order=zbv,clip=0.1", global_batch=4, seq=8))
+
+
 def of_tiny(name):
     """Every value with the fewest others that it needs, as far as this model has the axis."""
     for value in singles({axis: values for axis, values in SETTINGS.items() if axis != "model"}):
@@ -93,7 +98,9 @@ PRODUCTS = [
     ("llama-tiny", "cp=4,pp=2,order=gpipe,dp=2,sharding=zero1"),
     ("llama-tiny", "cp=2,pp=2,vp=2,order=zbv,recompute=selective"),
     ("llama-tiny", "tp=2,sp,dp=2,pp=2,vp=2,order=dualpipev,clip=0.1"),
+    ("llama-tiny", "tp=2,sp,dp=2,sharding=zero1,pp=2,vp=2,order=zbv"),
     ("gpt-moe-tiny", "tp=2,ep=2,dp=2,pp=2"),
+    ("gpt-moe-tiny", "ep=2,dp=2,pp=2,vp=2,order=dualpipev,clip=0.1"),
     ("gpt-moe-tiny", "tp=2,sp,dp=2,ep=2,sharding=fsdp,clip=0.1"),
     ("gpt-moe-tiny", "tp=2,sp,pp=2,ep=2,etp=1"),
     ("gpt-moe-tiny", "dp=4,pp=2,ep=2,sharding=zero1,clip=0.1"),
