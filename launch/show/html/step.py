@@ -12,7 +12,7 @@ from launch.show.html.figures import compared, figures_of, links_table, requests
 from launch.show.html.links import link_map
 from launch.show.html.page import Bar, Bars, Key, Page, Piece, Section, Words
 from launch.show.html.pipeline import pipeline
-from launch.show.parts import COMPUTE, IDLE, colours_of, step_parts
+from launch.show.parts import COMPUTE, IDLE, Parted, colours_of, step_parts
 from launch.show.text.step import part_told, path_told
 
 _MEMORY = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -27,14 +27,14 @@ def step_page(title: str, subtitle: str, shown: Sequence[Shown]) -> Page:
     """One page for all topologies: of one its figures, of several first how they compare."""
     steps = [step for step, _ in shown]
     if len(shown) == 1:
-        return Page(title, subtitle, figures_of(steps[0]), (_breakdown(steps), *step_sections(shown[0])))
+        return Page(title, subtitle, figures_of(steps[0]), (_where(steps), *step_sections(shown[0])))
     several = Section("Topologies compared", (compared(steps),), "Click on a head to sort.")
     each = [
         Section(f"{s.topology}: {part.title}", part.blocks, part.note)
         for s, one in zip(steps, shown, strict=True)
         for part in step_sections(one)
     ]
-    return Page(title, subtitle, (), (several, _breakdown(steps), *each))
+    return Page(title, subtitle, (), (several, _where(steps), *each))
 
 
 def step_sections(shown: Shown) -> list[Section]:
@@ -63,24 +63,33 @@ def step_sections(shown: Shown) -> list[Section]:
 _PATH_NOTE = "From the end of the step back: what each moment was spent on by the one task that all after it waited for."
 
 
-def _breakdown(steps: Sequence[Step]) -> Section:
-    """A bar a topology, the longest as wide as the page."""
+def breakdown(steps: Sequence[Parted], names: Sequence[str], notes: Sequence[str]) -> Bars:
+    """A bar each in parts, the longest as wide as the page; of one alone each colour with its time.
+
+    Args:
+        steps: What they are of.
+        names: Over the bars; "": none.
+        notes: After the bars.
+    """
     parts, longest = step_parts(steps), max(step.step_time_s for step in steps) or 1.0
     bars = []
     for i, step in enumerate(steps):
-        pieces = [
-            Piece(p.name, p.colour, p.times_s[i] / longest, _part_told(p.name, p.times_s[i], step.step_time_s)) for p in parts
-        ]
-        told = format_time(step.step_time_s) + ("" if step.mfu is None else f" · MFU {step.mfu:.3f}")
-        bars.append(Bar(step.topology if len(steps) > 1 else "", tuple(pieces), told))
+        told = [_part_told(p.name, p.times_s[i], step.step_time_s) for p in parts]
+        pieces = [Piece(p.name, p.colour, p.times_s[i] / longest, words) for p, words in zip(parts, told, strict=True)]
+        bars.append(Bar(names[i], tuple(pieces), notes[i]))
     one = len(steps) == 1
     keys = [Key(p.name, p.colour, _part_told("", p.times_s[0], steps[0].step_time_s) if one else "") for p in parts]
-    note = (
-        f"The parts of rank {steps[0].rank}, which ended last, add up to the step."
-        if one
-        else "The parts of the rank that ended last."
-    )
-    return Section("Where the time goes", (Bars(tuple(bars), tuple(keys)),), note)
+    return Bars(tuple(bars), tuple(keys))
+
+
+def _where(steps: Sequence[Step]) -> Section:
+    """The parts of each step."""
+    one = len(steps) == 1
+    rates = ["" if step.mfu is None else f" · MFU {step.mfu:.3f}" for step in steps]
+    notes = [format_time(step.step_time_s) + rate for step, rate in zip(steps, rates, strict=True)]
+    of = f"The parts of rank {steps[0].rank}, which ended last, add up to the step."
+    bars = breakdown(steps, ["" if one else step.topology for step in steps], notes)
+    return Section("Where the time goes", (bars,), of if one else "The parts of the rank that ended last.")
 
 
 def _part_told(name: str, time_s: float, whole_s: float) -> str:

@@ -1,9 +1,9 @@
 """A step estimated on several topologies, as one table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from emu.study.training.estimate import Estimated
-from emu.study.training.step import Step
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.table import table
@@ -44,8 +44,16 @@ def estimates_report(results: Sequence[Estimated]) -> str:
     return "\n".join([*lines, "", *algorithms, "", *assumed_of_all([(r.topology, r.assumptions) for r in results])])
 
 
-def exposed_axes(results: Sequence[Step]) -> list[str]:
-    """The axes with exposed communication on any of several topologies, those of a plan in its order."""
+class Exposed(Protocol):
+    """What has exposed communication."""
+
+    @property
+    def exposed_comm_by_axis_s(self) -> Mapping[str, float]:
+        """Seconds of each axis."""
+
+
+def exposed_axes(results: Sequence[Exposed]) -> list[str]:
+    """The axes with exposed communication of any of several steps, those of a plan in its order."""
     return in_order(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s)
 
 
