@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Run your own PyTorch script, unmodified, on emulated NPUs.",
     "replay": "Time a recorded run on other topologies.",
     "estimate": "Tell how long a training step takes at full size, without running it.",
+    "repro": "Work out again what papers and vendors printed, and tell how far it is off.",
     "compare": "Tell whether a step of two traces does the same.",
     "show": "Show a topology, a collective or a timeline, as text or as a picture.",
     "list": "List the collectives, topologies, models and devices.",

@@ -87,6 +87,8 @@ def check_executed(plan: Plan, model: Model) -> None:
     Raises:
         InputError: the message names what they can.
     """
+    if plan.dropout:
+        raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":
         mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
         raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)

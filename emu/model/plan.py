@@ -19,7 +19,7 @@ CHOICES = {
     "recompute": ("none", "selective", "full"),
     "cp_comm": ("p2p", "all_gather"),
 }
-_MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "clip")
+_MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "clip", "dropout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Plan:
     cp_comm: str = "p2p"  # p2p: keys and values go round a ring; all_gather: at once
     capacity: float = 0.0  # of an expert, times its even share of tokens; what is beyond is dropped. 0: nothing is
     clip: float = 1.0  # the norm that gradients are cut to; 0: they are not
+    dropout: float = 0.0  # share of the elements of scores, and of what a block gives, that are dropped in training
     global_batch: int = 16  # sequences a step, over all ranks
     seq: int = 128  # tokens a sequence
     microbatch: int = 0  # sequences a rank takes at once; 0: all of its share, or 1 in a pipeline
@@ -55,6 +56,8 @@ class Plan:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown(f"{name} of a plan", getattr(self, name), known)
+        if self.dropout >= 1:
+            raise must_be("plan", "dropout", "0 or more and below 1", self.dropout)
         self._check_axes()
         self._check_batch()
         self._check_stages()

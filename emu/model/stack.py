@@ -86,6 +86,8 @@ class Stack:
     attention: str = ""  # flash: scores are never written; unfused: they are
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
+    adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
+    bandwidth: tuple[float, ...] = ()  # of links, the share that data reach, tier by tier, the last for the rest; (): all
     precision: Precision = Precision()
 
     def __post_init__(self) -> None:
@@ -96,6 +98,9 @@ class Stack:
             if value not in known:
                 raise unknown(f"{name} of a stack with software={self.software}", value, known)
             object.__setattr__(self, name, value)
-        for name in ("launch_s", "alpha_s"):
+        for share in self.bandwidth:
+            if not 0 < share <= 1:
+                raise must_be("stack", "bandwidth", "shares above 0 and at most 1", share)
+        for name in ("launch_s", "alpha_s", "adding_s"):
             if not getattr(self, name) >= 0:
                 raise must_be("stack", name, "0 or more seconds", getattr(self, name))

@@ -111,6 +111,7 @@ class Topology:
     relays: Bool | None = None  # [n_nodes] who passes on what is not for it; None: switches, and NPUs where there are only NPUs
     lost: Callable[[int, int], str] | None = None  # why nothing leads from a node to another; None: not known
     message_fs: int = 0  # ticks that the software takes for each message, besides the latencies of its links
+    adding_fs: int = 0  # ... and of those to and from a switch that adds, besides
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -124,8 +125,9 @@ class Topology:
         bad = ~(np.isfinite(self.links.bandwidth_Bps) & (self.links.bandwidth_Bps > 0))
         if bad.any():
             raise InputError(f"{self.name}: link {np.argmax(bad)} must have a finite bandwidth above 0")
-        if self.message_fs < 0:
-            raise must_be(self.name, "message_fs", "0 or more", self.message_fs)
+        for name in ("message_fs", "adding_fs"):
+            if getattr(self, name) < 0:
+                raise must_be(self.name, name, "0 or more", getattr(self, name))
         if (self.links.latency_fs < 0).any():
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
 
@@ -184,7 +186,7 @@ class Topology:
         """Equal names, shapes, links, costs of them and of messages have equal digests (the router is named by them)."""
         links = (getattr(self.links, n) for n in Links.__slots__)
         cost = () if self.cost is None else (self.cost,)
-        message = (self.message_fs,) if self.message_fs else ()
+        message = tuple(ticks for ticks in (self.message_fs, -self.adding_fs) if ticks)
         return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links, *cost, *message))
 
 

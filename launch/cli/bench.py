@@ -18,11 +18,14 @@ from emu.study.measure.bench import Mover, measure
 from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
 from emu.study.measure.row import BenchRow
+from emu.study.training.calls import topology_under
 from emu.topology.catalogue import build_topology
 from emu.units import format_size, format_time
 from launch.cli.options import (
     Size,
     Time,
+    calls_of,
+    calls_option,
     cluster_options,
     import_option,
     json_option,
@@ -79,6 +82,7 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
 )
 @click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
 @cluster_options
+@calls_option
 @import_option
 @json_option
 def bench_command(
@@ -102,6 +106,7 @@ def bench_command(
     send_overhead: int,
     cluster: str,
     ray_address: str | None,
+    stack: str,
     as_json: bool,
 ) -> None:
     """Move real data with a collective, check every element, and time the same schedule on the fabric.
@@ -117,9 +122,11 @@ def bench_command(
     grid = parse_grid(dims, "--dims") if dims else ()
     counted = _axes(axes) if axes else ()
     chosen, by = AUTO if name == _ALL else name, _effort(bounds)
-    request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, send_overhead, grid, counted, perturb, by)
+    under = calls_of(stack)
+    counts = send_overhead, grid, counted, perturb, by, under.launch_s
+    request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, *counts)
     _check(name, cluster, png, len(topologies))
-    asked = [ask(build_topology(word), request) for word in topologies]
+    asked = [ask(topology_under(under, build_topology(word)), request) for word in topologies]
     if name == _ALL:
         _compare(asked, png, as_json=as_json)
         return

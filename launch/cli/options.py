@@ -32,7 +32,11 @@ ALGORITHM_HELP = (
 )
 
 
-_CALLS = "launch=TIME that a rank takes for each collective and message, alpha=TIME for each message; `nccl` for those of NCCL"
+_CALLS = (
+    "launch=TIME that a rank takes for each collective and message, alpha=TIME for each message, adding=TIME more for each to "
+    "or from a switch that adds, bandwidth=0.8/0.9: shares that data reach of the links' bandwidth, tier by tier; `nccl` for "
+    "all of these as NCCL has them"
+)
 _OF_SOFTWARE = ", ".join(f"{name}={'|'.join(known)}" for name, known in SETTINGS["megatron"].items())
 _STACK_HELP = (
     f"Settings that change time and not results: software={'|'.join(SOFTWARE)}. With megatron: {_OF_SOFTWARE} (the first "
@@ -88,9 +92,7 @@ def stack_option(command: F) -> F:
 
 def calls_option(command: F) -> F:
     """`--stack`, of a step that ran."""
-    return click.option("--stack", default="", metavar="launch=TIME,alpha=TIME", help=f"What the software takes: {_CALLS}.")(
-        command
-    )
+    return click.option("--stack", default="", metavar="launch=TIME,...", help=f"What the software takes: {_CALLS}.")(command)
 
 
 def stack_of(words: str) -> Stack:

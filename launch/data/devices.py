@@ -11,6 +11,7 @@ from emu.registry import parse_call, unknown
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device
 from emu.units import parse_time, seconds
+from launch.data.fitted import Fitted, read_fitted
 
 
 def _peaks(double: float, single: float, half: float, eighth: float = 0) -> Mapping[str, float]:
@@ -60,7 +61,17 @@ _DEVICES = (
         "section 3.3; no sheet of a 910B is public, and none prints float32",
     ),
 )
-DEVICES: Mapping[str, Device] = MappingProxyType({d.name: d for d in _DEVICES})
+
+
+def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
+    """With the constants that published runs gave, if any did."""
+    if device.name not in known:
+        return device
+    values: dict[str, Any] = dict(known[device.name].constants)
+    return replace(device, **values, fitted_on=f"published steps of {', '.join(known[device.name].models)}")
+
+
+DEVICES: Mapping[str, Device] = MappingProxyType({d.name: _fitted(d, read_fitted()) for d in _DEVICES})
 _SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
 _SETTINGS = (*_SHARES, "launch_overhead")
 

@@ -1,10 +1,17 @@
 """Words that `--stack` takes for several settings at once; each number with its source.
 
-nccl: launch and alpha of NCCL's all_reduce on a node of 8 H100 by nccl-tests, the mean of the two fits of docs/fidelity.md:
-13.44 and 15.79 us, 1.082 us and 682 ns. Only their sum is known well.
+nccl: NCCL's all_reduce on a node of 8 H100 by nccl-tests; `emu repro nccl --fit` fits launch, alpha, adding and the share of
+NVLink's bandwidth (the first tier). The share of NICs (the other tiers) is not fitted: a round number below the 0.98 that the
+headers of InfiniBand packets of 4 KiB leave.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-STACKS: Mapping[str, str] = MappingProxyType({"nccl": "launch=14.6us,alpha=880ns"})
+_NETWORK = "alpha=954ns,adding=23.8us,bandwidth=0.652/0.95"
+STACKS: Mapping[str, str] = MappingProxyType(
+    {
+        "nccl": f"launch=17.1us,{_NETWORK}",
+        "nccl-ahead": _NETWORK,  # where the host asks ahead of the device, as in a training step: no launch is waited for
+    }
+)

@@ -14,7 +14,7 @@ CLUSTER = {"--cluster", "--ray-address"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
-    | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds"}
+    | {"--ranks", "--dims", "--axes", "--timing-only", "--send-overhead", "--perturb", "--bounds", "--stack"}
     | CLUSTER,
     "train": {
         "--model",
@@ -36,6 +36,8 @@ FLAGS = {
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--axes", "--scale-dp", "--png", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value
     | LOOKS,
+    "repro measured": {"--data", "--fit"},
+    "repro nccl": {"--fit"},
     "compare": set(),
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},

@@ -53,11 +53,13 @@ def test_a_stack_that_is_none_is_refused_with_what_is_near(words, message):
     assert message in str(error.value)
 
 
-def test_where_a_step_ran_only_launch_and_alpha_count():
-    assert beside(parse_stack("launch=1us,alpha=2us")) == Stack(launch_s=1e-6, alpha_s=2e-6)
+def test_where_a_step_ran_only_what_calls_take_and_shares_of_bandwidth_count():
+    found = beside(parse_stack("launch=1us,alpha=2us,adding=3us,bandwidth=0.5/0.9"))
+    assert found == Stack(launch_s=1e-6, alpha_s=2e-6, adding_s=3e-6, bandwidth=(0.5, 0.9))
     for words in ("software=megatron", "weight=float32"):
         with pytest.raises(
-            InputError, match=f"stack: words must be launch and alpha alone, where a step is timed that ran, got .*{words}"
+            InputError,
+            match=f"stack: words must be launch, alpha, adding and bandwidth alone, where what ran is timed, got .*{words}",
         ):
             beside(parse_stack(words))
 

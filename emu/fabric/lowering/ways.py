@@ -72,12 +72,14 @@ def heads(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I6
     latency_fs, first = topology.links.latency_fs, routes.start[:-1]
     if not len(first):
         return column([], np.int64)
-    if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + topology.message_fs > MAX_TICKS:
-        about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + topology.message_fs
+    of_switch = np.maximum(asked[0], asked[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
+    calls_fs = topology.message_fs + topology.adding_fs * of_switch
+    if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + int(calls_fs.max()) > MAX_TICKS:
+        about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs
         worst = int(np.argmax(about))
         if about[worst] >= MAX_TICKS:
             raise InputError(
                 f"{topology.name}: latencies of the route from node {asked[0][worst]} to node {asked[1][worst]} must come to "
                 f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
             )
-    return column(np.add.reduceat(latency_fs[routes.link], first) + topology.message_fs, np.int64)
+    return column(np.add.reduceat(latency_fs[routes.link], first) + calls_fs, np.int64)

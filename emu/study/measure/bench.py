@@ -129,14 +129,16 @@ def _held(case: Case, size: int, timeline: Timeline) -> _Held:
     asked, helpers = case.asked, case.plan.helpers > 0
     what = asked.site.topology, asked.operation, asked.site.npus
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
-    quick = _Held(limit_of(*what, helpers=helpers), block_bytes, timeline.end_s + timeline.rounding_s)
+    exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s
+    quick = _Held(limit_of(*what, helpers=helpers), block_bytes, exact_s)
     if asked.request.effort == QUICK or not quick.left_out:
         return quick
     return quick._replace(limit=limit_of(*what, helpers=helpers, effort=asked.request.effort))
 
 
 def _row(case: Case, size: int, timed: _Timed, moved: Outcome | None, wall_build_s: float) -> BenchRow:
-    asked, request, time_s, held = case.asked, case.asked.request, timed.timeline.end_s, _held(case, size, timed.timeline)
+    asked, request, held = case.asked, case.asked.request, _held(case, size, timed.timeline)
+    time_s = request.launch_s + timed.timeline.end_s
     bound_s, bound = held.limit.least_s(held.block_bytes)
     algbw = size / time_s if time_s else 0.0
     return BenchRow(

@@ -18,6 +18,7 @@ from emu.study.choice.site import Site
 from emu.study.timing.collective import Job
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology
+from emu.units import format_time
 
 _MODEL = (
     "messages share the bandwidth of a link max-min fairly",
@@ -42,6 +43,7 @@ class BenchRequest:
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
     effort: Effort = QUICK  # for bounds, where quick ones leave a gap
+    launch_s: float = 0.0  # that each rank takes before it enters a collective
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,7 +91,9 @@ class Case:
     def assumptions(self) -> tuple[str, ...]:
         """What its time rests on, a sentence each: what the topology takes for granted, then what the fabric's model does."""
         topology = self.asked.site.topology
-        return (*topology.assumptions, *switches_add_assumption(topology, self.plan.helpers), *_MODEL)
+        launch_s = self.asked.request.launch_s
+        launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
+        return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *_MODEL)
 
 
 def ask(topology: Topology, request: BenchRequest) -> Asked:

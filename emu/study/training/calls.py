@@ -2,19 +2,53 @@
 
 from dataclasses import replace
 
+import numpy as np
+
+from emu.arrays import column
 from emu.model.stack import Stack
-from emu.topology.topology import Topology
+from emu.topology.topology import Links, Topology
 from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 
 
 def topology_under(stack: Stack, topology: Topology) -> Topology:
-    """The same where each message takes alpha besides the latencies of its links."""
-    if not stack.alpha_s:
+    """The same where data reach a share of the links' bandwidth, and each message takes alpha besides their latencies."""
+    told = (
+        f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
+        * bool(stack.alpha_s),
+        f"a message to or from a switch that adds takes {format_time(stack.adding_s)} more"
+        * bool(stack.adding_s and topology.adds),
+        f"data reach {_shares_told(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
+    )
+    if not any(told):
         return topology
-    told = f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
-    assumptions = (*topology.assumptions, told)
-    return replace(topology, message_fs=topology.message_fs + ticks(stack.alpha_s, "alpha"), assumptions=assumptions)
+    return replace(
+        topology,
+        links=_reached(stack, topology.links),
+        message_fs=topology.message_fs + ticks(stack.alpha_s, "alpha"),
+        adding_fs=topology.adding_fs + ticks(stack.adding_s, "adding") * topology.adds,
+        assumptions=(*topology.assumptions, *filter(None, told)),
+    )
+
+
+def _reached(stack: Stack, links: Links) -> Links:
+    if not stack.bandwidth:
+        return links
+    shares = np.array(stack.bandwidth)[np.minimum(links.dimension, len(stack.bandwidth) - 1)]
+    return replace(links, bandwidth_Bps=column(links.bandwidth_Bps * shares, np.float64))
+
+
+def _shares_told(stack: Stack, topology: Topology) -> str:
+    """Such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
+    shares = [f"{share:g}" for share in stack.bandwidth]
+    if len(shares) < 2:
+        return "".join(shares)
+    names = [
+        *topology.tiers[: len(shares) - 1],
+        *(f"tier {i}" for i in range(len(topology.tiers), len(shares) - 1)),
+        "all others",
+    ]
+    return ", ".join(f"{share} ({name})" for share, name in zip(shares, names, strict=True))
 
 
 def device_under(stack: Stack, device: Device) -> Device:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
@@ -133,6 +133,72 @@ def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
     return [max((role.tape for role in roles), key=Tape.last_bytes) for roles in of_places]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Composition:
+    """A step of which all is known but what its computations take: it can be timed with one device after another."""
+
+    asked: Asked
+    services: tuple[Service, ...]
+    bodies: Bodies
+    busy_s: F64  # [L] of each link of the topology at full rate
+    choice: Choice
+    topology: Topology
+    each: int  # ranks that every place's one stands for
+    wall_s: float  # that it took to learn this
+
+    def timed(self, device: Device) -> ComposedStep:
+        """With a device; what it takes to launch a request was asked before, and counts no more.
+
+        Raises:
+            InputError: a step that ends beyond the clock.
+        """
+        began, device = time.perf_counter(), device.over(self.asked.trace.n_ranks * self.each)
+        replayed = compose(self.asked, self.bodies, self.services, device)
+        with named("compose", partial(event_name, self.asked.trace, replayed)):
+            timeline = run(replayed.graph)
+        found = report(self.asked.trace, replayed, timeline)
+        shares = self.busy_s / (found.step_time_s or 1.0)
+        timed = self.asked.trace, self.topology, device, "float32", self.choice, replayed, timeline, found, shares
+        return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.each)
+
+
+def composition(
+    tapes: Sequence[Tape],
+    plan: Plan,
+    meta: Meta,
+    choice: Choice,
+    topology: Topology,
+    launch_fs: int,
+    npus: I64 | None = None,
+) -> Composition:
+    """Each different request of a step timed on the fabric.
+
+    Args:
+        tapes: [P] of the ranks that stand for their places.
+        plan: How ranks are grouped.
+        meta: Of the trace.
+        choice: What serves their requests.
+        topology: Where they run.
+        launch_fs: Ticks that each rank takes to enter a request.
+        npus: [ranks] where they are; None: on the first NPUs, in the topology's own order.
+
+    Raises:
+        InputError: places that do not meet, or a request that cannot be timed.
+    """
+    began = time.perf_counter()
+    asked = asked_by(tapes, plan, meta)
+    parts = parts_of(asked.requests, choice)
+    placement = column(place(topology, plan.world) if npus is None else npus, np.int64)
+    once = time_each(asked.requests, parts, topology, placement, launch_fs)
+    met = [(part.request, part.what) for of_request in parts for part in of_request]
+    services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
+    times = np.bincount(asked.different, minlength=len(once))
+    bodies = bodies_of(once, [each.kind for each in asked.requests], times, topology.links.bandwidth_Bps)
+    busy = busy_s(once, times, len(topology.links))
+    wall_s = time.perf_counter() - began
+    return Composition(asked, tuple(services), bodies, busy, choice, topology, plan.stage_ranks, wall_s)
+
+
 def time_composed(
     tapes: Sequence[Tape],
     plan: Plan,
@@ -142,34 +208,5 @@ def time_composed(
     device: Device,
     npus: I64 | None = None,
 ) -> ComposedStep:
-    """Time a step by one rank of each place.
-
-    Args:
-        tapes: [P] of these ranks.
-        plan: How ranks are grouped.
-        meta: Of the trace.
-        choice: What serves their requests.
-        topology: Where they run.
-        device: What their computations take.
-        npus: [ranks] where they are; None: on the first NPUs, in the topology's own order.
-
-    Raises:
-        InputError: places that do not meet, or a request that cannot be timed.
-    """
-    began = time.perf_counter()
-    device = device.over(plan.world)
-    asked = asked_by(tapes, plan, meta)
-    parts = parts_of(asked.requests, choice)
-    placement = column(place(topology, plan.world) if npus is None else npus, np.int64)
-    once = time_each(asked.requests, parts, topology, placement, device.request_overhead_fs)
-    met = [(part.request, part.what) for of_request in parts for part in of_request]
-    services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
-    times = np.bincount(asked.different, minlength=len(once))
-    bodies = bodies_of(once, [each.kind for each in asked.requests], times, topology.links.bandwidth_Bps)
-    replayed = compose(asked, bodies, tuple(services), device)
-    with named("compose", partial(event_name, asked.trace, replayed)):
-        timeline = run(replayed.graph)
-    found = report(asked.trace, replayed, timeline)
-    shares = busy_s(once, times, len(topology.links)) / (found.step_time_s or 1.0)
-    timed = asked.trace, topology, device, "float32", choice, replayed, timeline, found, shares
-    return ComposedStep(*timed, None, time.perf_counter() - began, plan.stage_ranks)
+    """Time a step by one rank of each place; arguments and errors as of `composition`."""
+    return composition(tapes, plan, meta, choice, topology, device.request_overhead_fs, npus).timed(device)

@@ -1,8 +1,9 @@
 """How long would a training step take? From the model and the plan alone: nothing runs, so that any size can be asked for."""
 
 import time
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from math import gcd, lcm
 from typing import Any
 
@@ -17,7 +18,7 @@ from emu.model.spell_stack import spell_stack
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.calls import device_under, topology_under
-from emu.study.training.composed import standing, time_composed
+from emu.study.training.composed import composition, standing
 from emu.study.training.placed import axes_of, npus_of, with_axes
 from emu.study.training.rate import with_work, work_of
 from emu.study.training.room import check_room
@@ -35,7 +36,7 @@ MOST_EVENTS = 2**21  # of all ranks, of which the whole graph is made
 class EstimateRequest:
     """A step of which model, laid how over ranks, by which software."""
 
-    model: str
+    model: str | Model  # by its name or file, or itself
     plan: Plan
     stack: Stack = DEFAULT
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
@@ -83,6 +84,28 @@ class Estimated(Step):
     wall_s: float  # of all this
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Prepared:
+    """A step of which all is known but what its computations take."""
+
+    request: EstimateRequest
+    model: Model
+    memory: Mapping[str, int]  # bytes by part, of the rank that holds most
+    timed: Callable[[Device], TimedTrace]
+    wall_s: float  # that it took
+
+    def moments(self, device: Device) -> tuple[Estimated, TimedTrace]:
+        """The step with a device, and the moments that its figures are of.
+
+        Raises:
+            InputError: a step that ends beyond the clock.
+        """
+        began = time.perf_counter()
+        timed = self.timed(device_under(self.request.stack, device))
+        wall_s = self.wall_s + time.perf_counter() - began
+        return _estimated(self.request, self.model, timed, self.memory, wall_s), timed
+
+
 def estimate(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> Estimated:
     """The step on a topology, its ranks on the first NPUs in its own order, or in that of the request's axes.
 
@@ -103,19 +126,34 @@ def estimate_moments(
     request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS
 ) -> tuple[Estimated, TimedTrace]:
     """The same with the moments that its figures are of; arguments and errors as of `estimate`."""
+    return prepare(request, topology, device, most_events).moments(device)
+
+
+def prepare(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> Prepared:
+    """All of an estimate that the speed of a device does not change; arguments and errors as of `estimate`.
+
+    Args:
+        request: The step.
+        topology: Where it runs.
+        device: Its memory is asked whether the model fits, and what it takes to launch a request.
+        most_events: Of all ranks, of which the whole graph is made; of more, the step is composed.
+    """
     began = time.perf_counter()
     request = request.on(topology)
-    model, plan = find_model(request.model), request.plan
+    model = request.model if isinstance(request.model, Model) else find_model(request.model)
+    plan = request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
     check_world(plan, model, topology.n_npus, topology.name)
     npus_of(topology, plan, request.axes)
     check_fits(plan, model)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    timed = _timed(model, request, topology, device, most_events)
-    return _estimated(request, model, timed, memory, time.perf_counter() - began), timed
+    timed = _timed(model, request, topology, device.request_overhead_fs, most_events)
+    return Prepared(request, model, memory, timed, time.perf_counter() - began)
 
 
-def _timed(model: Model, request: EstimateRequest, topology: Topology, device: Device, most_events: int) -> TimedTrace:
+def _timed(
+    model: Model, request: EstimateRequest, topology: Topology, launch_fs: int, most_events: int
+) -> Callable[[Device], TimedTrace]:
     """The whole graph of all ranks or of those that stand for all, where it is not too large; else the step composed.
 
     The dtypes of a generated trace are those of its precision: none is timed as another.
@@ -123,20 +161,30 @@ def _timed(model: Model, request: EstimateRequest, topology: Topology, device: D
     plan, stack = request.plan, request.stack
     of_places, npus = roles_by_place(model, plan, stack), npus_of(topology, plan, request.axes)
     choice = choice_on(topology, request.algorithms, "float32", npus=npus)
-    if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) <= most_events:
-        with suppress(SizeError):
-            trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
-            return time_trace(trace, choice, with_axes(topology, plan, request.axes), device, "float32", briefly=True)
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
-    return time_composed(standing(of_places), plan, meta, choice, topology, device, npus)
+    composing = cache(lambda: composition(standing(of_places), plan, meta, choice, topology, launch_fs, npus))
+    if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) > most_events:
+        return composing().timed
+    placed = with_axes(topology, plan, request.axes)
+    trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
+
+    def timed(device: Device) -> TimedTrace:
+        try:
+            return time_trace(trace, choice, placed, device, "float32", briefly=True)
+        except SizeError:
+            return composing().timed(device)
+
+    return timed
 
 
-def _estimated(request: EstimateRequest, model: Model, timed: TimedTrace, memory: dict[str, int], wall_s: float) -> Estimated:
+def _estimated(
+    request: EstimateRequest, model: Model, timed: TimedTrace, memory: Mapping[str, int], wall_s: float
+) -> Estimated:
     plan, precision = request.plan, request.stack.precision
     step, activation = timed.step(), precision.activation
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
     of_step["dtype"] = activation
-    of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = memory, sum(memory.values())
+    of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items())}"
     of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _memory_told(request.stack))

@@ -261,3 +261,24 @@ def test_a_ring_of_exposed_messages_takes_longer_than_one_beside_attention():
     first = [min(i for i in range(len(e)) if e.name[i] == "attention.attention") for e in waits]
     before = [set(e.wait[e.wait_start[i] : e.wait_start[i + 1]].tolist()) for e, i in zip(waits, first, strict=True)]
     assert [len(rows & got) for rows, got in zip(before, received, strict=True)] == [1, 0]
+
+
+def test_dropout_moves_scores_and_masks_once_more_and_keeps_them():
+    """Korthikanti et al., section 4.1: of a s^2 b scores, what is dropped and a mask of a byte; masks of s b h for two sums."""
+    scores, sums = 8 * S**2 * B, 2 * S * B * H
+    moved = [
+        sum(int(e.bytes.sum()) for e in traced(f"dropout={rate}", "attention=unfused", model=GPT).events) for rate in (0, 0.1)
+    ]
+    assert moved[1] - moved[0] == 2 * (L * (5 * scores + sums) + S * B * H)  # the embedding's too
+    words = parse_plan("dropout=0.1", global_batch=B, seq=S)
+    stack, part = parse_stack("software=megatron,attention=unfused"), GPT.part("dense", Tokens(S, sequences=B))
+    kept = [sum(kept_by(o, stack, plan).bytes(2) for o in part) for plan in (parse_plan("tp=1", global_batch=B, seq=S), words)]
+    assert kept[1] - kept[0] == 3 * scores + sums
+
+
+def test_dropout_is_refused_where_it_cannot_be_run_or_be():
+    plan = parse_plan("dropout=0.1", global_batch=B, seq=S)
+    with pytest.raises(InputError, match="dropout must be 0 with software=pytorch, got"):
+        generate(GPT, plan, parse_stack("software=pytorch"))
+    with pytest.raises(InputError, match="dropout must be 0 or more and below 1, got"):
+        parse_plan("dropout=1.5", global_batch=B, seq=S)

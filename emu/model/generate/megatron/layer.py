@@ -144,7 +144,7 @@ class Layer:
             self.part.work(
                 kernel.operator.name, replace(amount, whole=amount.whole // share), self.part.stack.precision.weight, shape
             )
-            for amount, shape in pieces_of(kernel.operator, self.part.stack, what)
+            for amount, shape in pieces_of(kernel.operator, self.part.stack, what, drops=self.part.plan.dropout > 0)
         ]
 
     def _asked(self, operation: str) -> Ask:

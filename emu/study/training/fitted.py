@@ -1,0 +1,161 @@
+"""Which constants of a device bring estimated steps closest to measured ones: least squares of log(estimated / measured).
+
+Every model counts as one, however many of its runs there are. Runs of few models leave some constants open: so each is drawn
+to what is expected of it, as far as the runs do not say otherwise. An estimate is dear, so that it is made with a few sets of
+constants only: between these the critical path is taken to be the same, and what is computed on it to take its time by the
+device's own rule. The constants found are then estimated anew.
+R rows, C constants, E events of a role.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from emu.arrays import F64, I64, Bool, column
+from emu.study.training.step import TimedTrace
+from emu.trace.device.device import Device
+from emu.trace.device.kernels import beside
+from emu.trace.path import COMPUTATION, critical_path
+from emu.trace.trace import Events, Kind
+
+_TIMES = 2  # that estimates are made
+_OFF = 0.02  # an error of a model that weighs as much as a constant that is a spread away from what is expected
+_SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # and the dtype: computations that take the same
+
+
+class Constant(NamedTuple):
+    """What is fitted of a device: a field of it, and where to look."""
+
+    name: str
+    expected: float  # before any run was seen; the search begins here
+    spread: float  # as far from there as it may well be
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Different:
+    """The computations of a role, each different one once."""
+
+    events: Events
+    times: I64  # [E] how often
+
+    @staticmethod
+    def of(events: Events, which: Bool) -> "Different":
+        """Of some events."""
+        rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
+        words = np.array(events.dtype, dtype=str)[rows]
+        key = np.zeros(len(rows), np.int64)
+        for values in (words, *(getattr(events, name)[rows] for name in _SAME)):
+            _, code = np.unique(values, return_inverse=True)
+            key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
+        _, first, times = np.unique(key, return_index=True, return_counts=True)
+        return Different(_taken(events, rows[first]), column(times, np.int64))
+
+    def seconds(self, device: Device) -> float:
+        """That all of them take."""
+        return float(device.seconds(self.events, "float32") @ self.times) if len(self.times) else 0.0
+
+
+def _taken(events: Events, rows: I64) -> Events:
+    """Some computations, which wait for nothing."""
+    none: dict[str, Any] = {"wait_start": np.zeros(len(rows) + 1, np.int64), "split_start": np.zeros(len(rows) + 1, np.int64)}
+    none |= {"wait": events.wait[:0], "split": events.split[:0]}
+    words: dict[str, Any] = {name: tuple(getattr(events, name)[row] for row in rows.tolist()) for name in ("name", "dtype")}
+    rest: dict[str, Any] = {f.name: getattr(events, f.name)[rows] for f in fields(Events) if f.name not in {*none, *words}}
+    return Events(**rest, **words, **none)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Near:
+    """What a step takes with a device near the one that it was estimated with."""
+
+    step_s: float
+    on_path: tuple[float, ...]  # of each role, the share of its computation that is on the critical path
+    alone: tuple[Different, ...]
+    beside: tuple[Different, ...]  # computations beside which a collective is under way
+    nodes: int
+    with_s: float = 0.0  # computation on the path, with that device
+
+    @staticmethod
+    def of(timed: TimedTrace, device: Device) -> "Near":
+        """From an estimate."""
+        trace = timed.trace
+        under_way = [beside(events) for events in trace.events]
+        alone = tuple(Different.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
+        beside_ = tuple(Different.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
+        found = Near(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes)
+        path = critical_path(trace, timed.replayed, timed.timeline, timed.report)
+        spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in range(len(alone))]
+        each = [found.computed_s(device, role) for role in range(len(alone))]
+        shares = tuple(part / whole for part, whole in zip(spent, each, strict=True))
+        found = replace(found, on_path=shares)
+        return replace(found, with_s=found.path_s(device))
+
+    def estimated_s(self, device: Device) -> float:
+        """The step."""
+        return self.step_s - self.with_s + self.path_s(device)
+
+    def path_s(self, device: Device) -> float:
+        """Computation on the critical path."""
+        return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
+
+    def computed_s(self, device: Device, role: int) -> float:
+        """What a role computes."""
+        over = replace(device, nodes=self.nodes)
+        slowed = replace(over, gemm_share=over.gemm_share * (1 - over.contention))
+        slowed = replace(slowed, unhidden_share=min(1.0, over.unhidden_share / (1 - over.contention)), contention=0.0)
+        return self.alone[role].seconds(replace(over, contention=0.0)) + self.beside[role].seconds(slowed)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fit:
+    """Measured steps of one device."""
+
+    device: Device
+    constants: Sequence[Constant]
+    near: Sequence[Callable[[Device], Near]]  # [R] what each row's step takes near a device
+    measured_s: F64  # [R]
+    models: Sequence[Hashable]  # [R] rows of one model count as one
+
+    def found(self) -> tuple[dict[str, float], dict[Hashable, dict[str, float]]]:
+        """The constants that fit all rows best; and those that fit best all rows but one model's, model by model."""
+        best = {c.name: c.expected for c in self.constants}
+        near: list[Near] = []
+        for _ in range(_TIMES):
+            device = with_constants(self.device, best)
+            near = [each(device) for each in self.near]
+            best = self.best(near, range(len(near)))
+        return best, dict(self._left_out(near))
+
+    def _left_out(self, near: Sequence[Near]) -> Iterator[tuple[Hashable, dict[str, float]]]:
+        for model in dict.fromkeys(self.models):
+            others = [row for row, of in enumerate(self.models) if of != model]
+            if others:
+                yield model, self.best(near, others)
+
+    def best(self, near: Sequence[Near], rows: Sequence[int]) -> dict[str, float]:
+        """The constants for some rows."""
+        weight = Counter(self.models[row] for row in rows)
+        root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
+
+        def errors(values: F64) -> F64:
+            device = with_constants(self.device, self._named(values, 12))
+            ratios = [near[row].estimated_s(device) / self.measured_s[row] for row in rows]
+            return np.concatenate((np.log(ratios) * root, _OFF * (values - expected) / spread))
+
+        limits = np.array([(c.low, c.high) for c in self.constants]).T
+        expected, spread = (np.array([getattr(c, name) for c in self.constants]) for name in ("expected", "spread"))
+        return self._named(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
+
+    def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
+        return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
+
+
+def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:
+    """The same device with other constants."""
+    return replace(device, **constants)

@@ -1,0 +1,94 @@
+"""`emu repro`: what papers and vendors printed, worked out again; a sub-command for each."""
+
+from pathlib import Path
+
+import click
+
+from launch.cli.options import import_option, json_option, print_json
+from launch.data.fitted import read_fitted, write_fitted
+from launch.papers.measured.constants import COMMAND, TRAINING
+from launch.papers.measured.report import ask, fit, row_of, summaries
+from launch.papers.measured.rows import read_runs
+from launch.papers.nccl import report as nccl
+from launch.show.progress import told, tracked
+from launch.show.text.measured import measured_report, nccl_report
+
+_NOTES = (
+    "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
+    "in_sample_s has the constants of the device, fitted on all its runs, each model counted as one; nothing is fitted a row "
+    "or a model",
+    f"the constants are least squares of log(ours / measured); `{COMMAND}` fits them anew",
+    "software is a named setting of the row's source: launch/papers/measured/settings.py says which",
+    "every step is composed (docs/training.md); memory is not asked for",
+)
+
+
+@click.group("repro")
+def repro_command() -> None:
+    """Work out again what papers and vendors printed."""
+
+
+@repro_command.command("measured")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Runs of your own, with the columns of launch/data/measured/training.csv."
+)
+@click.option("--fit", "fit_to", type=click.Path(path_type=Path), help="Fit the constants on these runs, write them, use them.")
+@import_option
+@json_option
+def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> None:
+    """Estimate training steps that were measured on real clusters.
+
+    \b
+    emu repro measured
+    emu repro measured --data runs.csv --json
+    """
+    path = data or TRAINING
+    name = path.name if data is None else str(data)
+    runs = read_runs(path, name)
+    asked = [ask(run, f"{name}, line {run.line}") for run in runs]
+    all_ready = tracked((each.ready() for each in asked), "estimating the runs", len(runs))
+    if fit_to is None:
+        fitted = read_fitted()
+        rows = [row_of(of, fitted) for of in all_ready]
+    else:
+        kept = [*all_ready]
+        with told("fitting the constants"):
+            fitted = fit(kept)
+        write_fitted(fitted, fit_to)
+        rows = [row_of(of, fitted) for of in kept]
+    sums = [*summaries(rows)]
+    if as_json:
+        constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
+        print_json({"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES})
+    else:
+        click.echo(measured_report(rows, sums, fitted, _NOTES))
+
+
+@repro_command.command("nccl")
+@click.option("--fit", "fits", is_flag=True, help="Fit the constants of `--stack nccl` on the measured sizes, and use them.")
+@import_option
+@json_option
+def nccl_command(fits: bool, as_json: bool) -> None:
+    """Time an all_reduce on a node of 8 H100 as `emu bench --stack nccl` does, beside nccl-tests.
+
+    \b
+    emu repro nccl
+    emu repro nccl --fit
+    """
+    which = nccl.measured()
+    with told("timing the sizes"):
+        stack = nccl.fit(which) if fits else nccl.nccl()
+        rows = nccl.rows(stack, which)
+        unseen = nccl.halves(which) if fits else []
+    found = nccl.Found(
+        rows=tuple(rows),
+        median_error=nccl.median_error(rows),
+        median_error_of_unseen=nccl.median_error(unseen) if unseen else None,
+        topology=nccl.NODE,
+        stack=nccl.told(stack),
+        fitted_by=nccl.COMMAND,
+    )
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(nccl_report(found))

@@ -1,0 +1,44 @@
+"""Constants of devices that were fitted on published runs: launch/data/measured/fitted.json, by `emu repro measured --fit`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).with_name("measured")
+FITTED = DATA / "fitted.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Of one device."""
+
+    models: tuple[str, ...]  # whose rows it was fitted on
+    constants: Mapping[str, float]  # by all of them
+    without: Mapping[str, Mapping[str, float]]  # by those of all models but one
+
+    def for_model(self, model: str) -> tuple[Mapping[str, float], tuple[str, ...]]:
+        """Constants that have not seen a model, and the models that they are fitted on."""
+        if model not in self.without:
+            return self.constants, self.models
+        return self.without[model], tuple(each for each in self.models if each != model)
+
+
+def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
+    """By device."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {device: Fitted(tuple(of["models"]), of["constants"], of["without"]) for device, of in found.items()}
+
+
+def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
+    """What `read_fitted` reads."""
+    plain = {
+        device: {
+            "models": list(of.models),
+            "constants": dict(of.constants),
+            "without": {model: dict(constants) for model, constants in of.without.items()},
+        }
+        for device, of in fitted.items()
+    }
+    path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,171 @@
+"""Published runs beside what `emu estimate` says of them: leaving the run's model out of the fit, and with it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+
+from emu.errors import InputError
+from emu.model.fits import check_fits, check_megatron
+from emu.study.training.calls import device_under
+from emu.study.training.estimate import EstimateRequest, Prepared, prepare
+from emu.study.training.fitted import Fit, Near, with_constants
+from emu.topology.catalogue import build_topology
+from emu.trace.device.device import Device
+from launch.data.devices import DEVICES
+from launch.data.fitted import Fitted
+from launch.papers.measured.constants import CONSTANTS
+from launch.papers.measured.models import model_of
+from launch.papers.measured.rows import Run
+from launch.papers.measured.settings import request_of, setting_of, topology_of
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """A row as an estimate is asked for it."""
+
+    run: Run
+    architecture: str
+    software: str
+    topology: str
+    request: EstimateRequest
+
+    @property
+    def model(self) -> str:
+        """By which rows are left out."""
+        return self.run.model or self.run.id
+
+    def ready(self) -> "Ready":
+        """All of its step but what computations take; memory is not asked for, as the run was.
+
+        Raises:
+            InputError: as `prepare`.
+        """
+        return Ready(self, prepare(self.request, build_topology(self.topology), _unlimited(self.run.device), 0))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ready:
+    """A row of which all is known but what computations take."""
+
+    asked: Asked
+    prepared: Prepared
+
+    def near(self, device: Device) -> Near:
+        """What a step takes with a device, or one near it."""
+        under = device_under(self.asked.request.stack, device)
+        return Near.of(self.prepared.timed(under), under)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One run."""
+
+    id: str
+    model: str
+    architecture: str
+    kind: str
+    device: str
+    measured_s: float
+    ours_s: float  # with constants that have not seen the model
+    ratio: float  # ours to measured
+    fitted_on: tuple[str, ...]  # models
+    in_sample_s: float  # with the constants of the device
+    in_sample_ratio: float
+    software: str
+    stack: str
+    plan: str
+    topology: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The rows of one device and kind; errors are |ratio - 1|."""
+
+    device: str
+    kind: str
+    rows: int
+    mean_error: float
+    worst_error: float
+    worst: str  # whose
+    in_sample_mean_error: float
+    in_sample_worst_error: float
+    in_sample_worst: str
+
+
+def ask(run: Run, where: str) -> Asked:
+    """What a row asks for.
+
+    Raises:
+        InputError: a row that no estimate can be made of; the message says where it stands.
+    """
+    (model, architecture), topology = model_of(run, where), topology_of(run, where)
+    request = request_of(run, model, where)
+    try:
+        check_fits(request.plan, model)
+        check_megatron(request.plan, model, request.stack)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    return Asked(run, architecture, setting_of(run, where), topology, request)
+
+
+def _unlimited(device: str) -> Device:
+    return replace(DEVICES[device], memory_bytes=0)
+
+
+def row_of(of: Ready, fitted: Mapping[str, Fitted]) -> Row:
+    """A row with constants that have seen its model, and with such that have not."""
+    asked, run = of.asked, of.asked.run
+    device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
+    blind, fitted_on = known.for_model(asked.model)
+    in_sample = of.prepared.moments(with_constants(device, known.constants))[0]
+    ours = in_sample if blind is known.constants else of.prepared.moments(with_constants(device, blind))[0]
+    return Row(
+        id=run.id,
+        model=asked.model,
+        architecture=asked.architecture,
+        kind=run.kind,
+        device=run.device,
+        measured_s=run.step_s,
+        ours_s=ours.step_time_s,
+        ratio=ours.step_time_s / run.step_s,
+        fitted_on=fitted_on,
+        in_sample_s=in_sample.step_time_s,
+        in_sample_ratio=in_sample.step_time_s / run.step_s,
+        software=asked.software,
+        stack=in_sample.stack,
+        plan=in_sample.plan,
+        topology=asked.topology,
+    )
+
+
+def summaries(rows: Sequence[Row]) -> Iterator[Summary]:
+    """Of each device and kind."""
+    for device, kind in dict.fromkeys((row.device, row.kind) for row in rows):
+        own = [row for row in rows if (row.device, row.kind) == (device, kind)]
+        out = max(own, key=lambda row: abs(row.ratio - 1))
+        inside = max(own, key=lambda row: abs(row.in_sample_ratio - 1))
+        yield Summary(
+            device=device,
+            kind=kind,
+            rows=len(own),
+            mean_error=fmean(abs(row.ratio - 1) for row in own),
+            worst_error=abs(out.ratio - 1),
+            worst=out.id,
+            in_sample_mean_error=fmean(abs(row.in_sample_ratio - 1) for row in own),
+            in_sample_worst_error=abs(inside.in_sample_ratio - 1),
+            in_sample_worst=inside.id,
+        )
+
+
+def fit(rows: Sequence[Ready]) -> dict[str, Fitted]:
+    """The constants of each device of some rows."""
+    found = {}
+    for device in dict.fromkeys(of.asked.run.device for of in rows):
+        own = [of for of in rows if of.asked.run.device == device]
+        models = [of.asked.model for of in own]
+        measured = np.array([of.asked.run.step_s for of in own])
+        best, without = Fit(_unlimited(device), CONSTANTS, [of.near for of in own], measured, models).found()
+        found[device] = Fitted(tuple(dict.fromkeys(models)), best, {str(model): c for model, c in without.items()})
+    return found

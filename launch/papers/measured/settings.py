@@ -1,0 +1,170 @@
+"""Under which software, on which machine a published run ran: settings with names, never constants of a row.
+
+Sources: NVIDIA dgxc-benchmarking and Megatron-LM for what NeMo turned on in 2025; Narayanan et al. (SC21) for Megatron-LM in
+2021; Korthikanti et al. (2022), whose code is Megatron-LM of 2022.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from emu.errors import InputError, must_be
+from emu.model.model import Model
+from emu.model.plan import Plan
+from emu.model.spell_stack import parse_stack
+from emu.model.stack import Stack
+from emu.registry import unknown
+from emu.study.choice.chooser import AUTO
+from emu.study.training.estimate import EstimateRequest
+from launch.data.stacks import STACKS
+from launch.papers.measured.rows import PRECISIONS, Run
+
+
+class Setting(NamedTuple):
+    """The software of some sources."""
+
+    stack: str  # as `--stack` takes it, but for the dtypes
+    sharding: str
+    sp: str  # sequence parallelism: "always" with tp, "never", or "selective": where activations are recomputed selectively
+    sources: tuple[str, ...]  # words of a row's source
+    devices: tuple[str, ...]  # whose rows run so, where no word of a source says it
+    capacity: float = 0.0  # of an expert
+    dropout: float = 0.0
+
+
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        # Scores are written, gradients added by a kernel of their own, all communication waited for.
+        "megatron-2021": Setting(
+            "software=megatron,nccl-ahead,tp=exposed,dp=exposed,accumulation=unfused,attention=unfused",
+            "ddp",
+            "never",
+            ("SC21",),
+            (),
+            dropout=0.1,
+        ),
+        # Gradients are added by the product that makes them; the backward's all_reduce runs beside it.
+        "megatron-2022": Setting(
+            "software=megatron,nccl-ahead,tp=backward,dp=exposed,accumulation=fused,attention=unfused",
+            "ddp",
+            "selective",
+            ("Korthikanti",),
+            ("a100-80g",),
+            dropout=0.1,
+        ),
+        # Flash attention, the distributed optimizer, tensor and data parallelism beside computation, padded experts.
+        "nemo-2025": Setting(
+            "software=megatron,nccl-ahead,tp=overlapped,dp=overlapped",
+            "zero1",
+            "always",
+            ("dgxc",),
+            ("h100", "h800", "h200", "b200", "gb200"),
+            1.0,
+        ),
+    }
+)
+
+
+class Machine(NamedTuple):
+    """A server of 8 and its network."""
+
+    nvlink: str  # of a GPU, one way
+    nic: str  # of a GPU
+
+
+_NIC = "50GB/s"  # 400 Gb/s
+MACHINES: Mapping[str, Machine] = MappingProxyType(
+    {
+        "a100-80g": Machine("300GB/s", "25GB/s"),  # Selene: DGX A100, 8 x 200 Gb/s
+        "h100": Machine("450GB/s", _NIC),  # DGX H100, 8 x 400 Gb/s
+        "h800": Machine("200GB/s", _NIC),
+        "h200": Machine("450GB/s", _NIC),
+        "b200": Machine("900GB/s", _NIC),
+        "gb200": Machine("900GB/s", _NIC),
+    }
+)
+_GPUS = 8  # of a server
+
+
+def setting_of(run: Run, where: str) -> str:
+    """The name of the row's software.
+
+    Raises:
+        InputError: the row names one that there is not, or its device has none.
+    """
+    if run.software:
+        if run.software not in SETTINGS:
+            raise InputError(f"{where}: {unknown('software', run.software, SETTINGS)}")
+        return run.software
+    of_source = [
+        name for name, setting in SETTINGS.items() if any(word.lower() in run.source.lower() for word in setting.sources)
+    ]
+    of_device = [name for name, setting in SETTINGS.items() if run.device in setting.devices]
+    if not of_source + of_device:
+        raise must_be(where, "software", f"one of {', '.join(SETTINGS)} for a {run.device}", run.software)
+    return (of_source + of_device)[0]
+
+
+def topology_of(run: Run, where: str) -> str:
+    """The word for the network of a row.
+
+    Raises:
+        InputError: servers that are not full, or a device of which no server is known.
+    """
+    if run.device not in MACHINES:
+        raise must_be(where, "device", f"one whose servers are known: {', '.join(MACHINES)}", run.device)
+    gpus = min(run.gpus, _GPUS)
+    if run.gpus % gpus:
+        raise must_be(where, "gpus", f"a multiple of the {_GPUS} of a server", run.gpus)
+    nvlink, nic = MACHINES[run.device]
+    return f"servers:nodes={run.gpus // gpus},gpus={gpus},nvlink={nvlink},nic={nic}"
+
+
+def stack_of(run: Run, name: str) -> Stack:
+    """What a setting says, in the row's precision."""
+    dtype = PRECISIONS[run.precision]
+    return parse_stack(f"{SETTINGS[name].stack},weight={dtype},activation={dtype}", STACKS)
+
+
+def plan_of(run: Run, name: str, where: str) -> Plan:
+    """The row's plan.
+
+    Raises:
+        InputError: sizes that do not divide; the message names the line.
+    """
+    setting = SETTINGS[name]
+    axes = {
+        axis: getattr(run, axis) for axis in ("tp", "cp", "ep", "pp", "vp", "microbatch", "global_batch", "seq", "recompute")
+    }
+    try:
+        return Plan(
+            **axes,
+            dp=run.gpus // (run.tp * run.cp * run.pp),
+            sp=run.tp > 1 and setting.sp in ("always", run.recompute),
+            sharding=setting.sharding,
+            cp_comm="all_gather",
+            capacity=setting.capacity if run.experts else 0.0,
+            dropout=setting.dropout,
+            layers=_stages(run),
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _stages(run: Run) -> tuple[int, ...]:
+    """Layers of each stage where they are not as many in each: the ends have fewer, for embedding and head count as layers."""
+    stages = run.pp * run.vp
+    low, more = divmod(run.layers + 2, stages)
+    if run.layers % stages == 0 or more or low < 2:
+        return ()
+    return (low - 1, *(low,) * (stages - 2), low - 1)
+
+
+def request_of(run: Run, model: Model, where: str) -> EstimateRequest:
+    """The step that a row is about.
+
+    Raises:
+        InputError: as `setting_of` and `plan_of`.
+    """
+    name = setting_of(run, where)
+    return EstimateRequest(model, plan_of(run, name, where), stack_of(run, name), (AUTO,))

@@ -1,0 +1,106 @@
+"""NCCL's all_reduce on a node of 8 H100 by nccl-tests, beside what `emu bench --stack nccl` says of it.
+
+Source of the rows: launch/data/measured/all_reduce-8xh100.csv, as published.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from emu.arrays import F64
+from emu.model.spell_stack import parse_stack, spell_stack
+from emu.model.stack import Stack
+from emu.study.choice.chooser import AUTO
+from emu.study.measure.bench import bench
+from emu.study.measure.request import BenchRequest
+from emu.study.training.calls import topology_under
+from emu.study.training.step import LEFT_OUT
+from emu.topology.catalogue import build_topology
+from launch.data.fitted import DATA
+from launch.data.stacks import STACKS
+
+NODE = "dgx-h100"
+COMMAND = "emu repro nccl --fit"
+_ROWS = DATA / "all_reduce-8xh100.csv"
+_START, _LOW, _HIGH = (15.0, 1.0, 25.0, 0.7), (1.0, 0.05, 0.0, 0.3), (100.0, 10.0, 100.0, 1.0)  # us, us, us, a share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One size."""
+
+    size_bytes: int
+    measured_s: float
+    ours_s: float
+    ratio: float
+    algorithm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All sizes."""
+
+    rows: tuple[Row, ...]
+    median_error: float  # of |ratio - 1|
+    median_error_of_unseen: float | None = field(default=None, metadata=LEFT_OUT)  # by fits on the other half of the sizes
+    topology: str
+    stack: str  # as `--stack` takes it
+    fitted_by: str
+
+
+def measured() -> list[tuple[int, float]]:
+    """Bytes and seconds."""
+    with _ROWS.open(encoding="utf-8", newline="") as file:
+        return [(int(row["bytes"]), float(row["time_us"]) / 1e6) for row in csv.DictReader(file)]
+
+
+def nccl() -> Stack:
+    """What `--stack nccl` says."""
+    return parse_stack("nccl", STACKS)
+
+
+def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[Row]:
+    """What a stack makes of some sizes."""
+    topology = topology_under(stack, build_topology(NODE))
+    sizes = tuple(size for size, _ in which)
+    found = bench(topology, BenchRequest("all_reduce", AUTO, sizes, launch_s=stack.launch_s))
+    return [
+        Row(size_bytes=size, measured_s=taken, ours_s=row.time_s, ratio=row.time_s / taken, algorithm=row.built)
+        for (size, taken), row in zip(which, found, strict=True)
+    ]
+
+
+def median_error(found: Sequence[Row]) -> float:
+    """Of |ratio - 1|."""
+    return median(abs(row.ratio - 1) for row in found)
+
+
+def fit(which: Sequence[tuple[int, float]]) -> Stack:
+    """The launch, alpha, adding and bandwidth that fit best: least squares of log(ours / measured)."""
+
+    def errors(values: F64) -> F64:
+        return np.log([row.ratio for row in rows(_stack(values), which)])
+
+    best = least_squares(errors, _START, bounds=(_LOW, _HIGH), x_scale=_START, diff_step=1e-2, max_nfev=30)
+    return _stack(best.x)
+
+
+def _stack(values: F64) -> Stack:
+    launch, alpha, adding, share = values.tolist()
+    words = f"launch={launch:.4g}us,alpha={alpha:.4g}us,adding={adding:.4g}us,bandwidth={share:.4g}"
+    return parse_stack(words)
+
+
+def halves(which: Sequence[tuple[int, float]]) -> list[Row]:
+    """Each size by a fit on the other half of the sizes: no size is predicted by a fit that saw it."""
+    found = [row for half in (0, 1) for row in rows(fit(which[half::2]), which[1 - half :: 2])]
+    return sorted(found, key=lambda row: row.size_bytes)
+
+
+def told(stack: Stack) -> str:
+    """In words, as `--stack` takes them."""
+    return spell_stack(stack).partition(",")[2]

@@ -1,0 +1,66 @@
+"""Constants of a device from measured steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from emu.model.spell import parse_plan
+from emu.model.spell_stack import parse_stack
+from emu.study.training.estimate import EstimateRequest, prepare
+from emu.study.training.fitted import Constant, Fit, Near, with_constants
+from emu.topology.catalogue import build_topology
+from launch.data.devices import DEVICES
+
+DEVICE = replace(DEVICES["h100"], gemm_share=0.7, attention_efficiency=0.5, unhidden_share=0.1, jitter=0.0, contention=0.0)
+CONSTANTS = (Constant("gemm_share", 0.7, 9.0, 0.2, 1.0), Constant("hbm_efficiency", 0.8, 9.0, 0.2, 1.0))
+TRUE = {"gemm_share": 0.5, "hbm_efficiency": 0.6}
+STEPS = {
+    "wide": ("llama2-7b", "tp=4,sp,dp=2,microbatch=1", 2048),
+    "deep": ("llama2-7b", "tp=2,sp,pp=2,vp=2,dp=2,microbatch=1", 1024),
+    "narrow": ("llama-small", "dp=8,microbatch=1", 512),
+}
+
+
+def prepared(name):
+    model, plan, seq = STEPS[name]
+    stack = parse_stack("software=megatron,attention=unfused,tp=exposed")
+    request = EstimateRequest(model, parse_plan(plan, global_batch=16, seq=seq), stack, ("auto",))
+    return prepare(request, build_topology("servers:nodes=1"), replace(DEVICE, memory_bytes=0), 0)
+
+
+@pytest.fixture(scope="module")
+def ready():
+    return {name: prepared(name) for name in STEPS}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_near_a_device_a_step_is_what_an_estimate_makes_of_it(ready, name):
+    near, other = Near.of(ready[name].timed(DEVICE), DEVICE), with_constants(DEVICE, {"gemm_share": 0.6, "hbm_efficiency": 0.7})
+    assert near.estimated_s(DEVICE) == pytest.approx(near.step_s, rel=1e-12)
+    assert near.estimated_s(other) == pytest.approx(ready[name].moments(other)[0].step_time_s, rel=5e-3)
+    assert near.estimated_s(other) > 1.05 * near.step_s
+
+
+def test_contention_slows_what_runs_beside_a_collective_alone(ready):
+    slowed = replace(DEVICE, contention=0.2)
+    exposed = Near.of(ready["wide"].timed(DEVICE), DEVICE)
+    assert exposed.estimated_s(slowed) == pytest.approx(ready["wide"].moments(slowed)[0].step_time_s, rel=5e-3)
+
+
+def test_a_fit_finds_the_constants_that_steps_were_made_with(ready):
+    true = with_constants(DEVICE, TRUE)
+    measured = np.array([each.moments(true)[0].step_time_s for each in ready.values()])
+    near = [lambda device, each=each: Near.of(each.timed(device), device) for each in ready.values()]
+    best, without = Fit(DEVICE, CONSTANTS, near, measured, tuple(STEPS)).found()
+    assert best == pytest.approx(TRUE, rel=0.03)
+    assert set(without) == set(STEPS)
+    assert without["wide"] == pytest.approx(TRUE, rel=0.05)
+
+
+def test_what_runs_leave_open_stays_as_it_is_expected(ready):
+    open_ = (*CONSTANTS, Constant("attention_efficiency", 0.4, 0.1, 0.1, 1.0))
+    near = [Near.of(ready["narrow"].timed(DEVICE), DEVICE)]  # whose attention is no kernel of its own
+    best = Fit(DEVICE, open_, [], np.array([near[0].step_s]), ("narrow",)).best(near, [0])
+    assert best["attention_efficiency"] == 0.4
+    assert best["gemm_share"] == pytest.approx(0.7, abs=1e-3)
