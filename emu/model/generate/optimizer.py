@@ -69,12 +69,13 @@ def _own(parts: tuple[Part, ...], held: Held) -> int:
     return sum(operator.tensors * own_size(part, operator, held) for part in parts for operator in part.operators)
 
 
-def optimize(tape: Tape, parts: tuple[Part, ...], held: Held) -> None:
+def optimize(tape: Tape, parts: tuple[Part, ...], held: Held) -> Tape:
     """All that a rank has."""
     tape.compute(adamw(tape, parts[0], _own(parts, held)))
+    return tape
 
 
-def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> None:
+def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> Tape:
     """ZeRO's first stage: each rank changes some parameters, and sends each of them to the others; those of experts last."""
     sizes: dict[bool, list[int]] = {False: [], True: []}
     for part in parts:
@@ -84,6 +85,7 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) 
         if sizes[travels]:
             over = shared_over(plan, travels=travels)
             _update(tape, parts[0], owned_by(sizes[travels], over.ranks), place, over.axis)
+    return tape
 
 
 def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, axis: str) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from emu.arrays import I64
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Averaged, Buckets, Whole
@@ -12,7 +14,7 @@ from emu.model.generate.passes import Passes, elements_of, stage_parts, travelli
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
 from emu.model.generate.routed import RoutedOf
 from emu.model.generate.sharded import Sharded
-from emu.model.generate.states import Held, different, held_by
+from emu.model.generate.states import Held, held_by, of_one_size
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -53,20 +55,20 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, ranks: I64, rou
     parts = tuple(part for each in stages.values() for part in each.parts[0])
     for each in stages.values():
         each.experts.settle()
-    for held, own in different(parts, plan, held_by(plan, ranks)):
-        yield Alike(own, held, _finished(tape.copy(), parts, plan, held))
+    for together in of_one_size(parts, plan, held_by(plan, ranks)):
+        yield from _finished(tape.copy(), parts, plan, together)
 
 
-def _finished(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> Tape:
-    """The end of a step, on a rank that has such a part of the states."""
+def _finished(tape: Tape, parts: tuple[Part, ...], plan: Plan, together: list[tuple[Held, I64]]) -> Iterator[Alike]:
+    """The end of a step, on ranks whose parts of the gradients are of one size."""
+    held = together[0][0]
     add_tied(tape, parts, plan, held)
     clip(tape, parts, plan, held)
     tape.mark(UPDATE)
     if plan.sharding == "zero1":
-        optimize_share(tape, parts, plan, held)
+        yield from (Alike(own, each, optimize_share(tape.copy(), parts, plan, each)) for each, own in together)
     else:
-        optimize(tape, parts, held)
-    return tape
+        yield Alike(np.concatenate([own for _, own in together]), held, optimize(tape, parts, held))
 
 
 def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int) -> Passes:

@@ -46,16 +46,16 @@ def held_by(plan: Plan, ranks: I64) -> list[tuple[Held, I64]]:
     return [(Held(*own), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
 
 
-def different(parts: Sequence[Part], plan: Plan, of: list[tuple[Held, I64]]) -> list[tuple[Held, I64]]:
-    """The same, ranks together that do the same with their parts: those of one size, unless they change whole parameters."""
-    if plan.sharding == "zero1":
-        return of
+def of_one_size(parts: Sequence[Part], plan: Plan, of: list[tuple[Held, I64]]) -> list[list[tuple[Held, I64]]]:
+    """The same, those together whose parts of the gradients are of one size."""
+    if plan.sharding != "fsdp":
+        return [of]
     unlike = {part.name: part for part in parts}.values()
     met: dict[tuple[int, ...], list[tuple[Held, I64]]] = {}
     for held, ranks in of:
         sizes = tuple(own_size(part, operator, held) for part in unlike for operator in part.operators)
         met.setdefault(sizes, []).append((held, ranks))
-    return [(several[0][0], np.concatenate([ranks for _, ranks in several])) for several in met.values()]
+    return [*met.values()]
 
 
 def rows_of(part: Part, operator: ModelOperator) -> int:

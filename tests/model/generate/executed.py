@@ -29,7 +29,11 @@ def executed(name, plan):
 
 def compared(words, name=TWO_LAYERS, **batch):
     """What a generated trace says otherwise than what ran, tokens routed as they were; its kernels are the same."""
-    plan = parse_plan(words, **{"global_batch": 8, "seq": 16, **batch})
+    return held_against_executed(name, parse_plan(words, **{"global_batch": 8, "seq": 16, **batch}))
+
+
+def held_against_executed(name, plan):
+    """The same of a plan."""
     model, ran = find_model(name), executed(name, plan)
     generated = generate(model, plan, Stack(precision=EXECUTED), splits_of(model, plan, ran))
     for rank in range(plan.world):

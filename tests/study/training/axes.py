@@ -9,7 +9,7 @@ from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
-from tests.covering import Chosen
+from tests.covering import Chosen, completed, covering, ordered, pairs, singles
 
 _DATA = Path(__file__).parents[2] / "data"
 _FILES = {"dense": "layers", "experts": "layers-of-experts"}
@@ -72,3 +72,19 @@ def cost(chosen: Chosen) -> float:
     """About what it takes to train by: ranks times passes, with DTensor's dispatch thrice as much as without."""
     plan = plan_of(chosen)
     return plan.world * (1 + plan.passes / 2) * (3 if plan.tp > 1 else 1) + 2
+
+
+def spelled(chosen: Chosen) -> str:
+    """As one would say it."""
+    return " ".join(value for _, value in chosen)
+
+
+# Those whose pairs occur in the plans of the default suite.
+OFTEN = {**SETTINGS, "pp": ["pp=2"], "dp": SETTINGS["dp"][:3], "clip": ["clip=0.1"]}
+COVERING = covering(OFTEN, lambda chosen: allowed(chosen) and plan_of(chosen).world <= 8, lambda chosen: cost(chosen) ** 0.5)
+EVERY_PAIR = {
+    found: None
+    for model in SETTINGS["model"]
+    for chosen in (*singles(SETTINGS), *pairs(SETTINGS))
+    if (found := completed(ordered({**dict(chosen), "model": model}.items(), SETTINGS), SETTINGS, allowed, cost)) is not None
+}

@@ -15,9 +15,20 @@ from emu.model.spell import parse_plan
 from emu.study.training.learn import learn
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
-from tests.covering import completed, covering, ordered, pairs, singles
+from tests.covering import completed, ordered, pairs, singles
 from tests.four_layers import four_layers
-from tests.study.training.axes import SETTINGS, allowed, cost, plan_of, refusal, word_of
+from tests.study.training.axes import (
+    COVERING,
+    EVERY_PAIR,
+    OFTEN,
+    SETTINGS,
+    allowed,
+    cost,
+    plan_of,
+    refusal,
+    spelled,
+    word_of,
+)
 
 SPLIT = [f"pp=2,vp=2,order={order}" for order in ("zero-bubble", "zbv", "dualpipev")]
 # Each axis, and every order of a pipeline, beside the defaults.
@@ -30,20 +41,7 @@ ALONE = [
     {"dp": "dp=2", "ep": "ep=2", "model": "experts"},
     {"dp": "dp=2", "etp": "etp=2", "model": "experts"},
 ]
-# Those whose pairs occur in the plans of the default suite.
-OFTEN = {**SETTINGS, "pp": ["pp=2"], "dp": SETTINGS["dp"][:3], "clip": ["clip=0.1"]}
-COVERING = covering(OFTEN, lambda chosen: allowed(chosen) and plan_of(chosen).world <= 8, lambda chosen: cost(chosen) ** 0.5)
-EVERY_PAIR = {
-    found: None
-    for model in SETTINGS["model"]
-    for chosen in (*singles(SETTINGS), *pairs(SETTINGS))
-    if (found := completed(ordered({**dict(chosen), "model": model}.items(), SETTINGS), SETTINGS, allowed, cost)) is not None
-}
 TINY = [name for name, _ in MODELS if name.endswith("-tiny")]
-
-
-def spelled(chosen):
-    return " ".join(value for _, value in chosen)
 
 
 def check_learns(model, plan, steps=2):

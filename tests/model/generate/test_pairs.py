@@ -1,0 +1,22 @@
+"""By every pair of axes and settings by which ranks train, a step is generated, and is what they do."""
+
+import pytest
+
+from emu.model.generate.generate import generate
+from emu.model.read import find_model
+from emu.model.stack import Stack
+from tests.model.generate.executed import held_against_executed
+from tests.study.training.axes import COVERING, EVERY_PAIR, plan_of, spelled, word_of
+
+
+@pytest.mark.parametrize("chosen", COVERING, ids=spelled)
+def test_nothing_that_trains_is_refused(chosen):
+    plan = plan_of(chosen)
+    trace = generate(find_model(word_of(chosen)), plan, Stack())
+    assert trace.n_ranks == plan.world
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", EVERY_PAIR, ids=spelled)
+def test_every_pair_is_generated_as_it_runs(chosen):
+    assert held_against_executed(word_of(chosen), plan_of(chosen)).first is None
