@@ -26,6 +26,7 @@ COMMANDS = {
     "estimate": "Tell how long a training step takes at full size, without running it.",
     "repro": "Work out again what papers and vendors printed, and tell how far it is off.",
     "compare": "Tell whether a step of two traces does the same.",
+    "calibrate": "Measure the device that is here, and write a file for --device.",
     "show": "Show a topology, a collective or a timeline, as text or as a picture.",
     "list": "List the collectives, topologies, models and devices.",
 }

@@ -32,6 +32,7 @@ ALGORITHM_HELP = (
 )
 
 
+DEVICE_HELP = "The device that computes: see `emu list devices`, or a FILE.toml of your own, as `emu calibrate` writes one."
 _CALLS = (
     "launch=TIME that a rank takes for each collective and message, alpha=TIME for each message, adding=TIME more for each to "
     "or from a switch that adds, bandwidth=0.8/0.9: shares that data reach of the links' bandwidth, tier by tier; `nccl` for "
@@ -166,7 +167,7 @@ def cluster_options(command: F) -> F:
 def timing_options(command: F) -> F:
     """How a trace is timed."""
     options = (
-        click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`."),
+        click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
         click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed."),
         click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP),
     )

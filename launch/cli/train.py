@@ -14,6 +14,7 @@ from emu.trace.read import save
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
     ALGORITHM_HELP,
+    DEVICE_HELP,
     built_under,
     calls_of,
     calls_option,
@@ -64,7 +65,7 @@ _PLAN_HELP = (
 @click.option("--seq", type=int, help=f"Tokens in a sequence.  [default: {Plan().seq}]")
 @click.option("--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text of Python's]")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
+@click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
 @click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option

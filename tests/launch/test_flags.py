@@ -6,7 +6,7 @@ import pytest
 from launch.main import COMMANDS, emu
 
 COMMON = {"--json", "--help", "--config"}  # a scenario is a file that can be kept and sent
-BUILDS_NOTHING = {"compare"}  # and so has nothing to import
+BUILDS_NOTHING = {"compare", "calibrate"}  # and so has nothing to import
 TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack"}
 TIMELINE = {"--timeline", "--every-rank"}  # the second: a file of all ranks of a large run is too large for most readers
 LOOKS = TIMELINE | {"--html"}  # a report that can be sent to somebody
@@ -39,6 +39,7 @@ FLAGS = {
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
     "compare": set(),
+    "calibrate": {"--device", "--out"},
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | TIMELINE | {"--png"},

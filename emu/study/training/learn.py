@@ -38,6 +38,8 @@ class Learned:
     gradient_error: float  # as `gradient_error` has it, at the first and the last step, from equal weights
     wall_run_s: float
     wall_reference_s: float
+    wall_step_s: float  # the median of one process's own steps, of which nothing is recorded
+    wall_step_cpu_s: float  # likewise, but only what its thread computed: the same on a machine that does nothing else
 
 
 def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learned:
@@ -60,7 +62,9 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learn
     errors = [gradient_error(reference, outcomes, step) for step in sorted(reference.gradients)]
     check_first_step(loss[0], reference.loss[0], errors[0])
     check_norms(outcomes, reference)
-    return Learned(trace, loss, reference.loss, float(np.max(errors)), wall_run_s, wall_reference_s)
+    own = np.median(reference.took_s, axis=0).tolist()
+    walls = wall_run_s, wall_reference_s, *own
+    return Learned(trace, loss, reference.loss, float(np.max(errors)), *walls)
 
 
 def check_first_step(loss: float, reference: float, error: float) -> None:

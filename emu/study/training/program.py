@@ -1,5 +1,6 @@
 """What every rank of a training run does; and the same steps on one process, without any group, to hold it against."""
 
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ class Outcome:
     held: Mapping[str, Held]  # which part of each parameter it is that the rank has
     weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
     norms: tuple[float, ...]  # by step, of all gradients of the run before they are cut; none where they are not
+    took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,11 @@ class Program:
         run = self._runner(parallel, meshes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             compute_alike(self._work(parallel, rank))
-        losses, norms, gradients, weights = [], [], {}, {}
+        losses, norms, gradients, weights, took = [], [], {}, {}, []
         for step in range(self.steps):
             if 0 < step == self.steps - 1:
                 weights = parallel.weights()
+            began = time.perf_counter(), time.thread_time()
             losses.append(run(*self._tokens(rank, step)))
             parallel.settle()
             if step in (0, self.steps - 1):
@@ -94,9 +97,9 @@ class Program:
                     norms.append(norm.item())
             optimizer.step()
             optimizer.zero_grad()
-        return Outcome(
-            tuple(sum(t.item() for t in step) for step in losses if step), gradients, parallel.held, weights, tuple(norms)
-        )
+            took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
+        of_steps = tuple(sum(t.item() for t in step) for step in losses if step)
+        return Outcome(of_steps, gradients, parallel.held, weights, tuple(norms), tuple(took))
 
     def _work(self, parallel: Parallel, rank: int) -> Hashable:
         """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""

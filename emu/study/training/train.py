@@ -53,6 +53,8 @@ class Trained(Step):
     gradient_error: float  # max |g - g_ref| / max |g_ref| over parameters, at the first and the last step, from equal weights
     wall_run_s: float
     wall_reference_s: float
+    wall_step_s: float  # as the next, of `Learned`
+    wall_step_cpu_s: float
 
 
 def train(
@@ -122,5 +124,7 @@ def time_steps(request: TrainRequest, learned: Learned, topology: Topology, devi
         gradient_error=learned.gradient_error,
         wall_run_s=learned.wall_run_s,
         wall_reference_s=learned.wall_reference_s,
+        wall_step_s=learned.wall_step_s,
+        wall_step_cpu_s=learned.wall_step_cpu_s,
     )
     return trained, timed

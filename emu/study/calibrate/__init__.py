@@ -1,0 +1,1 @@
+"""The device that is here, measured by a few kernels."""

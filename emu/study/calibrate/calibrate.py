@@ -1,0 +1,130 @@
+"""The constants of the device that is here, from times of a few kernels: those that make the device's own formulas agree."""
+
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+from emu.arrays import I64
+from emu.study.calibrate.probe import SIZES, Probe
+from emu.trace.device.device import Device
+from emu.trace.trace import Events
+
+_TILES = (128, 128), (128, 256), (256, 128)
+_UNHIDDEN = tuple(np.linspace(0, 1, 21).tolist())
+_SHARES = tuple(np.linspace(0.05, 1, 96).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One kernel: what it took, and what the device says that it takes."""
+
+    what: str
+    shape: tuple[int, ...]  # batch, M, N, K of the first product or attention; (): it has none
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Of what the device says to what was measured."""
+        return self.predicted_s / self.measured_s
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A device, and how well it tells the times that it was made from."""
+
+    device: Device
+    kernels: tuple[Checked, ...]
+
+
+def calibrate(device: str, found: Sequence[Probe]) -> Calibrated:
+    """The device that is here, from what `probes` measured on it.
+
+    Args:
+        device: `cpu` or `cuda`.
+        found: All of them.
+    """
+    name, cores = _name(device)
+    known = Device(name, {"float32": 1.0}, 1.0, jitter=0, source="measured by emu calibrate")
+    fitted = fit(found, known, cores, SIZES[device].dtype)
+    checked = [Checked(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
+    return Calibrated(replace(fitted, memory_bytes=_memory(device)), tuple(checked))
+
+
+def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:
+    """The device whose times are nearest to those found.
+
+    Peaks are the fastest product of a dtype, the bandwidth is that of the fastest copy, and shares are of these.
+
+    Args:
+        found: Of each kind one or more.
+        device: What is known before.
+        cores: Of the device, if a product may take waves over them; 0: it takes none.
+        dtype: That products of several shapes were measured in.
+    """
+    by = {what: [p for p in found if p.what == what] for what in dict.fromkeys(p.what for p in found)}
+    launch = min(p.time_s / len(p.events) for p in by["launch"])
+    rate = {dtype: max(float(p.events.flops.sum()) / p.time_s for p in by["product"])}
+    for of in ("float32", "bfloat16"):
+        rate[of] = max(rate.get(of, 0.0), *(float(p.events.flops.sum()) / p.time_s for p in by[f"peak {of}"]))
+    copied = max(float(p.events.bytes.sum()) / p.time_s for p in by["copy"])
+    known = replace(device, peak_flops=rate, hbm_Bps=copied, launch_overhead_s=launch, fitted_on="its own kernels")
+    known = _best(by["element-wise"], [replace(known, hbm_efficiency=share) for share in _SHARES])
+    waves = [(0, (128, 256)), *((cores, tile) for tile in _TILES if cores)]
+    of_products = product(waves, _UNHIDDEN, _SHARES)
+    tried = (replace(known, cores=c, tile=t, unhidden_share=u, gemm_share=g) for (c, t), u, g in of_products)
+    known = _best(by["product"], tried)
+    return _best(by["attention"], [replace(known, attention_efficiency=share) for share in _SHARES])
+
+
+def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
+    """The device of the least error in the logarithm of times, summed over kernels; of several the first."""
+    events, first = _together(found)
+    took = np.array([p.time_s for p in found])
+
+    def error(device: Device) -> float:
+        return float(abs(np.log(np.add.reduceat(device.seconds(events, "float32"), first) / took)).sum())
+
+    return min(devices, key=error)
+
+
+def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
+    """All their kernels one after another, and where each probe's begin."""
+    every = [p.events for p in found]
+    n = np.cumsum([0, *map(len, every)])
+    columns: dict[str, Any] = dict.fromkeys(("wait_start", "split_start"), np.zeros(n[-1] + 1, np.int64))
+    columns |= {"wait": np.zeros(0, np.int32), "split": np.zeros(0, np.int64)}
+    for name in Events.__slots__:
+        if name not in columns:
+            of_each = [getattr(events, name) for events in every]
+            columns[name] = sum(of_each, ()) if isinstance(of_each[0], tuple) else np.concatenate(of_each)
+    return Events(**columns), n[:-1]
+
+
+def seconds_of(device: Device, found: Probe) -> float:
+    """What the device says that a probe takes."""
+    return float(device.seconds(found.events, "float32").sum())
+
+
+def _shape(found: Probe) -> tuple[int, ...]:
+    e = found.events
+    rows = np.flatnonzero(e.kernel)
+    return tuple(int(size[rows[0]]) for size in (e.batch, e.m, e.n, e.k)) if len(rows) else ()
+
+
+def _name(device: str) -> tuple[str, int]:
+    """What it is called, and its cores; a CPU computes with one thread, whose products have no waves."""
+    if device == "cpu":
+        return f"cpu-{platform.machine()}", 0
+    of = torch.cuda.get_device_properties(0)
+    return of.name.lower().replace(" ", "-"), of.multi_processor_count
+
+
+def _memory(device: str) -> int:
+    """Of a CPU it is the host's, shared by all ranks: not known."""
+    return int(torch.cuda.get_device_properties(0).total_memory) if device == "cuda" else 0

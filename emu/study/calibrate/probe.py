@@ -1,0 +1,157 @@
+"""Kernels that are run and timed on the device that is here; what each of them is, the counting mode says, as of any run.
+
+The same code runs on a CPU and on CUDA; only sizes differ, as a GPU needs larger kernels to be full.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from emu.backend.rank.record import Recorder
+from emu.errors import must_be
+from emu.trace.trace import Events
+
+_LEAST_S = 0.02  # that runs of a kernel between two looks at the clock take together
+_LOOKS = 7
+_CHAIN = 64  # small operators one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of the kernels, so that they are like those of a training step that the device can hold."""
+
+    dtype: str  # that a step is computed in
+    rows: tuple[int, ...]  # of products: tokens
+    columns: tuple[int, ...]
+    heads: tuple[int, int, int, int]  # of attention: sequences, heads, tokens, elements a head
+    copied: int  # elements of a copy, so many that no cache holds them
+    element_wise: tuple[int, ...]
+
+
+SIZES = {
+    "cpu": Sizes("float32", (256, 512, 1024), (256, 704), (4, 8, 128, 32), 2**24, (2**18, 2**20, 2**22)),
+    "cuda": Sizes("bfloat16", (2048, 4096, 8192), (4096, 6144), (2, 32, 4096, 128), 2**28, (2**25, 2**27)),
+}
+
+
+class Probe(NamedTuple):
+    """A kernel, or a few that cannot be told apart, and the least time that they took."""
+
+    what: str
+    events: Events
+    time_s: float
+
+
+class _Torch(NamedTuple):
+    device: str
+
+    def clock(self) -> float:
+        """Seconds; of a CPU those that this thread computed, so that others on the machine are not counted."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+            return time.perf_counter()
+        return time.thread_time()
+
+    def random(self, *shape: int, dtype: str, learns: bool = False) -> Tensor:
+        of = getattr(torch, dtype)
+        return torch.rand(*shape, device=self.device, dtype=of).sub_(0.5).requires_grad_(learns)
+
+
+def here(device: str) -> str:
+    """`cpu` or `cuda`, if there is such a device.
+
+    Raises:
+        InputError: none of the two, or a machine without CUDA.
+    """
+    if device not in SIZES:
+        raise must_be("calibrate", "device", " or ".join(SIZES), device)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise must_be("calibrate", "device", "one that is here", device, "PyTorch finds no CUDA device: take cpu")
+    return device
+
+
+def probes(device: str) -> Iterator[Probe]:
+    """Run and time all kernels, one after another; on a CPU with one thread, as every rank computes."""
+    on, sizes = _Torch(device), SIZES[device]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for what, run in _programs(on, sizes):
+            yield Probe(what, _events(run), _least_s(on, run))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _programs(on: _Torch, sizes: Sizes) -> Iterator[tuple[str, Callable[[], object]]]:
+    for m, n, k in product(sizes.rows, sizes.columns, sizes.columns):
+        yield "product", _multiplies(on.random(m, k, dtype=sizes.dtype), on.random(k, n, dtype=sizes.dtype))
+    for dtype in ("float32", "bfloat16"):
+        m, n = sizes.rows[-1], sizes.columns[-1]
+        yield f"peak {dtype}", _multiplies(on.random(m, n, dtype=dtype), on.random(n, n, dtype=dtype))
+    yield "attention", _attends(on, sizes)
+    yield "copy", _copies(on.random(sizes.copied, dtype="float32"))
+    for n in sizes.element_wise:
+        yield "element-wise", _element_wise(on.random(n, dtype=sizes.dtype), on.random(n, dtype=sizes.dtype))
+    yield "launch", _launches(on.random(1, dtype="float32", learns=True))
+
+
+def _multiplies(a: Tensor, b: Tensor) -> Callable[[], object]:
+    return lambda: a @ b
+
+
+def _attends(on: _Torch, sizes: Sizes) -> Callable[[], object]:
+    q, k, v = (on.random(*sizes.heads, dtype=sizes.dtype, learns=True) for _ in range(3))
+    gradient = on.random(*sizes.heads, dtype=sizes.dtype)
+
+    def run() -> object:
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return torch.autograd.grad(out, (q, k, v), gradient)
+
+    return run
+
+
+def _copies(a: Tensor) -> Callable[[], object]:
+    to = torch.empty_like(a)
+    return lambda: to.copy_(a)
+
+
+def _element_wise(a: Tensor, b: Tensor) -> Callable[[], object]:
+    return lambda: (a + b, a * b, functional.silu(a))
+
+
+def _launches(a: Tensor) -> Callable[[], object]:
+    def run() -> object:
+        x = a
+        for _ in range(_CHAIN):
+            x = x * 1.0
+        return torch.autograd.grad(x, a)
+
+    return run
+
+
+def _events(run: Callable[[], object]) -> Events:
+    """What a program's kernels are: those of a rank that ran it."""
+    recorder = Recorder()
+    with recorder.count:
+        run()
+    return recorder.notes().events()
+
+
+def _least_s(on: _Torch, run: Callable[[], object]) -> float:
+    times, most = 1, 2**20
+    while times < most and _took_s(on, run, times) < _LEAST_S:
+        times *= 2
+    return min(_took_s(on, run, times) for _ in range(_LOOKS)) / times
+
+
+def _took_s(on: _Torch, run: Callable[[], object], times: int) -> float:
+    began = on.clock()
+    for _ in range(times):
+        run()
+    return on.clock() - began

@@ -1,0 +1,60 @@
+"""`emu calibrate`: how fast does the device that is here compute?"""
+
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import torch
+
+from emu.study.calibrate.calibrate import Calibrated, calibrate
+from emu.study.calibrate.probe import here, probes
+from emu.trace.device.file import write_device
+from emu.units import format_bandwidth, format_flops, format_time
+from launch.cli.options import json_option, print_json
+from launch.show.progress import bar
+from launch.show.text.table import table
+
+
+@click.command("calibrate")
+@click.option("--device", metavar="cpu|cuda", help="What is measured. [default: cuda where there is one]")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the device to this file, for --device.")
+@json_option
+def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> None:
+    """Measure the device that is here by a few kernels, and find the constants that tell their times.
+
+    Of a CPU one thread is measured, as every rank computes, in seconds that the thread itself computed.
+
+    \b
+    emu calibrate --out mine.toml
+    emu train --model llama-small --plan dp=1 --topology ub-mesh:board --device mine.toml --dtype float32
+    """
+    which = here(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    found = []
+    with bar(f"measuring the {which}") as advance:
+        for probe in probes(which):
+            found.append(probe)
+            advance()
+    told = calibrate(which, found)
+    if out:
+        write_device(told.device, out)
+    if as_json:
+        print_json({"device": {f.name: getattr(told.device, f.name) for f in fields(told.device)}, "kernels": told.kernels})
+    else:
+        click.echo("\n".join(_lines(told, out)))
+
+
+def _lines(told: Calibrated, out: Path | None) -> list[str]:
+    of = told.device
+    rows = [
+        [k.what, " x ".join(map(str, k.shape)), format_time(k.measured_s), format_time(k.predicted_s), f"{k.ratio:.2f}"]
+        for k in told.kernels
+    ]
+    peaks = ", ".join(f"{dtype} {format_flops(peak)}/s" for dtype, peak in of.peak_flops.items())
+    shares = ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency")
+    return [
+        f"{of.name}: {peaks}; memory {format_bandwidth(of.hbm_Bps)}",
+        ", ".join(f"{name} {getattr(of, name):.2f}" for name in shares) + f", a launch {format_time(of.launch_overhead_s)}",
+        "",
+        table(["kernel", "batch x M x N x K", "measured", "predicted", "ratio"], rows),
+        *([f"\nwritten to {out}: take it by --device {out}"] if out else []),
+    ]

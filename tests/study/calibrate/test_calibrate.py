@@ -1,0 +1,116 @@
+"""Constants of a device from times of kernels: those that made the times come back, and a step of this machine is told."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emu.errors import InputError
+from emu.study.calibrate import probe
+from emu.study.calibrate.calibrate import calibrate, fit, seconds_of
+from emu.study.calibrate.probe import SIZES, Probe, here, probes
+from emu.trace.device.device import Device
+from emu.trace.device.file import read_device
+from emu.trace.kernel import Kernel
+from tests.trace.laid import Words
+
+WORDS = Words()
+KNOWN = Device("mine", {"float32": 1.0}, 1.0, jitter=0)
+# Of sizes that no machine is too slow for.
+SMALL = replace(SIZES["cpu"], rows=(8, 16), columns=(8,), heads=(1, 2, 8, 4), copied=2**10, element_wise=(2**8,))
+TRUE = replace(
+    KNOWN,
+    peak_flops={"float32": 1e12, "bfloat16": 2e12},
+    hbm_Bps=1e11,
+    gemm_share=0.8,
+    attention_efficiency=0.3,
+    unhidden_share=0.25,
+    hbm_efficiency=0.5,
+)
+
+
+def product(m, n, k):
+    sizes = {"batch": 1, "m": m, "n": n, "k": k, "bytes": 4 * (m * n + m * k + n * k), "count": m * n + m * k + n * k}
+    return WORDS.events(WORDS.compute(kernel=Kernel.PRODUCT, flops=2.0 * m * n * k, **sizes))
+
+
+def made(device):
+    """Probes whose times are those of a device."""
+    large, attention = {"bytes": 10**9}, {"kernel": Kernel.CAUSAL, "batch": 4, "m": 512, "n": 512, "k": 64, "flops": 1e10}
+    shapes = [(m, n, k) for m in (256, 640, 1664, 4096) for n in (512, 1280) for k in (64, 4096)]
+    every = [
+        *(("product", product(*shape)) for shape in shapes),
+        ("attention", WORDS.events(WORDS.compute(**attention))),
+        ("element-wise", WORDS.events(WORDS.compute(**large))),
+    ]
+    return [
+        *(Probe(what, events, float(device.seconds(events, "float32").sum())) for what, events in every),
+        *(Probe(f"peak {dtype}", every[0][1], every[0][1].flops.sum() / rate) for dtype, rate in device.peak_flops.items()),
+        Probe("copy", WORDS.events(WORDS.compute(**large)), 10**9 / device.hbm_Bps),
+        Probe("launch", WORDS.events(WORDS.compute(), WORDS.compute()), 2 * device.launch_overhead_s),
+    ]
+
+
+@pytest.mark.parametrize("cores", [0, 16])
+def test_the_constants_that_made_the_times_are_found(cores):
+    true = replace(TRUE, cores=cores, tile=(256, 128)) if cores else TRUE
+    found = fit(made(true), KNOWN, 16, "float32")
+    assert (found.cores, found.tile if cores else true.tile) == (cores, true.tile)
+    for name in ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), abs=1e-9)
+    assert found.peak_flops == pytest.approx(true.peak_flops)
+    assert found.hbm_Bps == pytest.approx(true.hbm_Bps)
+
+
+def test_a_device_without_cores_has_no_waves():
+    found = fit(made(replace(TRUE, cores=16)), KNOWN, 0, "float32")
+    assert found.cores == 0
+
+
+def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
+    monkeypatch.setattr(probe, "SIZES", {"cpu": SMALL})
+    monkeypatch.setattr(probe, "_LEAST_S", 1e-4)
+    found = list(probes("cpu"))
+    by = {p.what: p for p in found}
+    assert set(by) == {"product", "peak float32", "peak bfloat16", "attention", "copy", "element-wise", "launch"}
+    assert all(p.time_s > 0 for p in found)
+    last = by["product"].events
+    assert (last.kernel.tolist(), last.m.tolist(), last.n.tolist(), last.k.tolist()) == ([Kernel.PRODUCT], [16], [8], [8])
+    assert sorted(by["attention"].events.kernel[by["attention"].events.flops > 0].tolist()) == [Kernel.CAUSAL] * 2
+    assert by["copy"].events.bytes.tolist() == [2 * 4 * 2**10]
+    told = calibrate("cpu", found)
+    assert [k.measured_s for k in told.kernels] == [p.time_s for p in found]
+    assert [k.predicted_s for k in told.kernels] == pytest.approx([seconds_of(told.device, p) for p in found])
+
+
+def test_what_is_not_here_is_refused(monkeypatch):
+    monkeypatch.setattr(probe.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="calibrate: device must be one that is here, got 'cuda'; PyTorch finds no CUDA"):
+        here("cuda")
+    with pytest.raises(InputError, match="calibrate: device must be cpu or cuda, got 'gpu'"):
+        here("gpu")
+
+
+def emu(*words):
+    done = subprocess.run([Path(sys.executable).with_name("emu"), *words], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_calibrated_device_tells_the_step_of_this_machine(tmp_path):
+    """Of one rank, against the median of one process's own ten steps.
+
+    In seconds that its thread computed, which on a machine that does nothing else are those of the clock on the wall.
+    """
+    path = str(tmp_path / "mine.toml")
+    emu("calibrate", "--device", "cpu", "--out", path)
+    assert read_device(tmp_path / "mine.toml").fitted_on
+    batch = ("--global-batch", "4", "--seq", "128", "--steps", "10")
+    words = ("--plan", "dp=1", "--topology", "ub-mesh:board", *batch, "--dtype", "float32", "--json")
+    told = json.loads(emu("train", "--model", "llama-small", "--device", path, *words))
+    step = told[0] if isinstance(told, list) else told
+    assert step["step_time_s"] == pytest.approx(step["wall_step_cpu_s"], rel=0.25)
