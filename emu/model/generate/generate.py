@@ -9,27 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.errors import must_be
 from emu.model.fits import check_executed, check_fits
 from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
 from emu.model.generate.routed import Splits, classes
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.order import ORDERS
 from emu.model.peak import Place, certain
 from emu.model.plan import Plan
 from emu.model.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
-
-_KNOWN = {
-    "pipeline": tuple(ORDERS),
-    "sharding": ("ddp", "zero1", "fsdp"),
-    "recompute": ("none", "selective", "full"),
-}
-_NOT_YET = "no other can be generated yet"
 
 
 def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> Trace:
@@ -60,7 +51,6 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
     check_fits(plan, model)
     if stack.software == "pytorch":
         check_executed(plan, model)
-        _check(plan)
     return [[*_roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
 
 
@@ -118,12 +108,6 @@ def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack:
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:
     """What a generated trace says of what it is of."""
     return (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
-
-
-def _check(plan: Plan) -> None:
-    for name, known in _KNOWN.items():
-        if getattr(plan, name) not in known:
-            raise must_be("generate", name, " or ".join(map(str, known)), getattr(plan, name), _NOT_YET)
 
 
 def members(plan: Plan, axis: str) -> I64:
