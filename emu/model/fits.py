@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -11,9 +10,10 @@ from emu.errors import InputError, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.order import ORDERS
 from emu.model.plan import Plan, divisors, multiples, nearest
+from emu.model.spell import spell_layers
 from emu.model.stack import OVERLAPPED, Stack
 
-_OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
+OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
 
 
 def check_world(plan: Plan, model: Model, n_npus: int, of: str) -> None:
@@ -131,8 +131,7 @@ def spread(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def _told(layers: int, stages: int) -> str:
-    runs = ((size, len([*times])) for size, times in groupby(spread(layers, stages)))
-    return ",".join(f"{size}x{times}" if times > 1 else str(size) for size, times in runs)
+    return spell_layers(spread(layers, stages))
 
 
 def _common(sizes: Iterable[int]) -> int:
@@ -157,7 +156,7 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
     Raises:
         InputError: the message names what is.
     """
-    for name, known in _OF_MEGATRON.items():
+    for name, known in OF_MEGATRON.items():
         if getattr(plan, name) not in known:
             what = " or ".join(map(str, known))
             raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))

@@ -65,11 +65,17 @@ class Amount:
     fixed_bytes: int = 0  # of indices, masks and statistics, whose type is the same in every precision
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Amount(
+            self.flops + other.flops,
+            self.whole + other.whole,
+            self.cut + other.cut,
+            self.parameters + other.parameters,
+            self.fixed_bytes + other.fixed_bytes,
+        )
 
     def times(self, n: int) -> "Amount":
         """Of n such operators."""
-        return Amount(*(n * getattr(self, f.name) for f in fields(self)))
+        return Amount(n * self.flops, n * self.whole, n * self.cut, n * self.parameters, n * self.fixed_bytes)
 
     @property
     def elements(self) -> int:
@@ -177,7 +183,7 @@ class ModelOperator:
             return Amount(a.flops * up // (down * n), a.whole * up // down, cut, a.parameters // weights, fixed)
 
         def passes(p: Passes) -> Passes:
-            return Passes(*(amount(getattr(p, f.name)) for f in fields(p)))
+            return Passes(amount(p.forward), amount(p.backward_input), amount(p.backward_weight), amount(p.saved))
 
         shape = self.shape
         if shape is not None:

@@ -48,7 +48,7 @@ class _Above(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """An embedding, a layer of one kind, or a head on one rank."""
 
     model: Model
@@ -147,7 +147,7 @@ class _Pass(NamedTuple):
     last: bool
 
 
-def above(pieces: Sequence[_Piece], of: _Pass) -> _Above:
+def above(pieces: Sequence[Piece], of: _Pass) -> _Above:
     """How high one backward of a stage goes."""
     plan, pytorch = pieces[0].plan, pieces[0].stack.software == "pytorch"
     shards = plan.sharding == "fsdp" and pytorch
@@ -178,21 +178,21 @@ class Place:
     plan: Plan
     stack: Stack
     place: int
-    made: dict[str, _Piece] = field(default_factory=dict)  # pieces by name, which places may share
+    made: dict[str, Piece] = field(default_factory=dict)  # pieces by name, which places may share
     tops: dict[tuple[_Pass, tuple[str, ...]], _Above] = field(default_factory=dict)  # of backwards, as they may, too
 
     @cached_property
-    def stages(self) -> dict[int, tuple[_Piece, ...]]:
+    def stages(self) -> dict[int, tuple[Piece, ...]]:
         """By number."""
         numbers = self.plan.stages_of(self.place * self.plan.stage_ranks)
         return {n: tuple(map(self._piece, part_names(self.plan, self.model, n))) for n in numbers}
 
-    def _piece(self, name: str) -> _Piece:
+    def _piece(self, name: str) -> Piece:
         if name not in self.made:
-            self.made[name] = _Piece(self.model, self.plan, self.stack, name)
+            self.made[name] = Piece(self.model, self.plan, self.stack, name)
         return self.made[name]
 
-    def _above(self, pieces: tuple[_Piece, ...], of: _Pass) -> _Above:
+    def _above(self, pieces: tuple[Piece, ...], of: _Pass) -> _Above:
         """Stages of equal pieces go equally high."""
         key = (of, tuple(piece.name for piece in pieces))
         if key not in self.tops:
@@ -204,7 +204,7 @@ class Place:
         found = max(self._moments, key=sum)
         return Live(self._weights, found.gradients, self._state(share), found.activations)
 
-    def _pieces(self) -> Iterable[_Piece]:
+    def _pieces(self) -> Iterable[Piece]:
         return (piece for of_stage in self.stages.values() for piece in of_stage)
 
     @cached_property
@@ -223,7 +223,7 @@ class Place:
         layer = sum(layers) if self.plan.pp > 1 else max(layers)  # in a pipeline they stay whole until the next forward
         return size * (sum(self._sizes) // self._shards + ends + layer) + tables
 
-    def _table(self, piece: _Piece) -> int:
+    def _table(self, piece: Piece) -> int:
         """Sines and cosines of each position, in every layer that turns what it attends to."""
         if self.stack.software != "pytorch":
             return 0
@@ -294,7 +294,7 @@ class Place:
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Bytes of the rank that holds most, by part, when most lives on it."""
-    made: dict[str, _Piece] = {}
+    made: dict[str, Piece] = {}
     tops: dict[tuple[_Pass, tuple[str, ...]], _Above] = {}
     places = (Place(model, plan, stack, place, made, tops).most() for place in range(plan.pp))
     return max(places, key=sum)._asdict()

@@ -1,7 +1,8 @@
 """A plan in words, such as `tp=8,sp,pp=16,dp=128,layers=7,8x14,7,sharding=zero1`: read, and written."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from itertools import groupby
 
 from emu.errors import InputError, must_be
 from emu.model.plan import Plan
@@ -89,9 +90,15 @@ def spell(plan: Plan) -> str:
     return ",".join(words) or "dp=1"
 
 
+def spell_layers(layers: Sequence[int]) -> str:
+    """As `7,8x14,7`."""
+    runs = ((size, len([*times])) for size, times in groupby(layers))
+    return ",".join(f"{size}x{times}" if times > 1 else str(size) for size, times in runs)
+
+
 def _word(name: str, value: object) -> str:
     if isinstance(value, tuple):
-        return f"{name}={','.join(map(str, value))}"
+        return f"{name}={spell_layers(value)}"
     if isinstance(value, bool):
         return name
     return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"

@@ -38,6 +38,8 @@ FLAGS = {
     | LOOKS,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
+    "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
+    | {"--beside", "--cache", "--png"},
     "compare": set(),
     "calibrate": {"--device", "--out"},
     "show topology": {"--png", "--route"},

@@ -75,11 +75,11 @@ def _key(site: Site, wanted: Wanted) -> str:
 
 
 def _name(topology: Topology) -> str:
-    return f"{digest((_code(), topology.digest(), topology.adds, topology.circuits is None))}.json"
+    return f"{digest((code(), topology.digest(), topology.adds, topology.circuits is None))}.json"
 
 
 @cache
-def _code() -> str:
+def code() -> str:
     """A digest of all of Emu's code and the catalogue's."""
     folders = [Path(__file__).parents[2], *catalogue_folders()]
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))

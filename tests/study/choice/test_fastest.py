@@ -310,7 +310,7 @@ class TestKept:
     def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         site = Site.first(build_topology(TORUS))
         self.again(site)
-        monkeypatch.setattr(kept, "_code", lambda: "other")
+        monkeypatch.setattr(kept, "code", lambda: "other")
         timed.clear()
         self.again(site)
         assert timed

@@ -56,13 +56,13 @@ class Chunk:
 
     def _backward(self, *, reduces: bool = False) -> None:
         for layer in reversed(self.layers):
-            layer.backward(self.tape, partial(self._arrived, layer) if reduces else _nowhere)
+            layer.backward(self.tape, partial(self._arrived, layer) if reduces else nowhere)
 
     def _arrived(self, layer: Layer, kernel: Kernel) -> None:
         self.buffers[layer.axis(kernel)].arrived()
 
 
-def _nowhere(kernel: Kernel) -> None:
+def nowhere(kernel: Kernel) -> None:
     """Gradients stay where they are added up."""
 
 

@@ -39,12 +39,13 @@ def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
             chunks[0].backward(number)
     else:
         ends = {number: ends_of(tape, model, plan, stack, number) for number in chunks}
-        _pipelined(tape, chunks, ends, plan, place, waits=not _overlaps(plan, stack))
+        _pipelined(tape, chunks, ends, plan, place, waits=not overlaps_messages(plan, stack))
     finish(tape, tuple(chunks.values()))
     return tape
 
 
-def _overlaps(plan: Plan, stack: Stack) -> bool:
+def overlaps_messages(plan: Plan, stack: Stack) -> bool:
+    """Whether what a stage sends goes out beside what it computes next."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
 
 

@@ -1,0 +1,54 @@
+"""Why a plan is slower than another: the part of its step in which it loses most."""
+
+from collections.abc import Mapping
+
+from emu.study.planning.row import PlanRow
+from emu.units import format_time
+
+_AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor", "dp": "data", "pp": "pipeline"}
+
+
+def parts_s(row: PlanRow) -> dict[str, float]:
+    """What a step is made of; the parts add up to it."""
+    idle = {"bubble": row.bubble_s, "idle": row.idle_s - row.bubble_s}
+    return {"compute": row.compute_s, **row.exposed_comm_by_axis_s, **idle}
+
+
+def why(row: PlanRow, best: PlanRow) -> str:
+    """In words, for a plan that takes longer than the best; of several parts the one that differs most."""
+    if row.step_time_s <= best.step_time_s:
+        return "takes as long"
+    own, other = parts_s(row), parts_s(best)
+    worst = max({**own, **other}, key=lambda part: own.get(part, 0.0) - other.get(part, 0.0))
+    more = own.get(worst, 0.0) - other.get(worst, 0.0)
+    gains = [format_time(row.step_time_s - best.step_time_s), "slower:"]
+    return " ".join([*gains, _told(worst, format_time(more), row, best)])
+
+
+def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
+    if part == "compute":
+        return f"{more} more computation{_computes(row, best)}"
+    if part == "bubble":
+        return f"{more} more waiting for other stages (bubble)"
+    if part == "idle":
+        return f"{more} more waiting for other ranks"
+    kind = f"{_AXES[part]} parallel" if part in _AXES else part
+    return f"{more} more exposed {kind} communication ({part})"
+
+
+def _computes(row: PlanRow, best: PlanRow) -> str:
+    """What it computes besides, as far as the settings of both say."""
+    mine, other = (_settings(each) for each in (row, best))
+    order = ("none", "selective", "full")
+    if order.index(mine["recompute"]) > order.index(other["recompute"]):
+        return f", of it what recompute={mine['recompute']} works out again"
+    if (row.optimizer_s or 0.0) - (best.optimizer_s or 0.0) > 0.5 * (row.compute_s - best.compute_s):
+        return ", most of it the optimizer's"
+    if mine["stages"] != other["stages"]:
+        return ", as its slowest stage has more of the model"
+    return ", as its operators are smaller or more of them are whole on each rank"
+
+
+def _settings(row: PlanRow) -> Mapping[str, str]:
+    words = dict(word.partition("=")[::2] for word in row.plan.split(","))
+    return {"recompute": words.get("recompute", "none"), "stages": f"{words.get('pp', '1')}x{words.get('vp', '1')}"}

@@ -1,0 +1,100 @@
+"""A plan of a search: what is asked, what a step of it takes, and what of that is kept between commands."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from emu.model.plan import Plan
+from emu.model.spell import spell
+from emu.model.stack import Stack
+from emu.study.training.estimate import DEFAULT, Estimated
+
+BEST = 10  # plans of a table
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Which plan trains a model on so many NPUs fastest?"""
+
+    model: str
+    npus: int
+    global_batch: int
+    seq: int
+    stack: Stack = DEFAULT
+    algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
+    beside: tuple[Plan, ...] = ()  # that are ranked with those found
+    best: int = BEST
+
+
+class Candidate(NamedTuple):
+    """A plan on one topology, its axes placed in one order."""
+
+    topology: int  # which of those of a search
+    plan: Plan
+    axes: tuple[str, ...]  # that of neighbouring NPUs first
+
+    @property
+    def words(self) -> tuple[int, str, int, tuple[str, ...]]:
+        """By which candidates of equal times are ordered."""
+        return self.topology, spell(self.plan), self.plan.pass_batch, self.axes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """A step of a plan on a topology; its parts are of the rank that ended last, and add up to it."""
+
+    topology: str
+    plan: str
+    axes: str  # that of neighbouring NPUs first
+    step_time_s: float
+    tokens_per_s: float
+    mfu: float  # 0..1
+    hfu: float
+    compute_s: float
+    optimizer_s: float | None
+    exposed_comm_by_axis_s: Mapping[str, float]
+    bubble_s: float
+    idle_s: float  # the bubble, too
+    peak_memory_bytes: int
+    memory_by_part_bytes: Mapping[str, int]
+    algorithms: Mapping[str, str]
+    how: str  # which way the engine took, or `composed`
+    bound_s: float | None = None  # no step of it takes less; None: it was not asked for
+    beside: bool = False  # it was named, not found
+    why: str = ""  # it loses against the first; "": it is the first
+
+    @staticmethod
+    def of(step: Estimated) -> "PlanRow":
+        """What a table says of an estimate."""
+        own = {f.name: getattr(step, f.name) for f in fields(PlanRow) if hasattr(step, f.name)}
+        return PlanRow(**own)
+
+    @staticmethod
+    def read(kept: Mapping[str, Any]) -> "PlanRow":
+        """From what `asdict` makes of one."""
+        return PlanRow(**kept)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The plans of a search, the fastest first."""
+
+    model: str
+    npus: int
+    device: str
+    memory_bytes: int  # of the device; 0: not known
+    global_batch: int
+    seq: int
+    software: str
+    plans: int  # that model and software take
+    candidates: int  # those that may fit the memory, in each placement on each topology
+    timed: int  # candidates that had to be: their bounds are not above the time of the last plan found
+    rows: tuple[PlanRow, ...]
+    front: tuple[PlanRow, ...]  # of the plans timed, those of which none reaches as much MFU with less memory
+    seen: tuple[tuple[int, float], ...]  # bytes of memory and MFU of the plans timed
+    assumptions: tuple[str, ...]
+    wall_s: float

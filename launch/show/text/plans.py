@@ -1,0 +1,47 @@
+"""The best plans of a model, as one table."""
+
+from collections.abc import Sequence
+
+from emu.study.planning.row import Planned, PlanRow
+from emu.units import format_size, format_time
+from launch.show.text.assumed import assumed_of_all
+from launch.show.text.estimates import in_order
+from launch.show.text.table import table
+
+_HEAD = ("", "plan", "placement", "step", "MFU")
+
+
+def plans_report(planned: Planned) -> str:
+    """A line a plan, the fastest first; then why each loses against it, and what is assumed."""
+    rows = planned.rows
+    axes = in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
+    several = len({row.topology for row in rows}) > 1
+    head = (*_HEAD, *axes, "bubble", "memory", *(["topology"] if several else []))
+    units = ("", "", "", "", "", *("exposed" for _ in axes), "", "a rank", *([""] if several else []))
+    lines = [
+        f"{planned.model} on {planned.npus} {planned.device} of {', '.join(dict.fromkeys(row.topology for row in rows))}, "
+        f"{planned.global_batch} sequences of {planned.seq} tokens, as {planned.software} asks",
+        "",
+        table(head, [_line(n, row, axes, several=several) for n, row in enumerate(rows, 1)], units=units),
+        "",
+        *_reasons(rows),
+        "",
+        f"searched        {planned.plans:,} plans, of which {planned.candidates:,} candidates (with their placements) may fit "
+        f"the memory; {planned.timed:,} had to be timed, in {planned.wall_s:.1f} s",
+        *assumed_of_all([("", planned.assumptions)]),
+    ]
+    return "\n".join(lines)
+
+
+def _line(number: int, row: PlanRow, axes: Sequence[str], *, several: bool) -> tuple[str, ...]:
+    exposed = [format_time(row.exposed_comm_by_axis_s.get(axis, 0.0)) for axis in axes]
+    said = (f"{number}{'*' if row.beside else ''}", row.plan, row.axes, format_time(row.step_time_s), f"{row.mfu:.3f}")
+    size = format_size(row.peak_memory_bytes)
+    return (*said, *exposed, format_time(row.bubble_s), size, *([row.topology] if several else []))
+
+
+def _reasons(rows: Sequence[PlanRow]) -> list[str]:
+    """What each loses by; a star is explained where there is one."""
+    told = [f"{number:>2}  {row.why}" for number, row in enumerate(rows, 1) if row.why]
+    star = ["", "*  a plan of yours (--beside)"] if any(row.beside for row in rows) else []
+    return ["why it loses against the first:", *told, *star] if told else ["no other plan fits", *star]

@@ -1,0 +1,133 @@
+"""What a search finds is what timing every candidate finds, whatever stops it and however often it is asked."""
+
+from dataclasses import replace
+
+import pytest
+
+from emu.errors import InputError
+from emu.model.spell import parse_plan
+from emu.study.planning import find, timed
+from emu.study.planning.kept import Kept
+from emu.study.planning.reasons import parts_s, why
+from tests.study.planning.spaces import H100, asked, candidates, exhaustive, found, table
+
+SMALL = (asked("llama-tiny", 2, 2, 64), "ub-mesh:board")
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        SMALL,
+        (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2"),
+        pytest.param(asked("llama-tiny", 4, 4, 64), "ub-mesh:board", marks=pytest.mark.slow),
+        pytest.param(asked("llama-tiny", 16, 8, 64, best=10), "servers:nodes=4,gpus=4", marks=pytest.mark.slow),
+        pytest.param(asked("gpt-moe-tiny", 8, 8, 64, best=10), "ub-mesh:board", marks=pytest.mark.slow),
+        pytest.param(asked("llama-tiny", 64, 8, 32, best=10), "ub-mesh:rack", marks=pytest.mark.slow),
+        pytest.param(asked("llama-tiny", 8, 4, 64, "pytorch", best=10), "fat-tree:radix=4", marks=pytest.mark.slow),
+    ],
+)
+def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
+    planned = found(request_, line)
+    assert table(planned) == exhaustive(request_, line)
+    assert planned.timed <= planned.candidates <= len(candidates(request_))
+    assert len(planned.rows) == request_.best
+
+
+def test_a_device_of_little_memory_has_only_plans_that_fit():
+    first = found(*SMALL).rows[0].peak_memory_bytes
+    small = replace(H100, memory_bytes=first - 1)
+    planned = found(*SMALL, device=small)
+    assert table(planned) == exhaustive(*SMALL, device=small)
+    assert table(planned) != table(found(*SMALL))
+    assert all(row.peak_memory_bytes < first for row in planned.rows)
+
+
+def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_path, monkeypatch):
+    whole, began, most = found(*SMALL), [], [7]
+    real = timed.Timer.__call__
+
+    def stopping(timer, candidate, how):
+        if len(began) == most[0]:
+            raise KeyboardInterrupt
+        began.append((candidate, how))
+        return real(timer, candidate, how)
+
+    monkeypatch.setattr(timed.Timer, "__call__", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        found(*SMALL, kept=Kept(tmp_path))
+    first, most[0] = began[:], -1
+    again = found(*SMALL, kept=Kept(tmp_path))
+    assert table(again) == table(whole)
+    assert (again.front, again.seen, again.timed) == (whole.front, whole.seen, whole.timed)
+    assert len(first) == 7
+    assert len(began) == len(set(began))  # nothing was timed twice
+    times = len(began)
+    assert table(found(*SMALL, kept=Kept(tmp_path))) == table(whole)
+    assert len(began) == times > 7
+
+
+def test_several_processes_find_what_one_finds():
+    assert replace(found(*SMALL, processes=2), wall_s=0) == replace(found(*SMALL), wall_s=0)
+
+
+def test_a_plan_beside_is_ranked_with_those_found():
+    slow = parse_plan("pp=2,microbatch=1,recompute=full", global_batch=2, seq=64)
+    planned = found(replace(SMALL[0], beside=(slow,)), SMALL[1])
+    assert [row.beside for row in planned.rows] == [False] * 4 + [True]
+    assert planned.rows[-1].plan == "pp=2,recompute=full,microbatch=1"
+    best = parse_plan(planned.rows[0].plan, global_batch=2, seq=64)
+    again = found(replace(SMALL[0], beside=(best,)), SMALL[1])
+    assert [row.beside for row in again.rows] == [True] + [False] * 3
+
+
+def test_a_reason_names_the_part_whose_difference_is_largest():
+    planned = found(asked("llama-tiny", 2, 2, 64, best=12), SMALL[1])
+    first = planned.rows[0]
+    for row in planned.rows[1:]:
+        own, other = parts_s(row), parts_s(first)
+        assert sum(own.values()) == pytest.approx(row.step_time_s)
+        worst = max(own, key=lambda part: own[part] - other.get(part, 0.0))
+        word = {"compute": "computation", "bubble": "bubble", "idle": "other ranks"}.get(worst, f"({worst})")
+        assert word in row.why
+        assert row.why == why(row, first)
+
+
+def test_the_front_has_no_plan_that_another_beats_in_both():
+    planned = found(asked("llama-tiny", 2, 2, 64, best=12), SMALL[1])
+    front = [(row.peak_memory_bytes, row.mfu) for row in planned.front]
+    assert front == sorted(front)
+    for memory, mfu in planned.seen:
+        assert any(size <= memory and reached >= mfu for size, reached in front)
+
+
+def test_where_no_plan_fits_the_nearest_is_named_with_what_it_lacks():
+    with pytest.raises(
+        InputError, match=r"^plan: no plan of 2 NPUs fits llama-tiny into the 1000 B of the h100: the nearest, .*"
+    ):
+        found(*SMALL, device=replace(H100, memory_bytes=1000))
+    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 7; take a power of two"):
+        found(asked("llama-tiny", 7, 4, 64), SMALL[1])
+    with pytest.raises(InputError, match=r"^placement: 16 ranks do not fit ub-mesh:board"):
+        found(asked("llama-tiny", 16, 16, 64), SMALL[1])
+    other = parse_plan("dp=4", global_batch=4, seq=64)
+    with pytest.raises(InputError, match=r"^plan: beside must be a plan of the 2 NPUs, got 'dp=4 of 4'"):
+        found(replace(SMALL[0], beside=(other,)), SMALL[1])
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path):
+    (tmp_path / "plans.sqlite").write_text("something else, long enough to be no database at all" * 40)
+    with pytest.raises(InputError, match=r"^plan: cache must be a folder that can be written, .* take another --cache$"):
+        Kept(tmp_path)
+
+
+def test_a_search_stops_where_no_bound_is_below_the_last_of_the_table(monkeypatch):
+    """Were candidates dropped whose bounds are not above it, the search would differ: the fault must be seen."""
+    request, line = replace(SMALL[0], best=2), SMALL[1]
+    bounds = find.bounded
+
+    def wrong(plan, of):
+        return (each._replace(bound_s=1 / each.bound_s) for each in bounds(plan, of))
+
+    assert table(found(request, line)) == exhaustive(request, line)
+    monkeypatch.setattr(find, "bounded", wrong)
+    assert table(found(request, line)) != exhaustive(request, line)
