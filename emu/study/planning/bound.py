@@ -41,7 +41,7 @@ from emu.model.model import HEAD, Model
 from emu.model.plan import Plan
 from emu.model.stack import OVERLAPPED, Stack
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.trace.trace import Events, Kind
 from emu.units import seconds
 

@@ -26,7 +26,7 @@ from emu.study.training.composed import COMPOSED as TOLD
 from emu.study.training.rate import MFU_ASSUMED
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 from emu.units import format_size
 
 _NEAR = 100  # plans that hold least, of which the nearest that does not fit is looked for
@@ -95,7 +95,7 @@ def _candidates(
         what = f"such that {search.model.name} with {batch} divides by axes of as many ranks"
         raise must_be("plan", "npus", what, request.npus, "take a power of two, or a batch that divides by more")
     rates = [Rates.of(topology_under(stack, each)) for each in topologies]
-    bounds = [Bounds(search.model, stack, device_under(stack, device), each) for each in rates]
+    bounds = [Bounds(search.model, stack, device_under(stack, device).over(request.npus), each) for each in rates]
     found: list[Bounded] = []
     with search.progress(f"bounding the step times of {len(plans):,} plans", len(plans)) as advance:
         for plan in plans:

@@ -18,7 +18,7 @@ from emu.model.stack import Stack
 from emu.study.choice.kept import code
 from emu.study.planning.row import Candidate
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 
 _FILE = "plans.sqlite"
 _TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"

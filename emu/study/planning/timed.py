@@ -12,7 +12,7 @@ from emu.errors import InputError
 from emu.study.planning.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, estimate
 from emu.topology.topology import Topology
-from emu.trace.device import Device
+from emu.trace.device.device import Device
 
 COMPOSED, FULL = "composed", "full"  # ways to time: each request once, and as `emu estimate` does
 _EVENTS = {COMPOSED: 0, FULL: MOST_EVENTS}

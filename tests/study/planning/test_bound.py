@@ -27,7 +27,12 @@ LARGE = [
 
 def of(request, line):
     topology, model = topology_of(line), find_model(request.model)
-    return Bounds(model, request.stack, device_under(request.stack, H100), Rates.of(topology_under(request.stack, topology)))
+    return Bounds(
+        model,
+        request.stack,
+        device_under(request.stack, H100).over(request.npus),
+        Rates.of(topology_under(request.stack, topology)),
+    )
 
 
 def shares(request, line, n, *, composed):

@@ -110,7 +110,7 @@ def test_where_no_plan_fits_the_nearest_is_named_with_what_it_lacks():
     with pytest.raises(InputError, match=r"^placement: 16 ranks do not fit ub-mesh:board"):
         found(asked("llama-tiny", 16, 16, 64), SMALL[1])
     other = parse_plan("dp=4", global_batch=4, seq=64)
-    with pytest.raises(InputError, match=r"^plan: beside must be a plan of the 2 NPUs, got 'dp=4 of 4'"):
+    with pytest.raises(InputError, match=r"^plan: beside must be a plan of the 2 NPUs, got 'dp=4,microbatch=1 of 4'"):
         found(replace(SMALL[0], beside=(other,)), SMALL[1])
 
 
