@@ -52,7 +52,7 @@ def test_a_run_of_ones_own_is_estimated_with_constants_that_have_not_seen_its_mo
     [
         ((ROW,), HEAD.replace(",tp", ",tensor"), "runs.csv, line 1: columns missing: tp; those needed are id, device"),
         ((ROW, ROW.replace("h100", "h1000")), HEAD, "runs.csv, line 3: "),
-        ((ROW.replace("h100", "h1000"),), HEAD, "no device is called 'h1000'; did you mean h100"),
+        ((ROW.replace("h100", "h1000"),), HEAD, "runs.csv, line 2: no device is called 'h1000'; did you mean h100"),
         ((ROW.replace(",0.01", ",soon"),), HEAD, "runs.csv, line 2: step_s must be a number above 0, got 'soon'"),
         ((ROW.replace(",256,", ",-256,"),), HEAD, "line 2: hidden must be a whole number of 1 or more, got '-256'"),
         ((ROW.replace(",0.01", ","),), HEAD, "line 2: step_s is missing, it must have a value in every row"),

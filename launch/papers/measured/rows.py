@@ -10,6 +10,7 @@ from pathlib import Path
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
+from emu.topology.read.values import located
 from launch.data.devices import DEVICES
 
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
@@ -122,14 +123,11 @@ def _above_0(word: str, column: str, where: str) -> float:
 def _check(run: Run, where: str) -> None:
     for column, known in (("device", DEVICES), ("precision", PRECISIONS), ("recompute", RECOMPUTE)):
         if getattr(run, column) not in known:
-            raise _located(where, column, getattr(run, column), known)
+            with located(where):
+                raise unknown(column, getattr(run, column), known)
     ranks = run.tp * run.cp * run.pp
     dp = run.dp or run.gpus // ranks
     if dp * ranks != run.gpus:
         raise must_be(where, "gpus", f"tp * cp * pp * dp = {ranks} * {run.dp or 'dp'}", run.gpus)
     if bool(run.experts) != bool(run.top_k) or run.top_k > run.experts:
         raise must_be(where, "top_k", f"1 to {run.experts} of {run.experts} experts", run.top_k, "or 0 experts, and top_k 0")
-
-
-def _located(where: str, column: str, value: str, known: Mapping[str, object] | tuple[str, ...]) -> InputError:
-    return InputError(f"{where}: {unknown(column, value, known)}")

@@ -16,6 +16,7 @@ from emu.model.stack import Stack
 from emu.registry import unknown
 from emu.study.choice.chooser import AUTO
 from emu.study.training.estimate import EstimateRequest
+from emu.topology.read.values import located
 from launch.data.stacks import STACKS
 from launch.papers.measured.rows import PRECISIONS, Run
 
@@ -94,7 +95,8 @@ def setting_of(run: Run, where: str) -> str:
     """
     if run.software:
         if run.software not in SETTINGS:
-            raise InputError(f"{where}: {unknown('software', run.software, SETTINGS)}")
+            with located(where):
+                raise unknown("software", run.software, SETTINGS)
         return run.software
     of_source = [
         name for name, setting in SETTINGS.items() if any(word.lower() in run.source.lower() for word in setting.sources)
