@@ -22,9 +22,9 @@ STEPS = {
 }
 
 
-def prepared(name):
+def prepared(name, tp="exposed"):
     model, plan, seq = STEPS[name]
-    stack = parse_stack("software=megatron,attention=unfused,tp=exposed")
+    stack = parse_stack(f"software=megatron,attention=unfused,tp={tp}")
     request = EstimateRequest(model, parse_plan(plan, global_batch=16, seq=seq), stack, ("auto",))
     return prepare(request, build_topology("servers:nodes=1"), replace(DEVICE, memory_bytes=0), 0)
 
@@ -42,10 +42,12 @@ def test_near_a_device_a_step_is_what_an_estimate_makes_of_it(ready, name):
     assert near.estimated_s(other) > 1.05 * near.step_s
 
 
-def test_contention_slows_what_runs_beside_a_collective_alone(ready):
-    slowed = replace(DEVICE, contention=0.2)
-    exposed = Near.of(ready["wide"].timed(DEVICE), DEVICE)
-    assert exposed.estimated_s(slowed) == pytest.approx(ready["wide"].moments(slowed)[0].step_time_s, rel=5e-3)
+@pytest.mark.parametrize("tp", ["exposed", "overlapped"])
+def test_contention_slows_what_runs_beside_a_collective_alone(tp):
+    slowed, each = replace(DEVICE, contention=0.2), prepared("wide", tp)
+    near = Near.of(each.timed(DEVICE), DEVICE)
+    assert near.estimated_s(slowed) == pytest.approx(each.moments(slowed)[0].step_time_s, rel=5e-3)
+    assert (near.estimated_s(slowed) > 1.05 * near.step_s) == (tp == "overlapped")
 
 
 def test_a_fit_finds_the_constants_that_steps_were_made_with(ready):
