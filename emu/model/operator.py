@@ -126,6 +126,7 @@ class ModelOperator:
     tensors: int = 1  # of equal size, that have its parameters: the weight and the bias of a norm are two
     ahead: Amount = Amount()  # of the forward, what reads nothing of what came in last, so that it does not wait for that
     until_saved: Amount = Amount()  # of the forward, what comes before it keeps the last of what the backward needs
+    table_bytes: int = 0  # of constants that its module has beside its parameters, whole on every rank
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -170,7 +171,12 @@ class ModelOperator:
 
     def untied(self) -> "ModelOperator":
         """The same where no other operator has its parameters."""
-        return replace(self, parameters=self.eager.backward_weight.parameters) if self.kind == PRODUCT else self
+        return replace(self, parameters=self.own_parameters)
+
+    @property
+    def own_parameters(self) -> int:
+        """Of which its backward makes the gradient, whether another operator has them or not."""
+        return self.eager.backward_weight.parameters if self.kind == PRODUCT else self.parameters
 
     def _shared(self, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> "ModelOperator":
         up, down = tokens

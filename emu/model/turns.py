@@ -67,7 +67,7 @@ def with_messages(of_places: Sequence[Sequence[Together]], stages: int, microbat
     place takes one turn, or turns together, after another.
     """
     place_of = {turn.stage: place for place, own in enumerate(of_places) for turn in chain(*own)}
-    left = [deque(_with_weights(own, microbatches)) for own in of_places]
+    left = [deque(with_weights(own, microbatches)) for own in of_places]
     found: list[list[Turn]] = [[] for _ in of_places]
     came: list[set[Turn]] = [set() for _ in of_places]
     while any(left):
@@ -110,7 +110,7 @@ def needed(turn: Turn) -> Turn:
 _ACTIVE = 3  # stages of a place whose weights are whole at a time
 
 
-def _with_weights(own: Sequence[Together], microbatches: int) -> list[Together]:
+def with_weights(own: Sequence[Together], microbatches: int) -> list[Together]:
     """The turns with those that gather the weights of the next stages, drop those of others, and end a stage's gradients."""
     found: list[Together] = []
     active: list[int] = []

@@ -150,11 +150,10 @@ class Recorder:
         self._step = self._step or 1
 
     def weights(self, module: Module) -> None:
-        """Know what a module holds, the first time that it has run."""
+        """Know what a module holds, the first time that it has run; parts of it may be read without being run."""
         if module not in self._known:
             self._known[module] = 0
-            held = chain(module.parameters(recurse=False), module.buffers(recurse=False))
-            self._mark(held, WEIGHTS)
+            self._mark(chain(module.parameters(), module.buffers()), WEIGHTS)
 
     def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:
         if self._counted is None:

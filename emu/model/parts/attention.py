@@ -4,7 +4,7 @@ B sequences, T tokens, H heads, G key and value heads, D elements a head.
 Source: Ainslie et al., GQA (2023); the norms: Henry et al., Query-Key Normalization for Transformers (2020).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,7 +13,7 @@ from emu.errors import must_be
 from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
-from emu.model.parts.rotary import Stretch, rotate_part, rotation, rotation_operators
+from emu.model.parts.rotary import Stretch, angles_bytes, rotate_part, rotation, rotation_operators
 from emu.model.passes import element_wise
 from emu.model.plan import divisors, nearest
 
@@ -112,13 +112,14 @@ NORMED_SHARDS = {**ATTENTION_SHARDS, ".q_norm": "heads", ".k_norm": "heads"}
 def attention_operators(c: Heads, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
     """Of the module that is called so."""
     n, (wide, narrow) = tokens.n, c.columns
+    core = attention(f"{name}.attention", tokens, c.heads, c.kv_heads, c.head_dim)
     return (
         *_projection(c, f"{name}.wq", n, wide, kept=False),
         *_projection(c, f"{name}.wk", n, narrow, kept=True),
         *_projection(c, f"{name}.wv", n, narrow, kept=True),
         element_wise(f"{name}.inputs", "sum of gradients", 2 * n * c.hidden),
         *_prepared(c, tokens, name),
-        attention(f"{name}.attention", tokens, c.heads, c.kv_heads, c.head_dim),
+        replace(core, table_bytes=angles_bytes(tokens, c.turned)),
         product(f"{name}.wo", n, wide, c.hidden, "in", kept=True),
         *((bias(f"{name}.wo", n, c.hidden, "in"),) if c.biased else ()),
     )

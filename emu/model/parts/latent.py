@@ -5,7 +5,7 @@ part of a key is the same for all heads. A value has V elements, filled up with 
 Source: DeepSeek-AI, DeepSeek-V2 (2024), arXiv 2405.04434, section 2.1.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from emu.model.operator import ROTATION, SUM, Amount, ModelOperator, Passes, Tok
 from emu.model.parts.attention import Core
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
-from emu.model.parts.rotary import rotate, rotation, rotation_operators
+from emu.model.parts.rotary import angles_bytes, rotate, rotation, rotation_operators
 from emu.model.passes import element_wise
 
 
@@ -85,6 +85,7 @@ def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tupl
     """Of the module that is called so."""
     n, heads = tokens.n, c.heads
     parted, put = _gradients_together(name, n, c)
+    core = attention(f"{name}.attention", tokens, heads, heads, c.head_dim, c.value)
     values = (_values(f"{name}.values", n, c),) if c.value < c.head_dim else ()
     return (
         element_wise(f"{name}.inputs", "sum of gradients", n * c.hidden),
@@ -99,7 +100,7 @@ def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tupl
         *rotation_operators(f"{name}.k_turned", tokens, 1, c.turned, cut=False),
         *rotation_operators(f"{name}.q_turned", tokens, heads, c.turned),
         _together(f"{name}.heads", n, c),
-        attention(f"{name}.attention", tokens, heads, heads, c.head_dim, c.value),
+        replace(core, table_bytes=angles_bytes(tokens, c.turned)),
         *values,
         product(f"{name}.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
     )

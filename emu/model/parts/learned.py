@@ -52,6 +52,6 @@ def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -
     rows, placed = tokens.length * hidden, lookup("embedding.positions", tokens.length, positions, hidden, cut="")
     return (
         lookup("embedding.words", tokens.n, vocab, hidden),
-        replace(placed, ahead=placed.eager.forward),
+        replace(placed, ahead=placed.eager.forward, table_bytes=8 * positions),
         element_wise("embedding.sum", "positions", tokens.n * hidden, constants=rows),
     )

@@ -53,6 +53,11 @@ def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((rotate(first, cos, sin), rest), -1)
 
 
+def angles_bytes(tokens: Tokens, turned: int) -> int:
+    """Of the cosines and sines that a module keeps, in float32, of so many elements a head."""
+    return 4 * tokens.length * turned
+
+
 def rotation_operators(
     name: str, tokens: Tokens, heads: int, dim: int, turned: int = 0, *, cut: bool = True
 ) -> tuple[ModelOperator, ...]:

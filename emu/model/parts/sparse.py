@@ -83,7 +83,9 @@ def _scores(name: str, n: int, c: Routing) -> ModelOperator:
         Amount(whole=n * (2 * e + k), fixed_bytes=8 * n * k),
         saved=eager.saved,
     )
-    return ModelOperator(name, ROUTER, 0, eager, fused, Amount(whole=n * k), sequence=True, routed=True)
+    correction = 4 * e if c.corrected else 0
+    out = Amount(whole=n * k)
+    return ModelOperator(name, ROUTER, 0, eager, fused, out, sequence=True, routed=True, table_bytes=correction)
 
 
 def _balanced(n: int, c: Routing) -> Passes:

@@ -6,6 +6,7 @@ import pytest
 from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
+from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.model.stack import EXECUTED, Precision, Stack
 from emu.trace.trace import Kind
@@ -110,23 +111,56 @@ def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
     assert found.by_axis["dp"].events == (2 * found.ranks,) * 2
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+# By the model: plans whose memory a real rank has to the byte of states and gradients.
+HELD = {
+    TWO_LAYERS: [
         "recompute=full",
-        *(
-            pytest.param(w, marks=pytest.mark.slow)
-            for w in ("tp=2,sp", "microbatch=2", "dp=2,sharding=zero1", "pp=2,dp=2,tp=2")
-        ),
-        pytest.param("dp=2,sharding=fsdp", marks=pytest.mark.slow),
-        pytest.param("dp=4,sharding=fsdp,shard=2,recompute=full", marks=pytest.mark.slow),
+        "recompute=selective",
+        "tp=2,sp",
+        "microbatch=2",
+        "dp=2,sharding=zero1",
+        "pp=2,dp=2,tp=2",
+        "dp=2,sharding=fsdp",
+        "sharding=fsdp",
+        "dp=4,sharding=fsdp,shard=2,recompute=full",
+        "tp=2,sp,dp=2,sharding=fsdp",
+        "tp=2,sp,dp=2,sharding=fsdp,microbatch=1,recompute=full",
+        "pp=2,sharding=fsdp",
+        "pp=2,dp=2,sharding=fsdp,order=gpipe",
+        "pp=2,dp=4,sharding=fsdp,shard=2,recompute=full",
+        "pp=2,tp=2,sp,dp=2,sharding=fsdp",
+        "cp=2",
+        "cp=2,cp_comm=all_gather",
+    ],
+    "llama-small": ["pp=3,vp=2,dp=2,sharding=fsdp", "pp=2,vp=3,dp=2,sharding=fsdp,layers=1x6"],
+    "llama-tiny": ["pp=2,vp=4,dp=2,sharding=fsdp"],
+    "gpt-tiny": [
+        "tp=2",
+        "microbatch=2",
+        "pp=2,tp=2",
+        "dp=2,sharding=fsdp",
+        "pp=2,dp=2,sharding=fsdp",
+        "tp=2,dp=2,sharding=fsdp",
+    ],
+    "mixtral-tiny": ["dp=1", "tp=2,sp", "capacity=1", "pp=2", "recompute=full,tp=2,sp,microbatch=2"],
+    "deepseek-tiny": ["dp=1", "pp=2,tp=2", "dp=2,sharding=fsdp"],
+}
+HELD_QUICK = {(TWO_LAYERS, "recompute=full"), ("gpt-tiny", "pp=2,dp=2,sharding=fsdp"), ("mixtral-tiny", "capacity=1")}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param(name, words, marks=[] if (name, words) in HELD_QUICK else pytest.mark.slow)
+        for name, of_model in HELD.items()
+        for words in of_model
     ],
 )
-def test_what_lives_when_most_does_is_what_real_ranks_hold_then(words):
+def test_what_lives_when_most_does_is_what_real_ranks_hold_then(name, words):
     """States and gradients exactly, all of it within 5 %."""
-    plan = parse_plan(words, global_batch=8, seq=16)
+    model, plan = find_model(name), parse_plan(words, global_batch=8, seq=16)
     made, ran = (
-        t.peak_by_part[t.role_of_rank] for t in (generate(MODEL, plan, Stack(precision=EXECUTED)), executed(TWO_LAYERS, plan))
+        t.peak_by_part[t.role_of_rank] for t in (generate(model, plan, Stack(precision=EXECUTED)), executed(name, plan))
     )
     assert np.array_equal(made[:, :3], ran[:, :3])
     assert made.sum(axis=1) == pytest.approx(ran.sum(axis=1), rel=0.05)

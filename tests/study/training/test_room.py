@@ -30,7 +30,7 @@ CASES = [
     ("llama3-8b", "dp=64", 64, 64, "dp=64,sharding=fsdp"),
     ("llama3-8b", "tp=2,dp=8,sharding=zero1,sp", 64, 64, "tp=2,dp=4,pp=2,sp,sharding=zero1"),
     ("llama3-70b", "tp=8,dp=8", 64, 64, "tp=8,pp=8,sp"),
-    ("llama3.1-405b", "tp=8,sp,pp=9,dp=2", 64, 1024, "tp=8,pp=18,sp,sharding=fsdp,recompute=full"),
+    ("llama3.1-405b", "tp=8,sp,pp=9,dp=2", 64, 1024, "tp=8,dp=2,pp=18,sp,sharding=zero1,recompute=full"),
     ("mixtral-8x22b", "ep=8,dp=8", 64, 64, "ep=8,dp=8,pp=8,recompute=full"),
 ]
 

@@ -1,0 +1,149 @@
+"""An embedding, a layer of one kind, or a head on one rank: what its forward keeps, and what lives as its backward runs.
+
+Counted as `emu.model.passes` was, from what real ranks hold.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from emu.dtypes import item_bytes
+from emu.model.kernels import kept_by
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.operator import ATTENTION, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
+from emu.model.plan import Plan
+from emu.model.stack import Stack
+
+_TAKES = {
+    GATE: 2,
+    NORM: 3,
+    SUM: 2,
+}  # gradients of what an operator took, as many as it gave elements; with what a norm works with
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An embedding, a layer of one kind, or a head on one rank."""
+
+    model: Model
+    plan: Plan
+    stack: Stack
+    name: str
+
+    @cached_property
+    def operators(self) -> tuple[ModelOperator, ...]:
+        """What the rank has of each; a head in a stage of its own has its own copy of a tied table."""
+        part = self.model.part(self.name, self.tokens)
+        own = (o.untied() if self.plan.pp > 1 else o for o in part) if self.name == HEAD else part
+        # PyTorch's router sees whole sequences where no token travels; Megatron-LM's its own tokens.
+        whole = (1, 1) if self.stack.software == "pytorch" and not self.plan.exchanges else None
+        return tuple(operator.on(self.plan.cut, whole if operator.routed else None) for operator in own)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Of one pass."""
+        plan = self.plan
+        context = plan.seq if plan.cp > 1 and plan.cp_comm == "all_gather" else 0
+        return Tokens(plan.rank_seq, context, plan.pass_batch, plan.capacity)
+
+    @cached_property
+    def item(self) -> int:
+        """Bytes of an element of activations."""
+        return item_bytes(self.stack.precision.activation)
+
+    @cached_property
+    def between(self) -> int:
+        """Bytes of what lies between two layers."""
+        return self.item * self.tokens.n * self.model.hidden // (self.plan.tp if self.plan.sp else 1)
+
+    @property
+    def logits(self) -> int:
+        """Bytes; whole on each rank where the loss is not worked out on parts of them."""
+        return self.item * self.tokens.n * self.model.vocab // (1 if self.stack.software == "pytorch" else self.plan.tp)
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is one; the embedding and the head are what FSDP2 calls the root."""
+        return self.name not in (EMBEDDING, HEAD)
+
+    @cached_property
+    def saved(self) -> tuple[int, ...]:
+        """By operator, bytes that its forward keeps; tokens and targets are there anyway."""
+        kept = (kept_by(operator, self.stack, self.plan).bytes(self.item) for operator in self.operators)
+        anyway = {LOSS: self.logits, LOOKUP: 0}
+        return tuple(anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True))
+
+    @property
+    def recomputed(self) -> bool:
+        """Whether its forward keeps no more than what came in."""
+        return self.plan.recompute == "full" and self.is_layer
+
+    @cached_property
+    def kept(self) -> int:
+        """Bytes that a forward leaves for the backward; a head's logits live as long."""
+        own = self.between if self.recomputed else sum(self.saved)
+        whole = self.between if self.name == HEAD and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
+        return own + whole + (self.logits if self.name == HEAD else 0)
+
+    @property
+    def parameters(self) -> int:
+        """Of the rank."""
+        return sum(operator.parameters for operator in self.operators)
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all its parameters."""
+        return self.parameters * item_bytes(self.stack.precision.weight)
+
+    @property
+    def weights_gradients(self) -> int:
+        """Bytes of those of all its parameters."""
+        return sum(map(self.gradient, self.operators))
+
+    @property
+    def table_bytes(self) -> int:
+        """Of constants beside the parameters, of eager PyTorch; a table of all positions is cut to those of the rank."""
+        if self.stack.software != "pytorch":
+            return 0
+        return sum(map(self._table, self.model.part(self.name, self.tokens)))
+
+    def _table(self, operator: ModelOperator) -> int:
+        if operator.kind != LOOKUP or self.plan.cp == 1:
+            return operator.table_bytes
+        return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
+
+    def gradient(self, operator: ModelOperator) -> int:
+        """Bytes of that of its parameters."""
+        return operator.parameters * item_bytes(self.stack.precision.gradient)
+
+    def made(self, operator: ModelOperator) -> int:
+        """Bytes of the gradient that its backward makes: of a tied product's parameters too, which are the embedding's."""
+        return operator.own_parameters * item_bytes(self.stack.precision.gradient)
+
+    def waits(self, operator: ModelOperator) -> int:
+        """Bytes of it until it is reduced over all ranks: DTensor leaves a table's whole till then, where it is not DDP's."""
+        whole = operator.kind == LOOKUP and operator.cut and (self.plan.sharding == "fsdp" or self.plan.splits)
+        return self.made(operator) * (self.plan.tp if whole and self.stack.software == "pytorch" else 1)
+
+    def tied(self, operator: ModelOperator) -> bool:
+        """Whether its gradient is one of two of the table of words, which are added up on this rank."""
+        if not self.model.tied or self.plan.pp > 1:
+            return False
+        return (operator.kind == LOOKUP and bool(operator.cut)) or self.made(operator) > self.gradient(operator)
+
+    def beside(self, operator: ModelOperator) -> int:
+        """Bytes of activations' gradients that live as its backward runs."""
+        if operator.kind == LOSS:
+            return 2 * self.logits
+        if operator.kind == LOOKUP:  # under tensor parallelism DTensor makes the gradient of the whole table first
+            whole = self.plan.tp if operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
+            return self.between + whole * self.gradient(operator)
+        given = operator.outputs.whole + operator.outputs.cut
+        if operator.kind == PRODUCT and operator.shape and not operator.experts:
+            rows, columns, inner = operator.shape
+            taken, given = rows * inner, rows * columns
+        elif operator.kind == ATTENTION:
+            saved = kept_by(operator, self.stack, self.plan)
+            taken = max(given, saved.whole + saved.cut - given)
+        else:
+            taken = _TAKES.get(operator.kind, 1) * given
+        return self.item * (given + taken) + (self.between if self.is_layer else 0)
