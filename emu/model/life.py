@@ -65,6 +65,7 @@ class Whole:
     pieces: tuple[Piece, ...]
     ledger: Ledger = field(default_factory=Ledger)
     scatters: ClassVar[bool] = False  # whether gradients live beside until they are scattered
+    adds: ClassVar[bool] = False  # whether they are added to a buffer that always lives
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -100,6 +101,13 @@ class Whole:
 
     def take(self, what: str) -> None:
         """A turn with weights or gradients alone: `GATHER`, `DROP` or `REDUCE`."""
+
+
+@dataclass
+class Buffered(Whole):
+    """The same, but that gradients are added to a buffer of their own, as Megatron-LM's."""
+
+    adds: ClassVar[bool] = True
 
 
 @dataclass
@@ -316,7 +324,7 @@ class Stage:
     def _operator(self, piece: Piece, operator: ModelOperator, saved: int, of: _Pass) -> int:
         """One operator's backward: bytes of a gradient that is added to another only as the whole backward ends."""
         made, tied = piece.made(operator), piece.tied(operator)
-        added = tied and operator.kind == LOOKUP  # to that of the head, which is there
+        added = self.weights.adds or (tied and operator.kind == LOOKUP)  # to that of the head, which is there
         stays = made if of.first and not added and not self.weights.scatters else 0
         lives = piece.waits(operator) - stays if not added and (of.first or tied or self._adds_late(piece)) else 0
         self.weights.ledger.rise(stays, piece.beside(operator) + made - stays)

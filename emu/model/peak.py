@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.fits import part_names
-from emu.model.life import Bytes, Known, Ledger, Sharded, Stage, Whole
+from emu.model.life import Buffered, Bytes, Known, Ledger, Sharded, Stage, Whole
 from emu.model.model import Model
 from emu.model.piece import Piece
 from emu.model.plan import Plan
@@ -61,15 +61,19 @@ class Place:
         return (piece for of_stage in self.pieces.values() for piece in of_stage)
 
     @cached_property
-    def _sizes(self) -> list[int]:
-        """Elements of each parameter."""
-        return [size for piece in self._all() for operator in piece.operators for size in operator.sizes]
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        """Elements of each parameter: of what all tokens see, and of experts that tokens travel to."""
+        found: tuple[list[int], list[int]] = ([], [])
+        for operator in (operator for piece in self._all() for operator in piece.operators):
+            found[self.plan.exchanges and bool(operator.experts)].extend(operator.sizes)
+        return found
 
     @property
     def _weights(self) -> int:
         """Bytes of those that always live, with constants beside them."""
-        own = item_bytes(self.stack.precision.weight) * sum(self._sizes)
-        return own // (self._shards if self._scatters else 1) + sum(piece.table_bytes for piece in self._all()) + self._masks
+        size = item_bytes(self.stack.precision.weight)
+        own = sum(size * sum(of) // (n if self._scatters else 1) for of, n in zip(self._sizes, self._holders, strict=True))
+        return own + sum(piece.table_bytes for piece in self._all()) + self._masks
 
     @property
     def _masks(self) -> int:
@@ -80,8 +84,9 @@ class Place:
         return 4 * plan.rank_seq * plan.seq * len(self.pieces)
 
     @property
-    def _shards(self) -> int:
-        return self.plan.holders
+    def _holders(self) -> tuple[int, int]:
+        """Ranks over which states are sharded: of what all tokens see, and of experts that tokens travel to."""
+        return self.plan.holders, self.plan.sizes["edp"] if self.plan.sharding != "ddp" else 1
 
     @property
     def _scatters(self) -> bool:
@@ -89,14 +94,17 @@ class Place:
 
     def _state(self, share: int) -> int:
         """An optimizer counts its steps for each parameter."""
-        own = owned_by(self._sizes, self._shards)[share] if self.plan.sharding == "zero1" else self._sizes
-        shards = self._shards if self.plan.sharding == "fsdp" else 1
-        counts = _COUNT if self.stack.software == "pytorch" else 0
-        return self.stack.precision.kept_bytes * sum(own) // shards + counts * len(own)
+        kept, pytorch, found = self.stack.precision.kept_bytes, self.stack.software == "pytorch", 0
+        for sizes, holders in zip(self._sizes, self._holders, strict=True):
+            whole = self.plan.sharding == "zero1" and pytorch  # whole parameters are shared out
+            own = owned_by(sizes, holders)[share % holders] if whole else sizes
+            found += kept * -(-sum(own) // (1 if whole else holders)) + (_COUNT * len(own) if pytorch else 0)
+        return found
 
     @cached_property
     def _most(self) -> Bytes:
-        always = Bytes(self._weights, 0, self._always())
+        buffer = 0 if self.stack.software == "pytorch" else self._gradients
+        always = Bytes(self._weights, buffer, self._always())
         ledger, stages = Ledger(always, always), {n: self._stage(n) for n in self.pieces}
         for turn in self._turns():
             stages[turn.stage].take(turn, ledger)
@@ -105,9 +113,9 @@ class Place:
     def _stage(self, number: int) -> Stage:
         """What a stage gave lives with what it keeps; what it took, in a buffer of its own."""
         pieces, pytorch = self.pieces[number], self.stack.software == "pytorch"
-        given, taken = number < self.plan.stages - 1, number > 0 and pytorch
-        weights = Sharded(pieces, shards=self._shards) if self._scatters else Whole(pieces)
-        gives = pieces[0].between * (given - taken)
+        given, taken = number < self.plan.stages - 1, number > 0
+        weights = Sharded(pieces, shards=self._holders[0]) if self._scatters else Whole(pieces) if pytorch else Buffered(pieces)
+        gives = pieces[0].between * (given - taken) if pytorch else 0  # Megatron-LM frees it as soon as it is sent
         known = self.known.setdefault((gives, *(piece.name for piece in pieces)), {})
         return Stage(pieces, gives, weights, known)
 
@@ -129,10 +137,14 @@ class Place:
         if self.stack.software == "pytorch":
             sides = sum((n > 0) + (n < plan.stages - 1) for n in self.pieces)
             found += sides * plan.passes * piece.between
-        gradients = sum(piece.weights_gradients for piece in self._all())
-        if plan.dp * plan.cp > 1 and plan.sharding != "fsdp":
-            found += min(gradients, BUCKET) if plan.splits else gradients
+            if plan.dp * plan.cp > 1 and plan.sharding != "fsdp":
+                found += min(self._gradients, BUCKET) if plan.splits else self._gradients
         return found
+
+    @property
+    def _gradients(self) -> int:
+        """Bytes of those of all its parameters."""
+        return sum(piece.weights_gradients for piece in self._all())
 
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from emu.dtypes import item_bytes
-from emu.model.kernels import kept_by
+from emu.model.kernels import kept_by, passes_of
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ATTENTION, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan import Plan
-from emu.model.stack import Stack
+from emu.model.stack import FUSED, Stack
 
 _TAKES = {
     GATE: 2,
@@ -116,8 +116,15 @@ class Piece:
         return operator.parameters * item_bytes(self.stack.precision.gradient)
 
     def made(self, operator: ModelOperator) -> int:
-        """Bytes of the gradient that its backward makes: of a tied product's parameters too, which are the embedding's."""
-        return operator.own_parameters * item_bytes(self.stack.precision.gradient)
+        """Bytes of the gradient that its backward makes: of a tied product's parameters too, which are the embedding's.
+
+        Megatron-LM's are of the dtype of weights, and then added to others; a fused product adds at once.
+        """
+        precision = self.stack.precision
+        if self.stack.software == "pytorch":
+            return operator.own_parameters * item_bytes(precision.gradient)
+        fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
+        return 0 if fused else operator.own_parameters * item_bytes(precision.weight)
 
     def waits(self, operator: ModelOperator) -> int:
         """Bytes of it until it is reduced over all ranks: DTensor leaves a table's whole till then, where it is not DDP's."""
@@ -130,6 +137,19 @@ class Piece:
             return False
         return (operator.kind == LOOKUP and bool(operator.cut)) or self.made(operator) > self.gradient(operator)
 
+    def _attended(self, operator: ModelOperator, given: int) -> int:
+        """Elements beside the gradient of what attention gave: those of queries, keys and values.
+
+        In a ring: a sum of each, what one more block adds and the one before did, and keys and values, then their gradients,
+        as they are put together, as they come, and as they are waited for.
+        Source: PyTorch, torch/distributed/tensor/experimental/_context_parallel/_attention.py.
+        """
+        saved = kept_by(operator, self.stack, self.plan)
+        own = max(given, saved.whole + saved.cut - given)  # of queries, keys and values
+        if self.plan.ring == 1 or self.stack.software != "pytorch":
+            return own
+        return 3 * own - given // 2 + 6 * (own - given)
+
     def beside(self, operator: ModelOperator) -> int:
         """Bytes of activations' gradients that live as its backward runs."""
         if operator.kind == LOSS:
@@ -137,13 +157,15 @@ class Piece:
         if operator.kind == LOOKUP:  # under tensor parallelism DTensor makes the gradient of the whole table first
             whole = self.plan.tp if operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
             return self.between + whole * self.gradient(operator)
+        if not passes_of(operator, self.stack).backward.elements:  # one kernel with another
+            return 0
         given = operator.outputs.whole + operator.outputs.cut
-        if operator.kind == PRODUCT and operator.shape and not operator.experts:
+        grouped = operator.experts and self.stack.software == "pytorch"
+        if operator.kind == PRODUCT and operator.shape and not grouped:
             rows, columns, inner = operator.shape
             taken, given = rows * inner, rows * columns
         elif operator.kind == ATTENTION:
-            saved = kept_by(operator, self.stack, self.plan)
-            taken = max(given, saved.whole + saved.cut - given)
+            taken = self._attended(operator, given)
         else:
             taken = _TAKES.get(operator.kind, 1) * given
         return self.item * (given + taken) + (self.between if self.is_layer else 0)

@@ -11,6 +11,7 @@ from emu.errors import must_be
 from emu.model.fits import check_fits, check_world
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.model import Model
+from emu.model.peak import certain
 from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell import spell
@@ -187,7 +188,8 @@ def _estimated(
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items())}"
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, _memory_told(request.stack))
+    told = _memory_told(model, plan, request.stack)
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, told)
     return Estimated(
         **of_step,
         model=model.name,
@@ -204,10 +206,13 @@ def _estimated(
     )
 
 
-def _memory_told(stack: Stack) -> str:
+def _memory_told(model: Model, plan: Plan, stack: Stack) -> str:
     """What is assumed of memory."""
     kept = _KEEPERS[stack.software]
-    return f"memory is the most that lives at once: states, gradients, and what {kept} for the backward of the passes under way"
+    told = f"memory is the most that lives at once: states, gradients, and what {kept} for the backward of the passes under way"
+    if certain(model, plan, stack):
+        return f"{told}; tests hold it equal to what real ranks have"
+    return f"{told}; no run holds it: states are so many bytes a parameter, activations what each kernel is known to keep"
 
 
 _KEEPERS = {"pytorch": "eager PyTorch keeps", "megatron": "fused kernels keep"}

@@ -133,3 +133,11 @@ def test_ranks_meet_wherever_their_stack_waits(name, plan, words):
     assert found.step_time_s == pytest.approx(found.compute_s + found.exposed_comm_s + found.idle_s)
     assert (found.bubble_s > 0) == (laid.pp > 1)
     assert (found.hfu > found.mfu) == (laid.recompute != "none")
+
+
+def test_the_report_says_what_its_memory_rests_on():
+    batch = {"global_batch": 8, "seq": 512}
+    held = asked("tp=8,sp", "llama3-8b", **batch)
+    others = (replace(held, stack=parse_stack("software=megatron")), asked("ep=8,dp=8", "mixtral-8x7b", **batch))
+    told = [estimate(request, BOARD, replace(H100, memory_bytes=0)).assumptions[-1] for request in (held, *others)]
+    assert [each.partition("; ")[2].partition(" ")[0] for each in told] == ["tests", "no", "no"]
