@@ -326,12 +326,14 @@ class Stage:
         made, tied = piece.made(operator), piece.tied(operator)
         added = self.weights.adds or (tied and operator.kind == LOOKUP)  # to that of the head, which is there
         stays = made if of.first and not added and not self.weights.scatters else 0
-        lives = piece.waits(operator) - stays if not added and (of.first or tied or self._adds_late(piece)) else 0
+        lives = piece.waits(operator) - stays if not added and (of.first or tied or self._adds_late(piece, operator)) else 0
         self.weights.ledger.rise(stays, piece.beside(operator) + made - stays)
         self.weights.ledger.change(gradients=stays, activations=lives - saved)
         return 0 if of.first else lives
 
-    def _adds_late(self, piece: Piece) -> bool:
-        """Whether autograd adds up gradients at the end of the backward."""
+    def _adds_late(self, piece: Piece, operator: ModelOperator) -> bool:
+        """Whether autograd adds up its gradient at the end of the backward; that of a table that is whole it does at once."""
+        if operator.kind == LOOKUP and not operator.cut:
+            return False
         plan = piece.plan
         return plan.tp > 1 and not self.weights.scatters and not plan.splits and piece.stack.software == "pytorch"

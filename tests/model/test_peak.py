@@ -1,7 +1,7 @@
 """Megatron-LM's memory by part against closed forms of the papers: b sequences of s tokens at once, h hidden, a heads, t = tp.
 
-Emu's models drop nothing out: of the papers' forms the masks (two bytes a token and element of h, one a score) and what dropout
-makes of the scores (two bytes each) are left out.
+Where nothing is dropped out, the papers' forms are less the masks (two bytes a token and element of h, one a score) and less
+what dropout makes of the scores (two bytes each).
 """
 
 from dataclasses import replace
@@ -40,6 +40,19 @@ def piece(words, name="dense"):
 def test_a_layer_keeps_what_the_paper_says(words, of_sbh):
     """Korthikanti et al. (2022), sections 4 and 5; statistics of norms, which it leaves out, are 8 bytes a token."""
     assert piece(words).kept == pytest.approx(of_sbh * S * B * H, rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "of_sbh"),
+    [
+        ("dp=1", 34 + 5 * A * S / H),  # equation 1
+        ("tp=8", 10 + 24 / T + 5 * A * S / (H * T)),  # equation 2
+        ("tp=8,sp", (34 + 5 * A * S / H) / T),  # equation 4
+        ("tp=8,sp,recompute=selective", 34 / T),  # equation 6, of one layer
+    ],
+)
+def test_with_dropout_a_layer_keeps_masks_and_dropped_scores_too(words, of_sbh):
+    assert piece(f"{words},dropout=0.1").kept == pytest.approx(of_sbh * S * B * H, rel=2e-4)
 
 
 def test_the_head_keeps_what_it_reads_and_logits_of_four_bytes():
