@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.model.fits import part_names
 from emu.model.model import Model
-from emu.model.peak import Piece
+from emu.model.piece import Piece
 from emu.model.plan import Plan
 from emu.model.stack import Stack
 from emu.model.turn import FORWARD
@@ -42,9 +42,11 @@ class Floors:
         stages = [[self._piece(plan, name) for name in of_stage] for of_stage in names]
         pieces = [piece for stage in stages for piece in stage]
         elements, precision = sum(piece.parameters for piece in pieces), self.stack.precision
-        shards = plan.sharded * plan.cp
+        shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.sharding == "fsdp" else elements
-        states = {"ddp": elements, "zero1": max(piece.largest for piece in pieces), "fsdp": elements // shards}[plan.sharding]
+        # PyTorch shares out whole parameters, Megatron-LM elements.
+        shared = max(piece.largest for piece in pieces) if self.stack.software == "pytorch" else elements // shards
+        states = {"ddp": elements, "zero1": shared, "fsdp": elements // shards}[plan.sharding]
         kept = sum(times * sum(p.kept for p in stage) for times, stage in zip(_ahead(plan), stages, strict=True))
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
