@@ -27,7 +27,7 @@ from emu.dtypes import item_bytes
 from emu.model.fits import part_names
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import Alone, Work
+from emu.model.generate.item import Alone, Gradient, Work
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import nowhere
 from emu.model.generate.megatron.layer import Layer
@@ -155,7 +155,7 @@ class Bounds:
         for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
             experts = ExpertGradients(tape, plan, 0)
             experts.last = _LATER
-            passes = Passes(tape, 0, ((part,),) * (_LATER + 1), Whole(), experts)
+            passes = Passes(tape, 0, ((part,),) * (_LATER + 1), _Nowhere() if plan.sharding == "fsdp" else Whole(), experts)
             if tape is tapes[0]:
                 passes._forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself, where other things are waited for
@@ -245,6 +245,13 @@ class Bounds:
             size, elements = int(events.bytes[i]), int(events.count[i])
             takes[i] = self.rates.least_s(events.name[i], elements, size // max(1, elements), ranks[int(events.group[i])])
         return takes
+
+
+class _Nowhere(Whole):
+    """Gradients of FSDP go ways of their own, beside what is computed: nothing is counted of them."""
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """One of them is there."""
 
 
 class _Sent(NamedTuple):

@@ -7,8 +7,10 @@ import pytest
 from emu.errors import InputError
 from emu.model.peak import memory_by_part
 from emu.model.read import find_model
+from emu.model.spell import parse_plan
 from emu.study.planning.bound import Bounds, Rates
 from emu.study.planning.floor import Floors
+from emu.study.planning.row import Candidate
 from emu.study.training.calls import device_under, topology_under
 from tests.study.planning.spaces import H100, asked, candidates, step_s, topology_of
 
@@ -52,6 +54,14 @@ def test_no_step_takes_less_than_its_bound(request_, line):
     assert len(found) > 4
     assert max(found) <= 1
     assert max(found) > 0.3
+
+
+def test_gradients_that_are_sharded_may_go_beside_what_is_computed():
+    request, line = asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"
+    words = "tp=2,cp=2,pp=2,sp,sharding=fsdp,recompute=selective,cp_comm=all_gather,microbatch=1"
+    plan = parse_plan(words, global_batch=8, seq=128)
+    taken_s = step_s(request, Candidate(0, plan, ("tp", "cp", "pp")), line, composed=True)
+    assert of(request, line).seconds(plan) <= taken_s
 
 
 @pytest.mark.slow
