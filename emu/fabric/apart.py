@@ -70,10 +70,10 @@ def _ways(laid: Laid) -> tuple[I64, I64, I64, I64]:
 
 def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     """[G] of groups that cross links."""
-    links, number = np.unique(link, return_inverse=True)
-    crossed = np.unique(group * len(links) + number)
-    ends = np.divmod(crossed, max(1, len(links)))
-    return components(n_groups + len(links), ends[0], n_groups + ends[1])[:n_groups]
+    is_crossed = np.zeros(int(link.max(initial=-1)) + 1, np.bool_)
+    is_crossed[link] = True
+    number, n_links = np.cumsum(is_crossed) - 1, int(np.count_nonzero(is_crossed))
+    return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
 def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> Iterator[Cluster]:

@@ -23,7 +23,7 @@ from emu.model.generate.generate import Role
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
 from emu.study.training.asked import Asked, asked_by
-from emu.study.training.once import time_each
+from emu.study.training.once import HEAVY, LIGHT, ROUNDS, WITHIN, time_each
 from emu.study.training.parts import parts_of
 from emu.study.training.shared import Bodies, bodies_of, busy_s
 from emu.study.training.step import Step, TimedTrace
@@ -37,7 +37,9 @@ from emu.trace.trace import Trace
 
 COMPOSED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
-    "and one rank a stage carries these times; requests under way at one time share the links that both cross. Thirty small "
+    "and one rank a stage carries these times; requests under way at one time share the links that both cross. Of more than "
+    f"{LIGHT} messages in one round, or {HEAVY} in {ROUNDS} at most, a request takes the middle between what its busiest link "
+    f"needs and what it would take with a barrier after each round, if neither is more than {WITHIN:.0%} away. Thirty small "
     "steps were within 0.01 % of the whole graph's time at the median, and 6 % at the worst (benchmarks/README.md)"
 )
 Meta = tuple[tuple[str, str], ...]

@@ -18,6 +18,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, launched, lowered
 from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
+from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
 from emu.study.training.asked import Different
@@ -29,6 +30,9 @@ from emu.trace.replay import lay_request
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed
+HEAVY = 2**17  # messages that meet, above which several rounds of them take the middle of their bounds
+ROUNDS = 4  # at most, which do
+WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is taken
 
 
 class Once(NamedTuple):
@@ -154,7 +158,11 @@ def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
         return _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    if (bounded := _bounded(laid, what, launch_fs, LIGHT, 1)) is not None:
+        return bounded
     cluster, found = clusters_of(laid)
+    if len(found) == 1 and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
+        return bounded
     sent = tuple((*part.what[1:], each.schedule.translate) for part, each in zip(parts, laid, strict=True))
     keys = [(each.kind, sent) for each in found]
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
@@ -164,6 +172,18 @@ def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_
         timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
     return _once([known[key] for key in keys], [each.link for each in found], what)
+
+
+def _bounded(laid: Sequence[Laid], what: What, launch_fs: int, light: int, rounds: int) -> Once | None:
+    """More messages than `light` of so many rounds at most, by bounds; nothing where these are too far apart."""
+    messages = message_count(laid)
+    if messages <= light or what.served is None or what.name in ROOTED:
+        return None
+    known = rounds_of(laid, rounds)
+    if known is None or known.apart > WITHIN:
+        return None
+    link = np.flatnonzero(known.busy_s)
+    return Once(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
 
 
 def _only(laid: Sequence[Laid], wanted: Bool) -> list[Laid]:

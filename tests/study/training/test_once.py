@@ -81,3 +81,35 @@ def test_ways_of_other_rates_are_not_alike():
     uneven = replace(ring, links=replace(ring.links, bandwidth_Bps=slow), symmetry=None)
     both, one = (part("all_gather", Served("direct"), np.array(ranks)) for ranks in ([[2, 3], [0, 1]], [[2, 3]]))
     assert time_once([both], uneven, np.arange(4), 0, {}).ticks > time_once([one], uneven, np.arange(4), 0, {}).ticks
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "served", "ranks"),
+    [
+        ("fat-tree:radix=16", "all_gather", Served("direct"), np.arange(128).reshape(16, 8).T),
+        ("fat-tree:radix=16", "all_reduce", Served("direct"), np.arange(128).reshape(16, 8).T),
+        ("servers:nodes=4", "all_gather", Served("direct"), SIXES),
+    ],
+)
+def test_many_messages_in_few_rounds_are_timed_by_bounds_that_are_close(line, name, served, ranks, monkeypatch):
+    small = part(name, served, ranks)
+    of = small.what
+    asked = small._replace(what=of._replace(size_bytes=1000 * of.size_bytes, elements=1000 * of.elements))
+    slow = timed(line, [asked])
+    monkeypatch.setattr(once, "LIGHT", 1)
+    monkeypatch.setattr(once, "HEAVY", 1)
+    monkeypatch.setattr(once, "run", None)  # nothing is left to it
+    quick = timed(line, [asked])
+    assert quick.ticks == pytest.approx(slow.ticks, rel=once.WITHIN)
+    assert (quick.tail, quick.tasks) == (slow.tail, slow.tasks)
+    assert quick.link.tolist() == slow.link.tolist()
+    np.testing.assert_allclose(quick.busy_s, slow.busy_s, rtol=1e-12)
+    assert quick.flows == pytest.approx(slow.flows, rel=2 * once.WITHIN)
+
+
+def test_many_messages_whose_bounds_are_apart_are_left_to_the_solver(monkeypatch):
+    asked = part("all_gather", Served("hyperx-direct", (4, 4)), np.arange(128).reshape(16, 8).T)
+    slow = timed("fat-tree:radix=16", [asked])
+    monkeypatch.setattr(once, "LIGHT", 1)
+    monkeypatch.setattr(once, "HEAVY", 1)
+    assert timed("fat-tree:radix=16", [asked]).ticks == slow.ticks

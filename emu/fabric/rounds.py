@@ -1,0 +1,142 @@
+"""Groups whose messages go in a few rounds: when all have arrived at least, and when with a barrier after each round.
+
+In a round messages of one size start together, so that max-min fairness gives each, on every link that it crosses, no less than
+an equal share among all that cross it (Bertsekas, Gallager 1992, 6.5.2). Hence a message has left after what the busiest of its
+links takes for all of the round, and a link is not done before that: of one round the two times are one, but for the latency.
+A round that need not wait for the end of the one before may slow that down, so that of several the second time is no bound by
+proof: tests hold it to the solver. R pairs, D copies, L links, H hops.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64, column
+from emu.fabric.lowering.classes import Classes
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.ways import Ways, ways_of
+from emu.units import TICKS_PER_S
+
+_HEADS = 16  # different latencies that are told apart
+
+
+class Rounds(NamedTuple):
+    """What all groups take at once, in ticks from when they have entered."""
+
+    least_fs: float
+    most_fs: float
+    busy_s: F64  # [L] that each link takes at full rate
+    flows: float  # messages that cross the busiest of them at one time
+
+    @property
+    def middle_fs(self) -> float:
+        """As far from the one as from the other."""
+        return (self.least_fs + self.most_fs) / 2
+
+    @property
+    def apart(self) -> float:
+        """How far the middle may be off, as a share of it."""
+        return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
+
+
+class _Sent(NamedTuple):
+    """A schedule on its groups."""
+
+    ways: Ways
+    number: I64  # [rounds, R D] messages of each pair in each round
+    size_bytes: list[int]  # [rounds]
+
+
+def message_count(laid: Sequence[Laid]) -> int:
+    """Messages of all groups, those inside a rank too."""
+    return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in laid)
+
+
+def rounds_of(laid: Sequence[Laid], most: int) -> Rounds | None:
+    """The times of groups that start at once; nothing where they have more rounds than `most`, or one of several sizes.
+
+    Args:
+        laid: What is sent on one topology, where no optical switch turns, and sending takes no time.
+        most: Rounds.
+
+    Raises:
+        InputError: a pair that no route joins.
+    """
+    rounds = [_rounds(each.classes, most) for each in laid]
+    if any(each.overhead_fs or len(each.classes.tasks.turns) for each in laid):
+        return None
+    sizes = [None if of is None else _sizes(each.classes, of) for each, of in zip(laid, rounds, strict=True)]
+    if None in sizes or any(each != sizes[0] for each in sizes) or not sizes[0]:
+        return None
+    sent = [_sent(each, of, sizes[0]) for each, of in zip(laid, rounds, strict=True) if of is not None]
+    return _timed(sent, laid[0].topology.links.bandwidth_Bps / TICKS_PER_S)
+
+
+def _rounds(classes: Classes, most: int) -> I64 | None:
+    """[C] after how many messages, itself among them, each task comes; nothing where it may be more than `most`."""
+    n, own = len(classes.start) - 1, np.zeros(len(classes.start) - 1, np.int64)
+    own[classes.queues.message] = 1
+    task, after = np.repeat(np.arange(n), np.diff(classes.start)), own
+    for _ in range(2 * most + 3):  # joins stand between messages
+        before, known = np.zeros(n, np.int64), after
+        np.maximum.at(before, task, known[classes.pred])
+        after = before + own
+        if after.max(initial=0) > most:
+            return None
+        if np.array_equal(after, known):
+            return after
+    return None
+
+
+def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
+    """Of the messages of each round; nothing where they differ."""
+    message = classes.queues.message
+    size, of = classes.messages.size_bytes[message], rounds[message]
+    found = [np.unique(size[of == r]).tolist() for r in range(1, int(of.max(initial=0)) + 1)]
+    return [each[0] for each in found] if all(len(each) == 1 for each in found) else None
+
+
+def _sent(laid: Laid, rounds: I64, sizes: list[int]) -> _Sent:
+    copies, queues = laid.copies(None).first, laid.classes.queues
+    of, pairs = rounds[queues.message] - 1, len(queues.tail)
+    number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
+    return _Sent(ways_of(laid.topology, laid.asked(copies)), np.repeat(number, len(copies), axis=1), sizes)
+
+
+def _timed(sent: Sequence[_Sent], rate: F64) -> Rounds:
+    """What all take at once; `rate` [L] is in bytes a tick."""
+    total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
+    for r, size in enumerate(sent[0].size_bytes):
+        number = sum((_crossing(each, each.number[r], len(rate)) for each in sent), np.zeros(len(rate)))
+        taken = number * size / rate
+        most_fs += max(_last(each, r, taken) for each in sent)
+        total, crossing = total + taken, crossing + number * taken
+    busiest = total.argmax()
+    flows = float(crossing[busiest] / total[busiest]) if total[busiest] else 1.0
+    return Rounds(min(_least(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
+
+
+def _crossing(sent: _Sent, amount: F64 | I64, n_links: int) -> F64:
+    """[L] of an amount of each pair, what crosses each link."""
+    return column(np.bincount(sent.ways.link, np.repeat(amount, np.diff(sent.ways.start)), n_links), np.float64)
+
+
+def _last(sent: _Sent, r: int, taken: F64) -> float:
+    """When the last message of a round arrives, if each waits for all that cross the busiest of its links."""
+    waits = np.maximum.reduceat(taken[sent.ways.link], sent.ways.start[:-1]) + sent.ways.head_fs
+    return float(waits[sent.number[r] > 0].max(initial=0.0))
+
+
+def _least(sent: Sequence[_Sent], rate: F64) -> float:
+    """When all have arrived at least: what crosses a link and has so long a way, or a longer one, one after another, and it."""
+    heads = np.unique(np.concatenate([each.ways.head_fs for each in sent]))
+    least = 0.0
+    for head in heads[:: -(-len(heads) // _HEADS)].tolist():
+        carried = np.zeros(len(rate))
+        for each in sent:
+            carried += _crossing(
+                each, (column(each.size_bytes, np.int64) @ each.number) * (each.ways.head_fs >= head), len(rate)
+            )
+        least = max(least, float((carried / rate).max(initial=0.0)) + head)
+    return least
