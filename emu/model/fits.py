@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.order import ORDERS
+from emu.model.order import ORDERS, check_of_pytorch
 from emu.model.plan import Plan, divisors, multiples, nearest
 from emu.model.spell import spell_layers
 from emu.model.stack import OVERLAPPED, Stack
@@ -89,6 +89,8 @@ def check_executed(plan: Plan, model: Model) -> None:
     """
     if plan.dropout:
         raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
+    if plan.pp > 1:
+        check_of_pytorch(plan.pipeline, plan.pp, plan.vp, plan.passes, plan.dp * plan.pass_batch)
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":
         mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
         raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)

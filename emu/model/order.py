@@ -18,23 +18,24 @@ class Order(NamedTuple):
     rounds: bool = False  # whether M must come in equal rounds of at least P
     splits: bool = False  # whether the gradients of inputs and of weights are separate turns
     wraps: bool = False  # whether the second stage of a rank is the mirror of its first (V-shaped), not P later
+    of_pytorch: int = 0  # the fewest M, times P, where PyTorch asks for more than the order needs
 
     def takes(self, virtual: int) -> bool:
         """Whether it runs so many virtual stages a rank."""
         return virtual in self.virtual if self.virtual else virtual > 1
 
     def least(self, stages: int) -> int:
-        """The fewest microbatches of so many stages."""
-        return max(1, self.times * stages)
+        """The fewest microbatches of so many stages that every software runs."""
+        return max(1, self.times * stages, self.of_pytorch * stages)
 
     def fits(self, microbatches: int, stages: int) -> bool:
-        """Whether it runs so many."""
+        """Whether every software runs so many."""
         return microbatches >= self.least(stages) and not (self.rounds and microbatches % (microbatches // stages))
 
 
 ORDERS = {
     "gpipe": Order((1,), 0),
-    "1f1b": Order((1,), 1),
+    "1f1b": Order((1,), 0, of_pytorch=1),
     "interleaved": Order((), 1, rounds=True),
     "zero-bubble": Order((), 1, rounds=True, splits=True),
     "zbv": Order((2,), 0, splits=True, wraps=True),
@@ -66,17 +67,30 @@ def check_order(name: str, stages: int, virtual: int, microbatches: int, sequenc
     if not order.takes(virtual):
         told = " or ".join(map(str, order.virtual)) or "2 or more"
         raise must_be("plan", "vp", f"{told} in the order {name}", virtual, _orders_of(virtual))
-    least = order.least(stages)
+    _check_least(name, stages, virtual, order.times, microbatches, sequences)
+    if order.rounds and not order.fits(microbatches, stages):
+        low = microbatches // stages * stages
+        mend = f"take a global batch of {low * sequences} or {(low + stages) * sequences}"
+        raise must_be("plan", "microbatches", f"a multiple of the {stages} stages in the order {name}", microbatches, mend)
+
+
+def check_of_pytorch(name: str, stages: int, virtual: int, microbatches: int, sequences: int) -> None:
+    """Refuse fewer microbatches than PyTorch runs an order with; arguments as of `check_order`.
+
+    Raises:
+        InputError: the message names what would.
+    """
+    _check_least(name, stages, virtual, ORDERS[name].of_pytorch, microbatches, sequences)
+
+
+def _check_least(name: str, stages: int, virtual: int, times: int, microbatches: int, sequences: int) -> None:
+    least = max(1, times * stages)
     if microbatches < least:
         fitting = [
             f"order={other}" for other, each in ORDERS.items() if each.takes(virtual) and each.fits(microbatches, stages)
         ]
         mend = f"take {' or '.join([f'a global batch of {least * sequences}', *fitting])}"
         raise must_be("plan", "microbatches", f"{least} or more in the order {name} of {stages} stages", microbatches, mend)
-    if not order.fits(microbatches, stages):
-        low = microbatches // stages * stages
-        mend = f"take a global batch of {low * sequences} or {(low + stages) * sequences}"
-        raise must_be("plan", "microbatches", f"a multiple of the {stages} stages in the order {name}", microbatches, mend)
 
 
 def _orders_of(virtual: int) -> str:

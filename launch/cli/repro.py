@@ -6,12 +6,14 @@ import click
 
 from launch.cli.options import import_option, json_option, print_json
 from launch.data.fitted import read_fitted, write_fitted
+from launch.papers.infinitehbd.report import TABLES, Paper
 from launch.papers.measured.constants import COMMAND, TRAINING
 from launch.papers.measured.report import ask, fit, row_of, summaries
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.show.progress import told, tracked
 from launch.show.text.measured import measured_report, nccl_report
+from launch.show.text.paper import paper_report
 
 _NOTES = (
     "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
@@ -92,3 +94,24 @@ def nccl_command(fits: bool, as_json: bool) -> None:
         print_json(found)
     else:
         click.echo(nccl_report(found))
+
+
+@repro_command.command("infinitehbd")
+@click.option("--table", type=click.Choice(TABLES), required=True, help="Of the paper.")
+@import_option
+@json_option
+def infinitehbd_command(table: str, as_json: bool) -> None:
+    """Work out a table of the InfiniteHBD paper again, each step as `emu estimate` does.
+
+    \b
+    emu repro infinitehbd --table 2
+    emu repro infinitehbd --table 5 --json
+    """
+    paper = Paper()
+    rows = [*tracked(paper.rows(table), f"working out table {table}", len(paper.of(table)))]
+    assumptions = paper.steps.assumptions()
+    if as_json:
+        told_rows = [row.told() for row in rows]
+        print_json({"paper": "infinitehbd", "table": table, "rows": told_rows, "assumptions": assumptions})
+    else:
+        click.echo(paper_report(rows, assumptions))

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import InputError
-from emu.model.fits import check_executed, check_fits, check_world, stage_layers
+from emu.model.fits import check_executed, check_fits, check_megatron, check_world, stage_layers
 from emu.model.model import MODELS
 from emu.model.order import ORDERS, stages_of
 from emu.model.plan import Plan
 from emu.model.ranks import AXES, EXPERT_AXES
 from emu.model.spell import WORDS, parse_plan, spell
+from emu.model.stack import Stack
 
 TINY = MODELS.find("llama-tiny")
 SMALL = st.sampled_from([1, 2, 3, 4])
@@ -119,7 +120,8 @@ def test_a_pipeline_is_refused_fewer_microbatches_than_its_order_needs():
     with refused(
         "plan: microbatches must be 4 or more in the order 1f1b of 4 stages, got 2; take a global batch of 32 or order=gpipe"
     ):
-        Plan(pp=4, dp=8)
+        check_executed(Plan(pp=4, dp=8), TINY)
+    check_megatron(Plan(pp=4, dp=8), TINY, Stack("megatron"))
     with refused(
         "plan: microbatches must be a multiple of the 4 stages in the order interleaved, got 11; take a global batch of 8 or 12"
     ):
