@@ -19,6 +19,7 @@ from emu.fabric.lowering.ways import Ways, ways_of
 from emu.units import TICKS_PER_S
 
 _HEADS = 16  # different latencies that are told apart
+_MOST = 2**20  # messages of a group, times rounds, that are looked at
 
 
 class Rounds(NamedTuple):
@@ -44,7 +45,8 @@ class _Sent(NamedTuple):
     """A schedule on its groups."""
 
     ways: Ways
-    number: I64  # [rounds, R D] messages of each pair in each round
+    number: I64  # [rounds, R] messages of each pair in each round, equal in all copies
+    copies: int  # D
     size_bytes: list[int]  # [rounds]
 
 
@@ -63,7 +65,7 @@ def rounds_of(laid: Sequence[Laid], most: int) -> Rounds | None:
     Raises:
         InputError: a pair that no route joins.
     """
-    rounds = [_rounds(each.classes, most) for each in laid]
+    rounds = [_rounds(each.classes, min(most, _MOST // max(1, len(each.classes.messages.src)))) for each in laid]
     if any(each.overhead_fs or len(each.classes.tasks.turns) for each in laid):
         return None
     sizes = [None if of is None else _sizes(each.classes, of) for each, of in zip(laid, rounds, strict=True)]
@@ -101,31 +103,34 @@ def _sent(laid: Laid, rounds: I64, sizes: list[int]) -> _Sent:
     copies, queues = laid.copies(None).first, laid.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
-    return _Sent(ways_of(laid.topology, laid.asked(copies)), np.repeat(number, len(copies), axis=1), sizes)
+    return _Sent(ways_of(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
 
 
 def _timed(sent: Sequence[_Sent], rate: F64) -> Rounds:
     """What all take at once; `rate` [L] is in bytes a tick."""
     total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
-    for r, size in enumerate(sent[0].size_bytes):
+    alike = np.column_stack([sent[0].size_bytes, *(each.number for each in sent)])
+    first, times = np.unique(alike, axis=0, return_index=True, return_counts=True)[1:]
+    for r, n in zip(first.tolist(), times.tolist(), strict=True):
         number = sum((_crossing(each, each.number[r], len(rate)) for each in sent), np.zeros(len(rate)))
-        taken = number * size / rate
-        most_fs += max(_last(each, r, taken) for each in sent)
-        total, crossing = total + taken, crossing + number * taken
+        taken = number * sent[0].size_bytes[r] / rate
+        most_fs += n * max(_last(each, r, taken) for each in sent)
+        total, crossing = total + n * taken, crossing + n * number * taken
     busiest = total.argmax()
     flows = float(crossing[busiest] / total[busiest]) if total[busiest] else 1.0
     return Rounds(min(_least(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
 
 
 def _crossing(sent: _Sent, amount: F64 | I64, n_links: int) -> F64:
-    """[L] of an amount of each pair, what crosses each link."""
-    return column(np.bincount(sent.ways.link, np.repeat(amount, np.diff(sent.ways.start)), n_links), np.float64)
+    """[L] of an amount of each pair, [R] or [R D], what crosses each link."""
+    of_way = np.repeat(amount, len(sent.ways.head_fs) // max(1, len(amount)))
+    return column(np.bincount(sent.ways.link, np.repeat(of_way, np.diff(sent.ways.start)), n_links), np.float64)
 
 
 def _last(sent: _Sent, r: int, taken: F64) -> float:
     """When the last message of a round arrives, if each waits for all that cross the busiest of its links."""
     waits = np.maximum.reduceat(taken[sent.ways.link], sent.ways.start[:-1]) + sent.ways.head_fs
-    return float(waits[sent.number[r] > 0].max(initial=0.0))
+    return float(waits[np.repeat(sent.number[r], sent.copies) > 0].max(initial=0.0))
 
 
 def _least(sent: Sequence[_Sent], rate: F64) -> float:
@@ -135,8 +140,7 @@ def _least(sent: Sequence[_Sent], rate: F64) -> float:
     for head in heads[:: -(-len(heads) // _HEADS)].tolist():
         carried = np.zeros(len(rate))
         for each in sent:
-            carried += _crossing(
-                each, (column(each.size_bytes, np.int64) @ each.number) * (each.ways.head_fs >= head), len(rate)
-            )
+            bytes_of = np.repeat(column(each.size_bytes, np.int64) @ each.number, each.copies)
+            carried += _crossing(each, bytes_of * (each.ways.head_fs >= head), len(rate))
         least = max(least, float((carried / rate).max(initial=0.0)) + head)
     return least

@@ -25,6 +25,8 @@ SEVERAL = [
     (FAT, "reduce_scatter", Served("hyperx-direct", (4, 4)), STRIPED),
     (FAT, "all_reduce", Served("direct"), STRIPED),
     (HPN, "all_gather", Served("hierarchical-direct", (2, 4)), np.arange(32).reshape(4, 8)),
+    (FAT, "all_gather", Served("ring"), np.arange(128).reshape(4, 32)),
+    ("ring:n=8,bandwidth=50GB/s,latency=1us", "reduce_scatter", Served("bidirectional-ring"), np.arange(8)[None]),
 ]
 
 
@@ -36,7 +38,7 @@ def laid(line, name, served, ranks, size):
 
 def both(line, name, served, ranks, size):
     each = laid(line, name, served, ranks, size)
-    return rounds_of([each], 4), run(lowered(each).graph), each
+    return rounds_of([each], 31), run(lowered(each).graph), each
 
 
 @pytest.mark.parametrize("size", [1, 4000])

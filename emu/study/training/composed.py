@@ -37,9 +37,10 @@ from emu.trace.trace import Trace
 
 COMPOSED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
-    "and one rank a stage carries these times; requests under way at one time share the links that both cross. Of more than "
-    f"{LIGHT} messages in one round, or {HEAVY} in {ROUNDS} at most, a request takes the middle between what its busiest link "
-    f"needs and what it would take with a barrier after each round, if neither is more than {WITHIN:.0%} away. Thirty small "
+    "and one rank a stage carries these times; requests under way at one time share the links that both cross. A request of "
+    f"more than {LIGHT} messages in one round, or of more than {HEAVY} in {ROUNDS} rounds at most, takes the middle between "
+    "what its busiest link needs and what it would take with a barrier after each round, if neither is more than "
+    f"{WITHIN:.0%} away. Thirty small "
     "steps were within 0.01 % of the whole graph's time at the median, and 6 % at the worst (benchmarks/README.md)"
 )
 Meta = tuple[tuple[str, str], ...]

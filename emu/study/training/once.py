@@ -30,8 +30,8 @@ from emu.trace.replay import lay_request
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed
-HEAVY = 2**17  # messages that meet, above which several rounds of them take the middle of their bounds
-ROUNDS = 4  # at most, which do
+HEAVY = 2**17  # messages that would be timed, above which several rounds take the middle of their bounds
+ROUNDS = 512  # at most, which do
 WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is taken
 
 
@@ -161,13 +161,14 @@ def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_
     if (bounded := _bounded(laid, what, launch_fs, LIGHT, 1)) is not None:
         return bounded
     cluster, found = clusters_of(laid)
-    if len(found) == 1 and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
-        return bounded
     sent = tuple((*part.what[1:], each.schedule.translate) for part, each in zip(parts, laid, strict=True))
     keys = [(each.kind, sent) for each in found]
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
         wanted, links = np.isin(cluster, list(new.values())), [found[i].link for i in sorted(new.values())]
+        heavy = message_count(_only(laid, wanted)) > HEAVY
+        if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
+            return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
         timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
