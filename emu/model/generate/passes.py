@@ -60,14 +60,14 @@ class Passes(NamedTuple):
 
     def forward(self, pass_: int) -> None:
         """Of one microbatch."""
-        self.tape.again((self.stage, FORWARD, self._routed(pass_)), partial(self._forward, pass_), self.gradients)
+        self.tape.again((self.stage, FORWARD, self._routed(pass_)), partial(self.once_forward, pass_), self.gradients)
 
     def backward(self, pass_: int) -> None:
         """Of one microbatch: gradients are there first, then added up, and at last reduced."""
         if 0 < pass_ < self.last:
-            self.tape.again((self.stage, BACKWARD, self._routed(pass_)), partial(self._backward, pass_), self.gradients)
+            self.tape.again((self.stage, BACKWARD, self._routed(pass_)), partial(self.once_backward, pass_), self.gradients)
         else:
-            self._backward(pass_)
+            self.once_backward(pass_)
 
     def backward_input(self, pass_: int) -> None:
         """Of one microbatch: gradients of what came in. Of tokens there are none."""
@@ -117,7 +117,8 @@ class Passes(NamedTuple):
             else:
                 run(self.tape, (item,))
 
-    def _forward(self, pass_: int) -> None:
+    def once_forward(self, pass_: int) -> None:
+        """The same, told in full though an equal one came before."""
         self.gradients.begin()
         for place, part in enumerate(self.parts[pass_]):
             self.gradients.enter(place)
@@ -127,8 +128,8 @@ class Passes(NamedTuple):
             self._run(items, place, pass_)
             self.gradients.leave(place)
 
-    def _backward(self, pass_: int) -> None:
-        """What autograd comes back to late last."""
+    def once_backward(self, pass_: int) -> None:
+        """The same, told in full; what autograd comes back to late last."""
         late: list[tuple[Part, Gradient]] = []
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)

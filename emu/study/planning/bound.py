@@ -12,7 +12,7 @@ in the order of time, each task ends no earlier than the longest way to it. Kept
 - The rank at place p of a pipeline begins when the stages before it have passed one microbatch on; then it takes all its
   passes. Where backwards are whole, its last one is followed by those of the stages before it, and at place 0 by the end.
 
-The bound is the same for every placement. S stages, P places.
+The bound is the same for every placement; `emu.study.training.least` has one of each. S stages, P places.
 """
 
 from collections import Counter
@@ -157,11 +157,11 @@ class Bounds:
             experts.last = _LATER
             passes = Passes(tape, 0, ((part,),) * (_LATER + 1), _Nowhere() if plan.sharding == "fsdp" else Whole(), experts)
             if tape is tapes[0]:
-                passes._forward(0)
+                passes.once_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself, where other things are waited for
                 run(tape, (item for item in part.backward if isinstance(item, Work) and not isinstance(item, Alone)))
             else:
-                passes._backward(pass_ if plan.sharding != "fsdp" else 0)
+                passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return Spans(*(self._span_s(tape, plan) for tape in tapes))
 
     def _message_bytes(self, plan: Plan) -> int:

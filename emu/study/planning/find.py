@@ -63,7 +63,7 @@ def find_plans(
     for plan in request.beside:
         _check_beside(request, search, plan)
     n_plans, candidates = _candidates(request, search, topologies, device)
-    timer = Timer(request, tuple(topologies), replace(device, memory_bytes=0))
+    timer = Timer(request, model, tuple(topologies), replace(device, memory_bytes=0))
     with timing(timer, processes) as submit:
         search.time(candidates, submit, side_by_side)
         if not search.best:
@@ -136,7 +136,7 @@ def _planned(
     wall_s: float,
 ) -> Planned:
     n_plans, candidates = counted
-    bounds = {each.candidate: each.bound_s for each in candidates}
+    bounds = {each.candidate: each.bound_s for each in candidates} | search.least_s
     every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
     first = search.rows[next(each for each in every if each in ours)]
     rows = [_row(search, each, first, bounds.get(each), beside=each in theirs) for each in every]

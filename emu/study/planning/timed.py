@@ -5,19 +5,22 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from emu.errors import InputError
+from emu.model.model import Model
 from emu.study.planning.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, estimate
+from emu.study.training.least import least_s
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
 COMPOSED, FULL = "composed", "full"  # ways to time: each request once, and as `emu estimate` does
 _EVENTS = {COMPOSED: 0, FULL: MOST_EVENTS}
-Found = dict[str, Any]  # a `PlanRow`, or why there is none under REFUSED
-REFUSED = "refused"
+Found = dict[str, Any]  # a `PlanRow`, or why there is none under REFUSED, or under ABOVE a time that it does not beat
+REFUSED, ABOVE = "refused", "above"
+ANY = float("inf")  # no time is above it
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,18 +28,23 @@ class Timer:
     """Times candidates of one search."""
 
     request: PlanRequest
+    model: Model
     topologies: tuple[Topology, ...]
     device: Device
 
-    def __call__(self, candidate: Candidate, how: str) -> Found:
-        """The step of one."""
-        request = self.request
-        asked = EstimateRequest(request.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
+    def __call__(self, candidate: Candidate, how: str, enough_s: float = ANY) -> Found:
+        """The step of one; if it is to be composed, and must take more than what is enough, only so much is found."""
+        request, topology, least = self.request, self.topologies[candidate.topology], None
+        asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
         try:
-            step = estimate(asked, self.topologies[candidate.topology], self.device, _EVENTS[how])
+            if how == COMPOSED:
+                least = least_s(asked, topology, self.device, enough_s)
+                if least > enough_s:
+                    return {ABOVE: least}
+            step = estimate(asked, topology, self.device, _EVENTS[how])
         except InputError as error:
             return {REFUSED: str(error)}
-        return PlanRow.of(step).as_dict()
+        return replace(PlanRow.of(step), bound_s=least).as_dict()
 
 
 class Waiting(Protocol):
@@ -46,7 +54,7 @@ class Waiting(Protocol):
         """Wait for it."""
 
 
-Submit = Callable[[Candidate, str], Waiting]
+Submit = Callable[[Candidate, str, float], Waiting]
 
 
 @dataclass(frozen=True)
@@ -56,16 +64,17 @@ class _Now:
     timer: Timer
     candidate: Candidate
     how: str
+    enough_s: float
 
     def get(self) -> Found:
-        return self.timer(self.candidate, self.how)
+        return self.timer(self.candidate, self.how, self.enough_s)
 
 
 _TIMERS: list[Timer] = []  # of a process that was forked
 
 
-def _time(candidate: Candidate, how: str) -> Found:
-    return _TIMERS[0](candidate, how)
+def _time(candidate: Candidate, how: str, enough_s: float) -> Found:
+    return _TIMERS[0](candidate, how, enough_s)
 
 
 def _begin() -> None:
@@ -76,12 +85,12 @@ def _begin() -> None:
 def timing(timer: Timer, processes: int) -> Iterator[Submit]:
     """What takes candidates to be timed, by so many processes; what these do is given up when the context ends."""
     if processes == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        yield lambda candidate, how: _Now(timer, candidate, how)
+        yield lambda candidate, how, enough_s: _Now(timer, candidate, how, enough_s)
         return
     _TIMERS[:] = [timer]
     try:
         with multiprocessing.get_context("fork").Pool(processes, _begin) as pool:
-            yield lambda candidate, how: pool.apply_async(_time, (candidate, how))
+            yield lambda *asked: pool.apply_async(_time, asked)
     finally:
         _TIMERS.clear()
 

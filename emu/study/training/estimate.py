@@ -9,7 +9,7 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.model.fits import check_fits, check_world
-from emu.model.generate.generate import meta_of, roles_by_place, trace_of
+from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
 from emu.model.model import Model
 from emu.model.peak import certain
 from emu.model.plan import Plan
@@ -141,8 +141,7 @@ def prepare(request: EstimateRequest, topology: Topology, device: Device, most_e
     """
     began = time.perf_counter()
     request = request.on(topology)
-    model = request.model if isinstance(request.model, Model) else find_model(request.model)
-    plan = request.plan
+    model, plan = model_of(request), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
     check_world(plan, model, topology.n_npus, topology.name)
     npus_of(topology, plan, request.axes)
@@ -150,6 +149,25 @@ def prepare(request: EstimateRequest, topology: Topology, device: Device, most_e
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
     timed = _timed(model, request, topology, device.request_overhead_fs, most_events)
     return Prepared(request, model, memory, timed, time.perf_counter() - began)
+
+
+def model_of(request: EstimateRequest) -> Model:
+    """The model that is asked for.
+
+    Raises:
+        InputError: as `find_model`.
+    """
+    return request.model if isinstance(request.model, Model) else find_model(request.model)
+
+
+_LAST: list[tuple[Model, Plan, Stack, list[list[Role]]]] = []
+
+
+def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
+    """As `roles_by_place`; those of the last plan are kept, as its placements are asked for one after another."""
+    if not _LAST or _LAST[0][0] is not model or _LAST[0][1:3] != (plan, stack):
+        _LAST[:] = [(model, plan, stack, roles_by_place(model, plan, stack))]
+    return _LAST[0][3]
 
 
 def _timed(
@@ -160,7 +178,7 @@ def _timed(
     The dtypes of a generated trace are those of its precision: none is timed as another.
     """
     plan, stack = request.plan, request.stack
-    of_places, npus = roles_by_place(model, plan, stack), npus_of(topology, plan, request.axes)
+    of_places, npus = roles_of(model, plan, stack), npus_of(topology, plan, request.axes)
     choice = choice_on(topology, request.algorithms, "float32", npus=npus)
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
     composing = cache(lambda: composition(standing(of_places), plan, meta, choice, topology, launch_fs, npus))

@@ -27,8 +27,8 @@ class Part(NamedTuple):
     request: Request  # of the first
 
 
-def parts_of(requests: Sequence[Different], choice: Choice) -> list[list[Part]]:
-    """[Q] each request as a replay has it, in parts of groups that are served alike.
+def parts_of(requests: Sequence[Different], choice: Choice, wanted: Sequence[int] | None = None) -> list[list[Part]]:
+    """[Q] each request as a replay has it, in parts of groups that are served alike; or only those that are wanted.
 
     Where there are many groups, all of an axis are served as the first of them that asks.
     """
@@ -41,7 +41,8 @@ def parts_of(requests: Sequence[Different], choice: Choice) -> list[list[Part]]:
         key = request if each else (asked.axis, *request._replace(ranks=()), asked.ranks.shape[1])
         return found.get(key) or found.setdefault(key, choice.served(request))
 
-    return [_parts(asked, asked.ranks if each else asked.ranks[:1], served) for asked in requests]
+    of = requests if wanted is None else [requests[i] for i in wanted]
+    return [_parts(asked, asked.ranks if each else asked.ranks[:1], served) for asked in of]
 
 
 def _parts(asked: Different, choosing: I64, served: Callable[[Different, Request], Served]) -> list[Part]:

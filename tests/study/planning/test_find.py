@@ -46,11 +46,11 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
     whole, began, most = found(*SMALL), [], [7]
     real = timed.Timer.__call__
 
-    def stopping(timer, candidate, how):
+    def stopping(timer, candidate, how, enough_s):
         if len(began) == most[0]:
             raise KeyboardInterrupt
         began.append((candidate, how))
-        return real(timer, candidate, how)
+        return real(timer, candidate, how, enough_s)
 
     monkeypatch.setattr(timed.Timer, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt):
