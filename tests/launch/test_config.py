@@ -7,6 +7,7 @@ from typing import Any
 import click
 import pytest
 
+from emu.collective.algorithm import ALGORITHMS
 from launch.main import COMMANDS
 from launch.main import emu as group
 
@@ -44,8 +45,11 @@ def test_a_file_may_name_the_users_own_files(emu: Callable[..., Any], written: C
     own = tmp_path / "own.py"
     lines = ("import numpy as np", "from emu import Schedule, Sends, collective", "", '@collective("scatter", "own")')
     own.write_text("\n".join((*lines, "def own(n, root=0):", "    return Schedule.build(n, n, [])")))
-    done = emu("list", "collectives", "--config", written(f"import = '{own}'\njson = true"))
-    assert any(row["algorithm"] == "own" for row in done.json)
+    try:
+        done = emu("list", "collectives", "--config", written(f"import = '{own}'\njson = true"))
+        assert any(row["algorithm"] == "own" for row in done.json)
+    finally:
+        ALGORITHMS._filed.pop("scatter/own", None)
 
 
 @pytest.mark.parametrize(

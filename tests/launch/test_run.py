@@ -313,8 +313,8 @@ def test_a_script_that_ends_with_a_code_before_a_step_is_not_timed(emu, tmp_path
         (["--ranks", "0"], "--ranks must be 1 or more, got 0"),
         (["--ranks", "2", "--device", "h1000"], "no device is called 'h1000'; did you mean h100"),
         (
-            ["--ranks", "2", "--device", "h100:flops_eff=1"],
-            "no setting of a device is called 'flops_eff'; did you mean gemm_share",
+            ["--ranks", "2", "--device", "h100:gemm_shar=1"],
+            "no setting of a device is called 'gemm_shar'; did you mean gemm_share",
         ),
         (["--ranks", "2", "--device", "h100:gemm_share=1.2"], "gemm_share must be above 0 and at most 1, got 1.2"),
         (["--ranks", "2", "--algorithm", "all_reduce"], "OPERATION=ALGORITHM"),

@@ -43,7 +43,7 @@ def test_stages_of_unequal_layers_are_read_with_their_commas():
         "dp=2",
         "dp=1",
         "tp=2,ep=2,dp=2,etp=1,sp,capacity=1.25",
-        "dp=2,pp=4,order=gpipe,layers=1,2,2,1",
+        "dp=2,pp=4,order=gpipe,layers=1,2x2,1",
         "dp=4,pp=2,vp=2,sharding=fsdp,shard=2,recompute=selective,clip=0.5,microbatch=2",
         "cp=2,cp_comm=all_gather",
     ],
