@@ -84,7 +84,8 @@ def _begin() -> None:
 @contextmanager
 def timing(timer: Timer, processes: int) -> Iterator[Submit]:
     """What takes candidates to be timed, by so many processes; what these do is given up when the context ends."""
-    if processes == 1 or "fork" not in multiprocessing.get_all_start_methods():
+    served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
+    if processes == 1 or served or "fork" not in multiprocessing.get_all_start_methods():
         yield lambda candidate, how, enough_s: _Now(timer, candidate, how, enough_s)
         return
     _TIMERS[:] = [timer]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 
 from emu.study.planning.row import Planned
 from emu.units import format_size
@@ -13,6 +14,8 @@ from launch.show.page import GREY, INK, page, save
 _FRONT, _BEST, _YOURS, _LIMIT = "#0072B2", "#D55E00", "#009E73", "#7c8894"  # Okabe and Ito's
 _WIDE_IN, _HIGH_IN = 10.0, 6.0
 _FAR = 4  # times what the largest plan takes: a memory beyond is not drawn
+_ROOM = 1.08  # of the highest, so that its mark and number are whole
+_TICKS = 8  # of the memory axis, about
 _MOST_NAMES = 8  # of plans of the front that are named
 
 
@@ -48,7 +51,7 @@ def _dress(axes: Axes, planned: Planned) -> None:
     axes.xaxis.set_major_formatter(lambda size, _: format_size(round(size)))
     axes.set_xlabel("memory of the rank that holds most", color=INK)
     axes.set_ylabel("MFU", color=INK)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, _ROOM * max(axes.get_ylim()))
     most = max(size for size, _ in planned.seen)
     if planned.memory_bytes and planned.memory_bytes < _FAR * most:
         axes.axvline(planned.memory_bytes, color=_LIMIT, linestyle="--", linewidth=1)
@@ -62,6 +65,8 @@ def _dress(axes: Axes, planned: Planned) -> None:
             fontsize=8,
             color=GREY,
         )
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(MultipleLocator(2 ** (int(high - low) // _TICKS).bit_length()))  # round in binary units
     axes.grid(visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
