@@ -20,7 +20,7 @@ from emu.study.planning.reasons import why
 from emu.study.planning.row import Candidate, Planned, PlanRequest, PlanRow
 from emu.study.planning.search import Bounded, Progress, Search, bounded, quiet
 from emu.study.planning.space import Space, check, placements
-from emu.study.planning.timed import COMPOSED, Timer, timing
+from emu.study.planning.timed import COMPOSED, Submit, Timer, timing
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import COMPOSED as TOLD
 from emu.study.training.rate import MFU_ASSUMED
@@ -69,12 +69,19 @@ def find_plans(
         if not search.best:
             raise _nearest(search, device, [each.candidate.plan for each in candidates])
         ours = search.full(search.ranked(), submit, side_by_side)
-        theirs = []
-        for number, plan in ((n, plan) for n in range(len(topologies)) for plan in request.beside):
-            named = [Candidate(number, plan, axes) for axes in placements(plan)]
-            placed = search.full(named, submit, side_by_side, COMPOSED)
-            theirs += search.full(placed[:1], submit, side_by_side)
+        theirs = [
+            placed
+            for number in range(len(topologies))
+            for plan in request.beside
+            for placed in _placed(search, number, plan, submit, side_by_side)
+        ]
     return _planned(request, search, device, topologies, (n_plans, candidates), ours, theirs, time.perf_counter() - began)
+
+
+def _placed(search: Search, topology: int, plan: Plan, submit: Submit, side_by_side: int) -> list[Candidate]:
+    """A plan that was named, at its fastest placement on a topology."""
+    named = [Candidate(topology, plan, axes) for axes in placements(plan)]
+    return search.full(search.full(named, submit, side_by_side, COMPOSED)[:1], submit, side_by_side)
 
 
 def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:

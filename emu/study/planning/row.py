@@ -59,7 +59,7 @@ class PlanRow:
     memory_by_part_bytes: Mapping[str, int]
     algorithms: Mapping[str, str]
     how: str  # which way the engine took, or `composed`
-    bound_s: float | None = None  # no step of it takes less; None: it was not asked for
+    bound_s: float | None = None  # no composed step of it takes less; None: it was not asked for
     beside: bool = False  # it was named, not found
     why: str = ""  # it loses against the first; "": it is the first
 
