@@ -38,6 +38,7 @@ FLAGS = {
     | LOOKS,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
+    "repro infinitehbd": {"--table"},
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--beside", "--cache", "--png"},
     "compare": set(),
