@@ -41,7 +41,7 @@ COMPOSED = (
     f"more than {LIGHT} messages in one round, or of more than {HEAVY} in {ROUNDS} rounds at most, takes the middle between "
     "what its busiest link needs and what it would take with a barrier after each round, if neither is more than "
     f"{WITHIN:.0%} away. Thirty small "
-    "steps were within 0.01 % of the whole graph's time at the median, and 6 % at the worst (benchmarks/README.md)"
+    "steps were within 0.01 % of the whole graph's time at the median, and 5 % at the worst (benchmarks/README.md)"
 )
 Meta = tuple[tuple[str, str], ...]
 
