@@ -51,7 +51,7 @@ class RayProcess:
             self._process = _start(theirs.fileno(), handle, joined=self._joined)
         os.close(handle)
         try:
-            self._pipe.send((address, str(self._folder), str(self.log)))
+            self._send((address, str(self._folder), str(self.log)))
             self.node = self._begin(address)
         except BaseException:
             self.end(keep_log=not address)
@@ -73,9 +73,13 @@ class RayProcess:
         Raises:
             RunError: the process itself is gone.
         """
-        self._pipe.send((n_ranks, job))
+        self._send((n_ranks, job))
         answers: list[tuple[int, str, bytes, str]] = self._receive()
         return answers
+
+    def _send(self, what: tuple[Any, ...]) -> None:
+        with suppress(ConnectionError):  # a process that has ended is told of by `_receive`
+            self._pipe.send(what)
 
     def _receive(self) -> Any:
         try:
