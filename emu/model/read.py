@@ -3,7 +3,6 @@
 The file names the architecture and its sizes: the fields of the architecture's configuration.
 """
 
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.model.model import ARCHITECTURES, MODELS, Model
-from emu.topology.read.values import check_keys, located
+from emu.topology.read.values import check_keys, load_toml, located
 
 _ARCHITECTURE = "architecture"
 _SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "text in quotes"}
@@ -39,12 +38,7 @@ def read_model(path: Path, name: str) -> Model:
     Raises:
         InputError: no file, no TOML, an unknown architecture or key, a key that is missing, or a size that cannot be.
     """
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"model: cannot read {name!r}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: no TOML: {error}") from None
+    given = load_toml(path, "model", name)
     wanted = given.pop(_ARCHITECTURE, None)
     if not isinstance(wanted, str):
         known = ", ".join(each for each, _ in ARCHITECTURES)

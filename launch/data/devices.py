@@ -9,7 +9,7 @@ from typing import Any
 from emu.errors import must_be
 from emu.registry import parse_call, unknown
 from emu.trace.device.device import Device
-from emu.trace.device.file import read_device
+from emu.trace.device.file import SHARES, read_device
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_fitted
 
@@ -72,8 +72,7 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
 
 
 DEVICES: Mapping[str, Device] = MappingProxyType({d.name: _fitted(d, read_fitted()) for d in _DEVICES})
-_SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
-_SETTINGS = (*_SHARES, "launch_overhead")
+_SETTINGS = (*SHARES, "launch_overhead")
 
 
 def find_device(text: str, dtype: str) -> Device:

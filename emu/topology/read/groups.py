@@ -4,7 +4,6 @@ A node of a group G is `G.0`, some are `G.0-3`, all are `G`.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from emu.topology.read.generators import AMONG, BETWEEN, Pairs, among, between, 
 from emu.topology.read.values import (
     ROUTING_KEYS,
     check_keys,
+    load_toml,
     located,
     read_cost,
     read_count,
@@ -84,10 +84,7 @@ def read_toml(path: Path, where: str) -> Described:
     Raises:
         InputError: no TOML, an unknown key or word, a value that is none, a node that is not there, or too many nodes.
     """
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: no TOML: {error}") from None
+    given = load_toml(path, "topology", where)
     check_keys(given, _KEYS, where)
     groups, n_npus, n_nodes = _groups(given, where)
     lines = _lines(given, groups, where)

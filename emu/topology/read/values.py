@@ -2,8 +2,10 @@
 
 import difflib
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
@@ -23,6 +25,25 @@ class Routing(NamedTuple):
 
 
 ROUTING_KEYS = ("dims", "routes", "npus_relay")
+
+
+def load_toml(path: Path, what: str, name: str) -> dict[str, Any]:
+    """The table of a TOML file.
+
+    Args:
+        path: Of the file.
+        what: It describes.
+        name: By which messages call it.
+
+    Raises:
+        InputError: a file that cannot be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{what}: cannot read {name!r}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: no TOML: {error}") from None
 
 
 @contextmanager

@@ -10,20 +10,19 @@ Needed are a bandwidth of memory and a table of peaks, FLOP/s by torch's name of
     peak_flops = { bfloat16 = 989e12, float32 = 67e12 }
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.read.values import check_keys, read_count
+from emu.topology.read.values import check_keys, load_toml, read_count
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import FLOAT_BYTES
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
-_SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
+SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
 _WORDS = ("name", "source", "fitted_on")
 
 
@@ -33,13 +32,8 @@ def read_device(path: Path) -> Device:
     Raises:
         InputError: no file, no TOML, an unknown key (with the nearest), one that is missing, or a value that cannot be.
     """
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"device: cannot read {str(path)!r}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no TOML: {error}") from None
     where = str(path)
+    given = load_toml(path, "device", where)
     check_keys(given, _READ, where)
     missing = [key for key in (_PEAKS, _BANDWIDTH) if key not in given]
     if missing:
@@ -59,7 +53,7 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f'{_BANDWIDTH} = "{device.hbm_Bps / 1e9:.6g}GB/s"', f'launch_overhead = "{device.launch_overhead_s * 1e6:.4g}us"']
     lines += [f'memory = "{device.memory_bytes}B"'] * bool(device.memory_bytes)
     lines += [f"cores = {device.cores}", f"tile = [{device.tile[0]}, {device.tile[1]}]"] * bool(device.cores)
-    lines += [f"{key} = {getattr(device, key):.4g}" for key in _SHARES]
+    lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -115,6 +109,6 @@ _READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
     "memory": _quantity("memory_bytes", parse_size, "80GB"),
     "cores": lambda value, key, where: (key, read_count(value, key, where)),
     "tile": _tile,
-    **dict.fromkeys(_SHARES, _number),
+    **dict.fromkeys(SHARES, _number),
     "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
 }
