@@ -56,9 +56,9 @@ class Different:
         _, first, times = np.unique(key, return_index=True, return_counts=True)
         return Different(_taken(events, rows[first]), column(times, np.int64))
 
-    def seconds(self, device: Device) -> float:
-        """That all of them take."""
-        return float(device.seconds(self.events, "float32") @ self.times) if len(self.times) else 0.0
+    def seconds(self, device: Device, *, contended: bool) -> float:
+        """That all of them take, beside a collective or alone."""
+        return float(device.seconds(self.events, "float32", contended=contended) @ self.times) if len(self.times) else 0.0
 
 
 def _taken(events: Events, rows: I64) -> Events:
@@ -107,9 +107,7 @@ class Near:
     def computed_s(self, device: Device, role: int) -> float:
         """What a role computes."""
         over = replace(device, nodes=self.nodes)
-        slowed = replace(over, gemm_share=over.gemm_share * (1 - over.contention))
-        slowed = replace(slowed, unhidden_share=min(1.0, over.unhidden_share / (1 - over.contention)), contention=0.0)
-        return self.alone[role].seconds(replace(over, contention=0.0)) + self.beside[role].seconds(slowed)
+        return self.alone[role].seconds(over, contended=False) + self.beside[role].seconds(over, contended=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -114,27 +114,28 @@ class Device:
             raise unknown(f"dtype of {self.name}", dtype, self.peak_flops)
         return self.peak_flops[dtype]
 
-    def seconds(self, events: Events, dtype: str) -> F64:
+    def seconds(self, events: Events, dtype: str, *, contended: bool | None = None) -> F64:
         """[E] what each computation takes; 0 for other events.
 
         Args:
             events: As they ran.
             dtype: What float32 is timed as.
+            contended: Whether a collective is under way beside all of them; None: the events say beside which.
 
         Raises:
             InputError: an unknown dtype, or FLOPs in one that the device has no peak for.
         """
         flops_s = events.flops / self._rates(events, dtype)
         bytes_s = timed_bytes(events, dtype) / (self.hbm_efficiency * self.hbm_Bps)
-        takes = np.maximum(self._arithmetic_s(events, flops_s, bytes_s), bytes_s) + self.launch_overhead_s
+        takes = np.maximum(self._arithmetic_s(events, flops_s, bytes_s, contended), bytes_s) + self.launch_overhead_s
         return np.where(events.kind == Kind.COMPUTE, takes * (1 + self.jitter * log2(self.nodes)), 0.0)
 
-    def _arithmetic_s(self, events: Events, flops_s: F64, bytes_s: F64) -> F64:
+    def _arithmetic_s(self, events: Events, flops_s: F64, bytes_s: F64, contended: bool | None) -> F64:
         """[E] seconds from seconds at peak, and of the bytes."""
         of_kernel = [events.kernel == kernel for kernel in (Kernel.PRODUCT, Kernel.ATTENTION, Kernel.CAUSAL)]
         product = flops_s / self.gemm_share * waves(events, self.cores, self.tile) + self.unhidden_share * bytes_s
         if self.contention:
-            product /= 1 - self.contention * beside(events)
+            product /= 1 - self.contention * (beside(events) if contended is None else contended)
         attention = flops_s / self.attention_efficiency
         return np.select(of_kernel, [product, attention, attention / 2], flops_s / self.gemm_share)
 
