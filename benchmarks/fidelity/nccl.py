@@ -1,13 +1,11 @@
-"""NCCL's all_reduce on a node of 8 H100 (data/README.md), each half of the sizes predicted by what fits the other.
+"""NCCL's all_reduce on a node of 8 H100 (launch/data/measured), each half of the sizes predicted by what fits the other.
 
 Calibrated are four numbers: launch_s of a collective, alpha_s of a message from GPU to GPU (half of it to the switch or from
 it), bandwidth_Bps of a GPU's port one way, and setup_s that a collective added in the switch takes besides. What is timed is
 Emu's own schedules on a star, and the fastest counts, as NCCL picks the fastest.
 """
 
-import csv
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -22,8 +20,8 @@ from emu.study.timing.collective import time_collective
 from emu.topology.placement import place
 from emu.topology.star import star
 from emu.units import format_bandwidth, format_size, format_time, ticks
+from launch.papers.nccl.report import measured
 
-_DATA = Path(__file__).with_name("data") / "all_reduce-8xh100.csv"
 _GPUS, _ITEM_BYTES = 8, 4
 _BY_GPUS, _BY_SWITCH = ("ring", "double-tree"), "in-switch"
 _MEDIAN = 0.10  # asked of the predictions
@@ -78,8 +76,7 @@ def fit(sizes: list[_Size]) -> Calibration:
 
 def rows() -> Iterator[Row]:
     """Each size by the fit that has not seen it, then the median of the errors of each half."""
-    lines = csv.DictReader(_DATA.read_text().splitlines())
-    sizes = [_Size(int(line["bytes"]), float(line["time_us"]) / 1e6) for line in lines]
+    sizes = [_Size(*size) for size in measured()]
     for half, name in enumerate(("1st, 3rd, ...", "2nd, 4th, ...")):
         found = fit(sizes[half::2])
         predicted = [_row(size, found, f"predicted from the {name} sizes") for size in sizes[1 - half :: 2]]
