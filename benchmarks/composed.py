@@ -15,7 +15,7 @@ from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
 from emu.study.choice.chooser import AUTO, choice_on
-from emu.study.training.composed import standing, time_composed
+from emu.study.training.composed import composition, standing
 from emu.study.training.step import Step, time_trace
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -94,7 +94,8 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
     began = time.process_time()
-    composed = time_composed(standing(roles), plan, meta_of(found, plan, stack), choice, topology, device)
+    known = composition(standing(roles), plan, meta_of(found, plan, stack), choice, topology, device.request_overhead_fs)
+    composed = known.timed(device)
     between = time.process_time()
     whole = time_trace(trace_of(roles, found, plan, stack), choice, topology, device, "float32")
     taken = between - began, time.process_time() - between

@@ -200,16 +200,3 @@ def composition(
     busy = busy_s(once, times, len(topology.links))
     wall_s = time.perf_counter() - began
     return Composition(asked, tuple(services), bodies, busy, choice, topology, plan.stage_ranks, wall_s)
-
-
-def time_composed(
-    tapes: Sequence[Tape],
-    plan: Plan,
-    meta: Meta,
-    choice: Choice,
-    topology: Topology,
-    device: Device,
-    npus: I64 | None = None,
-) -> ComposedStep:
-    """Time a step by one rank of each place; arguments and errors as of `composition`."""
-    return composition(tapes, plan, meta, choice, topology, device.request_overhead_fs, npus).timed(device)

@@ -15,7 +15,7 @@ from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training import once as timing
 from emu.study.training.asked import asked_by
-from emu.study.training.composed import COMPOSED, standing, time_composed
+from emu.study.training.composed import COMPOSED, composition, standing
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.once import Once, time_once
 from emu.study.training.shared import bodies_of
@@ -32,7 +32,7 @@ def both(line, words, model="llama-tiny", **batch):
     """The step composed, and as the whole graph has it."""
     found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(), build_topology(line)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
-    few = time_composed(standing(roles), plan, (), choice, topology, H100)
+    few = composition(standing(roles), plan, (), choice, topology, H100.request_overhead_fs).timed(H100)
     return few.step(), time_trace(trace_of(roles, found, plan, stack), choice, topology, H100, "float32").step()
 
 
