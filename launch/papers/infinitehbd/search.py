@@ -1,6 +1,6 @@
 """The best plan of table 2's bounds: TP in 1, 2 ... 128, PP in 1, 2 ... 16, DP in 1, 2 ... 1024 (footnote 6)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from emu.study.planning.bound import Bounds, Rates
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.estimate import Estimated
 from emu.units import format_size
-from launch.papers.infinitehbd.setting import Steps, Training, plan_of
+from launch.papers.infinitehbd.setting import Steps, Training, plan_of, topology_of
 
 _ROOM = 1.2  # of a GPU's memory: the plan printed for 1,024 GPUs takes 80.5 GiB here, the least of them with TP=8 92.8 GiB
 _TPS, _PPS, _MOST_DP = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 1024
@@ -33,7 +33,8 @@ def best(steps: Steps, training: Training, gpus: int, tp: int = 0) -> Found:
         InputError: no plan has so many GPUs.
     """
     plans = [plan for plan in _plans(training, gpus, tp) if _held(steps, training, plan) <= _ROOM * steps.memory_bytes]
-    bounded = sorted(((_bound(steps, training, plan), n, plan) for n, plan in enumerate(plans)), key=lambda each: each[:2])
+    bounds = _least_s(steps, training, plans)
+    bounded = sorted(zip(bounds, range(len(plans)), plans, strict=True), key=lambda each: each[:2])
     if not bounded:
         raise InputError(f"repro: no plan of the bounds has {gpus} GPUs and room for the model")
     found: dict[Plan, Estimated] = {}
@@ -58,7 +59,17 @@ def _held(steps: Steps, training: Training, plan: Plan) -> int:
     return sum(memory_by_part(MODELS.find(training.model), plan, steps.stack).values())
 
 
-def _bound(steps: Steps, training: Training, plan: Plan) -> float:
+def _least_s(steps: Steps, training: Training, plans: Sequence[Plan]) -> Iterator[float]:
+    """No step of each takes less; what plans on one topology have in common is worked out once."""
+    by_topology: dict[str, Bounds] = {}
+    for plan in plans:
+        word = topology_of(plan.world, plan.tp)
+        if word not in by_topology:
+            by_topology[word] = _bounds(steps, training, plan)
+        yield by_topology[word].seconds(plan)
+
+
+def _bounds(steps: Steps, training: Training, plan: Plan) -> Bounds:
     rates = Rates.of(topology_under(steps.stack, steps.topology(plan)))
     device = device_under(steps.stack, steps.device).over(plan.world)
-    return Bounds(MODELS.find(training.model), steps.stack, device, rates).seconds(plan)
+    return Bounds(MODELS.find(training.model), steps.stack, device, rates)

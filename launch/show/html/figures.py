@@ -80,15 +80,12 @@ def _row(step: Step, axes: Sequence[str], *, rated: bool) -> list[Cell]:
 
 def steps_table(step: Step) -> Table:
     """Every step of a run."""
-    learned = isinstance(step, Trained)
-    head = ("step", "virtual time", *(("loss", "loss of one process") if isinstance(step, Trained) else ()))
+    losses = {"loss": step.loss, "loss of one process": step.reference_loss} if isinstance(step, Trained) else {}
     rows = []
     for i, time_s in enumerate(step.step_times_s):
         row = [Cell(str(i + 1), i + 1), Cell(format_time(time_s), time_s)]
-        if learned and isinstance(step, Trained):
-            row += [Cell(f"{loss[i]:.6f}", loss[i]) for loss in (step.loss, step.reference_loss)]
-        rows.append(row)
-    return table_of(head, rows)
+        rows.append([*row, *(Cell(f"{loss[i]:.6f}", loss[i]) for loss in losses.values())])
+    return table_of(("step", "virtual time", *losses), rows)
 
 
 def links_table(timed: TimedTrace) -> Table:
