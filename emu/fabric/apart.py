@@ -5,7 +5,7 @@ each counted in the order in which its ways come to them, with equal rates and h
 names of links, on which no time depends. G groups of all that is laid, K links of a cluster, H hops.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ def clusters_of(laid: Sequence[Laid]) -> tuple[I64, list[Cluster]]:
     """
     of_part = np.repeat(np.arange(len(laid)), [len(each.nodes) for each in laid])
     crossing = _Crossing.of(laid)
-    return crossing.cluster, list(_named(crossing, of_part, laid[0].topology.links.bandwidth_Bps))
+    return crossing.cluster, _named(crossing, of_part, laid[0].topology.links.bandwidth_Bps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -76,7 +76,7 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> Iterator[Cluster]:
+def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[Cluster]:
     """What tells the ways of each cluster from those of others, and its links in their order."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
@@ -84,13 +84,25 @@ def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> Iterator[Clu
     by = np.argsort(first)  # cluster after cluster
     link, of_link, place = crossed[by] % len(capacity_Bps), of_hop[first[by]], np.empty_like(by)
     place[by] = np.arange(len(by)) - np.searchsorted(of_link, of_link)
-    bounds = (np.searchsorted(each, np.arange(crossing.cluster.max(initial=-1) + 2)) for each in (of_pair, of_hop, of_link))
-    for pairs, hops, links in zip(*map(_slices, bounds), strict=True):
-        group = crossing.group[pairs]
-        apart = np.flatnonzero(np.diff(group)), of_part[group[:1]], of_part[group[1:][np.diff(group) > 0]]
-        ways = crossing.head_fs[pairs], crossing.hops[pairs], place[number[hops]], capacity_Bps[link[links]]
-        yield Cluster(digest((*apart, *ways)), link[links])
+    begins = np.diff(crossing.group, prepend=-1) != 0  # of a group; a cluster begins with one
+    of_pairs = np.stack((begins, of_part[crossing.group], crossing.head_fs, crossing.hops), axis=1)
+    columns = of_pairs, place[number], capacity_Bps[link].view(np.int64)
+    every = np.arange(crossing.cluster.max(initial=-1) + 2)
+    bounds = np.stack([np.searchsorted(each, every) for each in (of_pair, of_hop, of_link)], axis=1)
+    slices = zip(bounds[:-1, -1].tolist(), bounds[1:, -1].tolist(), strict=True)
+    return [Cluster(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
 
 
-def _slices(bounds: I64) -> list[slice]:
-    return [slice(*span) for span in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:
+    """[clusters] a name of the rows that each has of every column, from one of its bounds to the next; equal for equal rows."""
+    sizes, kinds = np.diff(bounds, axis=0), np.empty(len(bounds) - 1, dtype=object)
+    shapes, shape_of = np.unique(sizes, axis=0, return_inverse=True)
+    for number, shape in enumerate(shapes):
+        own = np.flatnonzero(shape_of.reshape(-1) == number)
+        spans = [first[:, None] + np.arange(size) for first, size in zip(bounds[own].T, shape, strict=True)]
+        parts = [column[span].reshape(len(own), -1) for column, span in zip(columns, spans, strict=True)]
+        rows = np.concatenate((sizes[own], *parts), axis=1)
+        as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+        _, first, kind = np.unique(as_bytes, return_index=True, return_inverse=True)
+        kinds[own] = np.array([digest((rows[i],)) for i in first], dtype=object)[kind]
+    return kinds.tolist()

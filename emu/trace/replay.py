@@ -293,7 +293,8 @@ def lay_request(what: What, topology: Topology, nodes: I64) -> Laid:
         even = not what.blocks
         counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
         sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
-    with_hubs = np.array([with_helpers(topology, of_group, schedule.helpers) for of_group in nodes])
+    helped = schedule.helpers > 0
+    with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
     return lay(schedule, sizes, topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
 
 
