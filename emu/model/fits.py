@@ -63,14 +63,19 @@ def check_fits(plan: Plan, model: Model) -> None:
     stage_layers(plan, model)
 
 
-_LEFT_OUT = {"ep": "take ep=1", "etp": "take etp=0, which is tp", "capacity": "take capacity=0"}
+_LEFT_OUT = {
+    "ep": "take ep=1",
+    "etp": "take etp=0, which is tp",
+    "capacity": "take capacity=0",
+    "imbalance": "take imbalance=0",
+}
 
 
 def _check_experts(plan: Plan, model: Model) -> None:
-    for name in ("ep", "etp", "capacity"):
+    for name, mend in _LEFT_OUT.items():
         value = getattr(plan, name)
         if not model.experts and value > (1 if name == "ep" else 0):
-            raise must_be("plan", name, f"left out, as {model.name} has no experts", value, _LEFT_OUT[name])
+            raise must_be("plan", name, f"left out, as {model.name} has no experts", value, mend)
     if model.experts and model.experts % plan.ep:
         mend = f"take ep={nearest(plan.ep, divisors(model.experts))}"
         raise must_be("plan", "ep", f"a divisor of the {model.experts} experts of {model.name}", plan.ep, mend)
@@ -89,6 +94,8 @@ def check_executed(plan: Plan, model: Model) -> None:
     """
     if plan.dropout:
         raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
+    if plan.imbalance:
+        raise must_be("plan", "imbalance", "0 with software=pytorch", plan.imbalance, "its routers choose the experts")
     if plan.pp > 1:
         check_of_pytorch(plan.pipeline, plan.pp, plan.vp, plan.passes, plan.dp * plan.pass_batch)
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":
@@ -164,9 +171,5 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
             raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
-    if model.experts and plan.tp > 1 and not plan.sp:
-        raise must_be(
-            "generate", "sp", "on with tp, experts and software=megatron", "off", "each rank is to have its own tokens"
-        )
     if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
         raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")

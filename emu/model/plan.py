@@ -19,7 +19,7 @@ CHOICES = {
     "recompute": ("none", "selective", "full"),
     "cp_comm": ("p2p", "all_gather"),
 }
-_MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "clip", "dropout")
+_MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "dropout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Plan:
     recompute: str = "none"
     cp_comm: str = "p2p"  # p2p: keys and values go round a ring; all_gather: at once
     capacity: float = 0.0  # of an expert, times its even share of tokens; what is beyond is dropped. 0: nothing is
+    imbalance: float = 0.0  # of rows among experts: (most - least) / most, where one has the most and all others the least
     clip: float = 1.0  # the norm that gradients are cut to; 0: they are not
     dropout: float = 0.0  # share of the elements of scores, and of what a block gives, that are dropped in training
     global_batch: int = 16  # sequences a step, over all ranks
@@ -56,8 +57,11 @@ class Plan:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown(f"{name} of a plan", getattr(self, name), known)
-        if self.dropout >= 1:
-            raise must_be("plan", "dropout", "0 or more and below 1", self.dropout)
+        for name in ("dropout", "imbalance"):
+            if getattr(self, name) >= 1:
+                raise must_be("plan", name, "0 or more and below 1", getattr(self, name))
+        if self.imbalance and self.capacity:
+            raise must_be("plan", "imbalance", "0 with a capacity, which fills all experts up", self.imbalance)
         self._check_axes()
         self._check_batch()
         self._check_stages()

@@ -10,7 +10,7 @@ from emu.registry import unknown
 
 _SIZES = ("tp", "cp", "ep", "dp", "pp", "etp", "vp", "shard", "microbatch")
 _NAMES = ("order", "sharding", "recompute", "cp_comm")
-_RATES = ("capacity", "clip", "dropout")
+_RATES = ("capacity", "imbalance", "clip", "dropout")
 _FLAGS = ("sp",)
 WORDS = (*_SIZES, *_NAMES, *_RATES, *_FLAGS, "layers")
 _DEFAULT = Plan()

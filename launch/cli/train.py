@@ -45,7 +45,8 @@ _SETTINGS = (
     *(f"{name}={'|'.join(known)}" for name, known in CHOICES.items()),
     "shard=RANKS over which fsdp or zero1 shards, all of dp unless given",
     "capacity=FACTOR of an expert",
-    "dropout=RATE (with `emu estimate --stack software=megatron` only)",
+    "imbalance=SHARE by which other experts get less than the fullest, dropout=RATE (both with `emu estimate --stack "
+    "software=megatron` only)",
     f"clip=NORM that gradients are cut to, {Plan().clip:g} unless given, 0 for none",
 )
 _PLAN_HELP = (

@@ -45,6 +45,20 @@ PLANS = [
     ("llama-tiny", "dp=2,ep=2", (), "ep must be left out, as llama-tiny has no experts, got 2; take ep=1"),
     ("llama-tiny", "dp=2,etp=2", (), "etp must be left out, as llama-tiny has no experts, got 2; take etp=0, which is tp"),
     ("llama-tiny", "capacity=1", (), "capacity must be left out, as llama-tiny has no experts, got 1.0; take capacity=0"),
+    # What routers choose, and what no router can.
+    (
+        "gpt-moe-tiny",
+        "dp=2,ep=2,imbalance=0.2",
+        (),
+        "imbalance must be 0 with software=pytorch, got 0.2; its routers choose the experts",
+    ),
+    ("gpt-moe-tiny", "dp=2,ep=2,imbalance=1", (), "imbalance must be 0 or more and below 1, got 1.0"),
+    (
+        "gpt-moe-tiny",
+        "dp=2,ep=2,capacity=1,imbalance=0.2",
+        (),
+        "imbalance must be 0 with a capacity, which fills all experts up, got 0.2",
+    ),
     # Fewer microbatches than an order needs.
     (
         "llama-tiny",

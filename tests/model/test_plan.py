@@ -182,6 +182,11 @@ def test_more_ranks_than_npus_are_refused_with_the_size_of_an_axis_that_fits():
             "plan: capacity must be left out, as llama-tiny has no experts, got 1.5; take capacity=0",
         ),
         (
+            "llama-tiny",
+            Plan(imbalance=0.2),
+            "plan: imbalance must be left out, as llama-tiny has no experts, got 0.2; take imbalance=0",
+        ),
+        (
             "gpt-moe-tiny",
             Plan(dp=3, ep=3, global_batch=3),
             "plan: ep must be a divisor of the 4 experts of gpt-moe-tiny, got 3; take ep=2 or 4",

@@ -89,6 +89,21 @@ def even(plan: Plan, model: Model, kind: str) -> Routed | None:
     return Routed(each, each, (rows,) * plan.expert_tp, rows)
 
 
+def fullest(plan: Plan, model: Model, kind: str) -> Routed | None:
+    """Rows of the rank with the fullest expert, for which all others wait; None: they are spread evenly, or none travel.
+
+    One expert gets the most rows, all others 1 - `imbalance` as many.
+    """
+    rows, others = own_rows(plan, model, kind), 1 - plan.imbalance
+    if not rows or not plan.imbalance:
+        return None
+    experts = model.experts // plan.ep
+    most = round(rows * (1 + (experts - 1) * others) / (1 + (model.experts - 1) * others))
+    rest, more = divmod(rows - most, max(1, plan.ep - 1))
+    given = (most, *(rest + (i < more) for i in range(plan.ep - 1)))
+    return Routed(given, (most,) * plan.ep, (plan.ep * most,) * plan.expert_tp, max(rows, plan.ep * most))
+
+
 def own_rows(plan: Plan, model: Model, kind: str) -> int:
     """Rows that a rank gives in a pass of a layer of a kind; 0 where none travel."""
     if not plan.exchanges:

@@ -218,9 +218,47 @@ def test_gradients_of_experts_are_reduced_over_those_that_have_copies():
     assert [axis for axis, _, n, _ in found.elements() if n == 1] == ["dp", "tp", "edp", "ep"]
 
 
-def test_experts_that_tensor_parallelism_gives_the_same_tokens_are_refused():
-    with pytest.raises(InputError, match="generate: sp must be on with tp, experts and software=megatron"):
-        traced("tp=2,dp=2,ep=2", model=MOE)
+@pytest.mark.parametrize("words", ["tp=2", "tp=4,dp=2"])
+def test_without_sp_experts_that_all_ranks_of_tp_share_are_added_up_as_any_block(words):
+    """InfiniteHBD, table 3: an all_reduce of b s h a layer and direction, whatever k is; and no row travels."""
+    plan = parse_plan(words, global_batch=B, seq=S, microbatch=1)
+    found = asked(traced(f"{words},microbatch=1", model=MOE))
+    assert found["tp", "all_reduce", S * H, "bfloat16"] == plan.passes * (4 * L + 2)
+    assert not any(axis in ("etp", "ep") for axis, *_ in found)
+
+
+def test_without_sp_what_each_rank_of_tp_got_back_from_experts_is_gathered():
+    """In the forward, and of the gradients of what they read; the rest of a layer is added up."""
+    found, passes = asked(traced("tp=2,dp=4,ep=4,etp=1,microbatch=1", model=MOE)), B // 4
+    assert found["tp", "all_gather", S * H, "bfloat16"] == passes * 2 * L
+    assert found["tp", "all_reduce", S * H, "bfloat16"] == passes * (2 * L + 2)
+    assert found["ep", "all_to_all", MOE.top_k * S // 2 * H, "bfloat16"] == passes * 4 * L
+
+
+@pytest.mark.parametrize(("words", "here"), [("dp=4,ep=4", 1), ("dp=2,ep=2", 2), ("tp=2,sp,dp=4,ep=4,etp=2", 1)])
+@pytest.mark.parametrize("imbalance", [0.25, 0.5])
+def test_the_step_is_that_of_the_rank_with_the_fullest_expert(words, here, imbalance):
+    """One of 4 experts has the most rows, each other 1 - imbalance of them; `here` are on one rank."""
+    others = 1 - imbalance
+    more = 4 * (1 + (here - 1) * others) / (here * (1 + 3 * others))
+    even, uneven = (traced(f"{words}{which}", model=MOE) for which in ("", f",imbalance={imbalance}"))
+
+    def of_experts(trace):
+        events = trace.events[0]
+        return sum(int(events.flops[i]) for i in range(len(events)) if ".experts.w" in events.name[i])
+
+    def travelled(trace):
+        return {n for axis, what, n, _ in asked(trace) if what == "all_to_all"}
+
+    assert of_experts(uneven) / of_experts(even) == pytest.approx(more, rel=0.02)  # rows are whole
+    assert flops(uneven) - of_experts(uneven) * uneven.n_ranks == flops(even) - of_experts(even) * even.n_ranks
+    (rows,), (most,) = travelled(even), travelled(uneven)
+    assert most / rows == pytest.approx(more, rel=0.02)
+
+
+def test_tensor_parallelism_alone_knows_no_fullest_expert():
+    even, uneven = (traced(f"tp=2,sp,dp=2{which}", model=MOE) for which in ("", ",imbalance=0.5"))
+    assert (flops(even), asked(even)) == (flops(uneven), asked(uneven))
 
 
 @pytest.mark.parametrize(

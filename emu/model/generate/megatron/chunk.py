@@ -9,6 +9,7 @@ from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.passes import stage_parts
+from emu.model.generate.routed import fullest
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
@@ -68,7 +69,9 @@ def nowhere(kernel: Kernel) -> None:
 
 def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at: int) -> Chunk:
     """What a rank at a place of its group of cp has of a stage."""
-    layers = tuple(Layer(part, at) for part in stage_parts(model, plan, stack, number, lambda *_: None)[0])
+    routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
+    parts = stage_parts(model, plan, stack, number, lambda layer, _: routed[model.kinds[layer]])[0]
+    layers = tuple(Layer(part, at) for part in parts)
     overlaps = stack.dp == OVERLAPPED
     axes = dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.

@@ -3,6 +3,9 @@
 Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
 what experts give is scattered over `etp` and goes back. The backward does the same in the other order. Before, all learn how
 many rows each expert gets. Source: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py (alltoall).
+
+Without sequence parallelism (which Megatron-LM asks for to train experts under tp) the ranks of tp have the same tokens: what
+each got back is gathered there. Where they share every expert no row travels, and what they give is added up.
 """
 
 from dataclasses import dataclass
@@ -17,18 +20,20 @@ _COUNT = "int64"  # of rows
 
 @dataclass(frozen=True)
 class Exchange:
-    """Of one part; rows spread evenly over the experts."""
+    """Of one part; where rows are spread unevenly, that of the rank with the fullest expert."""
 
     part: Part
 
     @cached_property
     def elements(self) -> int:
-        """Of the rows that a rank gives: those of the permutation before the experts."""
+        """Of the rows that a rank gives or takes, if these are more: those of the permutation before the experts."""
+        if self.part.routed is not None:
+            return self.part.routed.most * self.part.model.hidden
         return next(o.outputs.whole for o in self.part.operators if o.kind == PERMUTATION)
 
     def counted(self) -> list[Ask]:
         """How many rows of each expert each rank has."""
-        axis = "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
+        axis = "" if self._stays else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
         ranks = self.part.plan.expert_tp * self.part.plan.ep
         return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
 
@@ -45,7 +50,12 @@ class Exchange:
 
     def _shared(self, operation: str) -> list[Ask]:
         etp = self.part.plan.expert_tp
-        return [self._ask("etp", operation, etp * self.elements)] if etp > 1 else []
+        return [self._ask("etp", operation, etp * self.elements)] if etp > 1 and not self._stays else []
+
+    @property
+    def _stays(self) -> bool:
+        """Whether rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
+        return not self.part.plan.sp and not self.part.plan.exchanges
 
     def _ask(self, axis: str, operation: str, elements: int) -> Ask:
         return Ask(axis, operation, elements, self.part.stack.precision.activation)

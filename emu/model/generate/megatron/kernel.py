@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from emu.model.kernels import passes_of
-from emu.model.operator import PRODUCT, Amount, ModelOperator, Passes
+from emu.model.operator import PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
 from emu.model.stack import Stack
 
 
@@ -24,14 +24,24 @@ class Kernel(NamedTuple):
     returns: bool = False  # gives what goes back from them
 
 
-def kernels(operators: Sequence[ModelOperator], stack: Stack) -> tuple[Kernel, ...]:
-    """Of a part, in the order of the forward."""
+def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = False) -> tuple[Kernel, ...]:
+    """Of a part, in the order of the forward.
+
+    Args:
+        operators: Of the part.
+        stack: By whose kernels.
+        alike: Whether the ranks of tensor parallelism have the same tokens, so that a block of experts, too, is a region
+            that it cuts.
+    """
     found, inside, fused = [], False, tuple(_fused(operators))
     experts = [operator for operator in fused if operator.experts]
+    routed = [operator for operator in fused if operator.routed] if alike else []
+    combined = [operator for operator in routed if operator.kind == PERMUTATION][-1:]
     for operator in fused:
         product = operator.kind == PRODUCT and not operator.sequence and not operator.experts
         enters, leaves = product and not inside, operator.cut == "in" and not operator.experts
         inside = (inside or enters) and not leaves
+        enters, leaves = enters or operator in routed[:1], leaves or operator in combined
         ends = (operator is experts[0], operator is experts[-1]) if operator.experts else ()
         found.append(Kernel(operator, passes_of(operator, stack), enters, leaves, *ends))
     return tuple(found)

@@ -38,7 +38,7 @@ class Layer:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """In the order of the forward."""
-        return kernels(self.part.operators, self.part.stack)
+        return kernels(self.part.operators, self.part.stack, alike=self.part.plan.tp > 1 and not self.part.plan.sp)
 
     def parameters(self) -> Iterator[tuple[Kernel, int]]:
         """The kernels that have any, and how many, in the order of the model."""
@@ -85,7 +85,7 @@ class Layer:
             Context(self.part, self.at, kernel).forward(tape)
             return
         before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
-        after = [self._summed()] if kernel.leaves and self.part.plan.tp > 1 else []
+        after = [self._summed(kernel)] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
             beside(tape, [*before, *after], works)
         else:
@@ -104,7 +104,7 @@ class Layer:
             return
         arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
         again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
-        given = [self._summed()] if kernel.enters and plan.tp > 1 else []
+        given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
         awaited(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
         works = self._works(kernel, INPUT)
@@ -150,7 +150,10 @@ class Layer:
     def _asked(self, operation: str) -> Ask:
         return self.part.asked(operation, self.part.tokens.n * self.part.model.hidden)
 
-    def _summed(self) -> Ask:
+    def _summed(self, kernel: Kernel) -> Ask:
+        """Of the ranks of tp; those whose rows travelled have each its own tokens, which are put together."""
+        if kernel.operator.routed and self.part.plan.exchanges:
+            return self._asked("all_gather")
         return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
 
 
