@@ -15,6 +15,7 @@ from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of
 from emu.topology.path.shortest import or_shortest
 from emu.topology.routing import join, mix
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.usable import in_units
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -102,6 +103,7 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         ("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
+        grouper=partial(in_units, name, cluster.gpus),
     )
 
 

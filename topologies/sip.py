@@ -15,6 +15,7 @@ from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topolo
 from emu.topology.path.shortest import or_shortest, shortest
 from emu.topology.routing import join, mix
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.usable import in_whole_units
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -86,6 +87,7 @@ def sip_ring(
         partial(_ring_place, size, rings),
         partial(_ring_draw, size, rings),
         relays=np.ones(nodes, np.bool_),
+        grouper=partial(in_whole_units, "sip-ring", size),
     )
 
 

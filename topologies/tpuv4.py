@@ -16,6 +16,7 @@ from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
 from emu.topology.grid import Dimension, grid
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
+from emu.topology.usable import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), Table 6"
@@ -82,6 +83,7 @@ def tpuv4(
         tiers=("X", "Y", "Z"),
         placer=partial(_place, sizes, side),
         draw=partial(_draw, sizes, side),
+        grouper=partial(_usable, sizes, side),
     )
 
 
@@ -133,6 +135,11 @@ def _place(sizes: tuple[int, ...], side: int, n_ranks: int, faulty: I64) -> I64:
     """The chips of cubes without a fault: a switch takes whole cubes in and out (InfiniteHBD 2.2)."""
     cube = _cube(sizes, side)
     return column(np.flatnonzero(~np.isin(cube, cube[faulty])), np.int64)
+
+
+def _usable(sizes: tuple[int, ...], side: int, group: int, faulty: Bool) -> I64:
+    """Groups stay within a cube, or take whole cubes without a fault (InfiniteHBD 2.2)."""
+    return in_units("tpuv4", side**3, group, faulty[:, np.argsort(_cube(sizes, side), kind="stable")])
 
 
 def _draw(sizes: tuple[int, ...], side: int) -> Drawing:

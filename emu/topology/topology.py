@@ -57,6 +57,7 @@ class Routes:
 
 Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; key tells equal pairs apart (channel, group)
 Symmetry = Callable[[], Sequence[I64]]  # permutations [n_nodes] of the nodes that bring links to links and routes to routes
+Grouper = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] which are faulty) -> [E] NPUs in groups that work
 Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules find room for
 
 
@@ -112,6 +113,7 @@ class Topology:
     lost: Callable[[int, int], str] | None = None  # why nothing leads from a node to another; None: not known
     message_fs: int = 0  # ticks that the software takes for each message, besides the latencies of its links
     adding_fs: int = 0  # ... and of those to and from a switch that adds, besides
+    grouper: Grouper | None = None  # how many NPUs groups can be made of where some fail; None: those that are placed
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:

@@ -16,6 +16,7 @@ from emu.arrays import I64, Bool, column
 from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.routing import join
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
+from emu.topology.usable import in_blocks
 from emu.topology.wiring import Cables, wire
 from emu.units import format_time, seconds
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle, bundles, states
@@ -76,6 +77,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
         TIERS,
         draw=partial(draw, plan),
         circuits=Circuits(partial(_needs, plan), reconfiguration),
+        grouper=partial(in_blocks, plan.name),
     )
 
 

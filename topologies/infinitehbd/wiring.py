@@ -15,7 +15,7 @@ from emu.topology.topology import Routes, Topology, check_link_count
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.circuits.fibres import blocked, bundles, fibres
-from topologies.infinitehbd.circuits.orchestration import orchestrate
+from topologies.infinitehbd.circuits.orchestration import orchestrate, usable
 from topologies.infinitehbd.circuits.rings import rings
 from topologies.infinitehbd.drawing import draw
 from topologies.infinitehbd.plan import OCSTRX, Plan
@@ -73,6 +73,7 @@ def build(plan: Plan, faulty: tuple[int, ...], job: int) -> Topology:
         TIERS,
         partial(_place, order[: at.joined].reshape(-1, plan.tp)),
         partial(draw, plan),
+        grouper=partial(usable, plan),
     )
 
 

@@ -17,6 +17,7 @@ from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
 from emu.topology.faults import without
 from emu.topology.topology import Box, Drawing, Topology
+from emu.topology.usable import in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.combs import comb_lines
 from topologies.sipac.jobs import Configuration, initial, moves, reconfigured, sequential
@@ -198,6 +199,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         assumptions=(*_assumptions(configuration, light), *(_turned(before, configuration) if before else ())),
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
+        grouper=partial(in_blocks, levels.name),
     )
 
 

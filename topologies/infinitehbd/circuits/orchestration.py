@@ -4,10 +4,13 @@ Corrected where the print cannot run: Algorithm 3's innermost loop and Algorithm
 number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the faults as given. G groups.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
+from emu.topology.usable import in_whole_units
 from topologies.infinitehbd.circuits.fibres import blocked
 from topologies.infinitehbd.plan import Plan
 
@@ -87,6 +90,23 @@ def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
         fits = plan.tp * len(groups(plan, sound, middle)) >= wanted
         low, high = (middle, high) if fits else (low, middle - 1)
     return _in_order(plan, groups(plan, sound, low))[: wanted // plan.tp]
+
+
+def usable(plan: Plan, group: int, faulty: Bool) -> I64:
+    """[E] the GPUs that TP groups of so many can be made of in each state, with rings lit anew around its faults.
+
+    A group within a node needs the whole node, whose GPUs are joined by loopback.
+
+    Raises:
+        InputError: a group of several nodes and a part of one.
+    """
+    if group < plan.gpus:
+        return in_whole_units(plan.name, plan.gpus, group, faulty)
+    if group % plan.gpus:
+        raise must_be(plan.name, "NPUs of a group", f"a multiple of {plan.gpus}, the GPUs of a node, or fewer", group)
+    asked = replace(plan, tp=group)
+    sound = np.logical_not(faulty.reshape(len(faulty), plan.nodes, plan.gpus).any(axis=2))
+    return np.array([group * len(groups(asked, sound[i], 0)) for i in range(len(sound))])
 
 
 def _in_order(plan: Plan, found: I64) -> I64:
