@@ -41,6 +41,18 @@ FLAGS = {
     "repro infinitehbd": {"--table"},
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--beside", "--cache", "--png"},
+    "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
+    | {
+        "--rate",
+        "--draws",
+        "--mtbf",
+        "--afr",
+        "--mttr",
+        "--days",
+        "--domain",
+        "--checkpoint",
+        "--restart",
+    },
     "compare": set(),
     "calibrate": {"--device", "--out"},
     "show topology": {"--png", "--route"},

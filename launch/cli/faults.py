@@ -1,0 +1,156 @@
+"""`emu faults`: what faults leave of a machine for tensor-parallel groups."""
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from emu.errors import InputError, must_be
+from emu.registry import parse_call
+from emu.study.faults.draw import DAYS_PER_YEAR, Lives
+from emu.study.faults.goodput import optimal
+from emu.study.faults.log import read_log
+from emu.study.faults.source import Drawn, Logged, Rate, Source
+from emu.study.faults.waste import Waste, machine_of, waste
+from emu.topology.catalogue import build_topology
+from emu.units import seconds
+from launch.cli.options import Time, import_option, json_option, print_json, topology_option
+from launch.data.faults import GPUS, SOURCE, production_log
+from launch.show.progress import tracked
+from launch.show.text.faults import Kept, faults_report, told
+
+_NPUS = 2880  # of InfiniteHBD 6.2, which 36, 64, 72 and 576 divide
+_UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
+_AT_LEAST = click.IntRange(min=1)
+
+
+class Days(click.ParamType[float]):
+    """A span such as 12h, 60d or 3y."""
+
+    name = "SPAN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Days."""
+        return _days(str(value), max(param.opts, key=len) if param else "value")
+
+
+def _days(text: str, name: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdy])", text)
+    if found is None or not float(found[1]):
+        raise must_be("faults", name, "hours, days or years above 0, such as 12h, 60d or 3y", text)
+    return float(found[1]) * _UNITS[found[2]]
+
+
+class Share(click.ParamType[float]):
+    """A share such as 1.17%."""
+
+    name = "SHARE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """0 or more, below 1."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value))
+        share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+        if not 0 <= share < 1:
+            name = max(param.opts, key=len) if param else "value"
+            raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", str(value))
+        return share
+
+
+def _domain(text: str, node: int) -> Lives:
+    """The part of `npus=64,mtbf=1y,mttr=4h`."""
+    given = parse_call(f"domain:{text}", "--domain")[2]
+    if sorted(given) != ["mtbf", "mttr", "npus"]:
+        raise must_be("faults", "--domain", "npus=64,mtbf=1y,mttr=4h, each once", text)
+    if not given["npus"].isdecimal() or not int(given["npus"]) or int(given["npus"]) % node:
+        raise must_be("--domain", "npus", f"a multiple of {node}, the NPUs of a node", given["npus"])
+    return Lives(_days(given["mtbf"], "mtbf"), _days(given["mttr"], "mttr"), int(given["npus"]) // node)
+
+
+def _groups(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", word) for word in words):
+        raise must_be("faults", "--tp", "whole numbers of 1 or more, such as 32 or 8,16,32", text)
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+@click.command("faults")
+@topology_option
+@click.option("--tp", "groups", default="32", show_default=True, metavar="N,...", help="NPUs of a group; one size or several.")
+@click.option("--npus", type=_AT_LEAST, help=f"Of the machine, which copies of a smaller topology make; else {_NPUS} or more.")
+@click.option("--log", type=click.Path(path_type=Path), help="Faults of your own: a CSV of server,start_day,end_day.")
+@click.option("--servers", type=_AT_LEAST, help="That --log speaks of, those without a fault too.")
+@click.option("--npus-per-server", "server", type=_AT_LEAST, default=GPUS, show_default=True, help="Of the log.")
+@click.option("--npus-per-node", "node", type=_AT_LEAST, default=4, show_default=True, help="That fail together.")
+@click.option("--rate", type=Share(), help="No log: each node is faulty with this probability, by itself.")
+@click.option("--draws", type=_AT_LEAST, default=1000, show_default=True, help="Of --rate.")
+@click.option("--mtbf", type=Days(), help="No log: a node works so long in the mean: 12h, 60d or 3y.")
+@click.option("--afr", type=Share(), help="In place of --mtbf: the share of the nodes that fail in a year.")
+@click.option("--mttr", type=Days(), help="A node is repaired in so long, in the mean.")
+@click.option("--days", type=Days(), default="365d", show_default=True, help="That --mtbf or --afr draws.")
+@click.option("--domain", "domains", multiple=True, metavar="npus=64,mtbf=1y,mttr=4h", help="What takes so many NPUs with it.")
+@click.option("--checkpoint", type=Time(), help="What saving takes: goodput by the best interval of checkpoints.")
+@click.option("--restart", type=Time(), default="0s", help="What beginning again takes, beside --checkpoint.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the waste over time, and how often it is how large.")
+@import_option
+@json_option
+def faults_command(topologies: tuple[str, ...], groups: str, png: Path | None, as_json: bool, **asked: Any) -> None:
+    """Tell what faults leave of a machine: NPUs that work but find no group, the largest job, what one fault takes with it.
+
+    \b
+    emu faults --topology infinitehbd:k=3 --topology nvl:72 --tp 32
+    emu faults --topology big-switch:n=2880 --tp 8,16,32 --rate 1.17%
+    emu faults --topology ub-mesh:rack-full --tp 16 --mtbf 1y --mttr 2d --npus-per-node 1
+    """
+    source, sizes = _source(asked), _groups(groups)
+    built = [build_topology(word) for word in topologies]
+    npus = asked["npus"] or max(_NPUS, *(topology.n_npus for topology in built))
+    machines = [machine_of(topology, npus) for topology in built]
+    found = {size: source.of(size) for size in {machine.npus for machine in machines}}
+    cases = [(machine, group) for machine in machines for group in sizes]
+    rows = []
+    for machine, group in tracked(cases, f"counting groups, {len(cases)} times", len(cases)):
+        row = waste(machine, group, found[machine.npus].states)
+        rows.append(Kept(row, _goodput(row, found[machine.npus].per_day, asked["checkpoint"], asked["restart"])))
+    if png is not None:
+        importlib.import_module("launch.show.chart.faults").draw_faults([kept.waste for kept in rows], png)
+    notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
+    if as_json:
+        print_json({"rows": [told(kept) for kept in rows], "assumptions": notes})
+    else:
+        click.echo(faults_report(rows, notes))
+
+
+def _goodput(row: Waste, per_day: float, checkpoint: int | None, restart: int) -> float | None:
+    """The share of the machine's time that is work which lasts; None: it is not asked for."""
+    if checkpoint is None:
+        return None
+    if not per_day:
+        raise InputError("faults: --checkpoint needs faults that have times; take --log, or --mtbf and --mttr, not --rate")
+    return row.availability * (1 - optimal(seconds(checkpoint), seconds(restart), 86400 / per_day).lost)
+
+
+def _source(asked: dict[str, Any]) -> Source:
+    """What the options say of faults.
+
+    Raises:
+        InputError: options that exclude one another, or one without its other half.
+    """
+    node, seed, mttr = asked["node"], asked["seed"], asked["mttr"]
+    given = [flag for flag in ("log", "rate", "mtbf", "afr") if asked[flag] is not None]
+    if len(given) > 1:
+        raise InputError(f"faults: --{' and --'.join(given)} exclude one another; give one of them")
+    if asked["rate"] is not None:
+        if asked["domains"] or mttr:
+            raise InputError("faults: --rate has no times, and takes no --domain and no --mttr; take --mtbf or --afr")
+        return Rate(node, seed, asked["rate"], asked["draws"])
+    parts = tuple(_domain(text, node) for text in asked["domains"])
+    mtbf = DAYS_PER_YEAR / asked["afr"] if asked["afr"] else asked["mtbf"]
+    if (mtbf is None) != (mttr is None):
+        raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
+    if mtbf is not None:
+        return Drawn(node, seed, (Lives(mtbf, mttr), *parts), asked["days"])
+    log = production_log() if asked["log"] is None else read_log(asked["log"], asked["servers"] or 0)
+    return Logged(node, seed, log, str(asked["log"] or SOURCE), asked["server"], parts)

@@ -1,0 +1,72 @@
+"""Faults that models draw, held to closed forms."""
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.study.faults.draw import Lives, divided, independent, renewals
+from emu.study.faults.log import states
+from launch.data.faults import production_log
+
+
+def unavailable(log):
+    found = states(log)
+    return float(found.share @ found.faulty.mean(axis=1))
+
+
+def test_nodes_are_faulty_for_mttr_of_mtbf_and_mttr():
+    lives = Lives(mtbf_days=20, mttr_days=5)
+    log = renewals((lives,), 400, 1000, seed=3)
+    assert unavailable(log) == pytest.approx(lives.unavailability, rel=0.03)
+    assert log.mean_repair_days == pytest.approx(5, rel=0.03)
+    assert log.faults_per_unit_day == pytest.approx(1 / 25, rel=0.03)
+
+
+def test_a_domain_takes_all_its_nodes_at_once():
+    found = states(renewals((Lives(20, 5, units=8),), 20, 500, seed=0))
+    domains = [found.faulty[:, :8], found.faulty[:, 8:16], found.faulty[:, 16:]]
+    assert all((domain.all(axis=1) == domain.any(axis=1)).all() for domain in domains)
+    assert not (domains[0][:, 0] == domains[1][:, 0]).all()
+
+
+def test_kinds_of_parts_fail_beside_one_another():
+    both = unavailable(renewals((Lives(20, 5), Lives(60, 5, units=2)), 200, 1000, seed=1))
+    assert both == pytest.approx(1 - (20 / 25) * (60 / 65), rel=0.04)
+
+
+def test_a_rate_is_the_share_of_nodes_that_are_faulty():
+    found = independent(0.0117, 720, 2000, seed=0)
+    assert found.faulty.mean() == pytest.approx(0.0117, rel=0.02)
+    counts = found.faulty.sum(axis=1)
+    assert counts.var() == pytest.approx(720 * 0.0117 * (1 - 0.0117), rel=0.1)  # as independent ones have it
+
+
+def test_each_faulty_server_has_a_faulty_node_and_each_node_its_share():
+    log = production_log()
+    rate = 0.0233
+    halves = divided(log, 2, rate, seed=0)
+    spells = set(zip(halves.unit // 2, halves.start, halves.end, strict=True))
+    assert spells == set(zip(log.unit, log.start, log.end, strict=True))
+    q = 1 - (1 - rate) ** 0.5
+    assert len(halves.unit) / 2 / len(log.unit) == pytest.approx(q / rate, abs=0.01)  # 50.21 % with rounded rates
+    assert divided(log, 1, rate, seed=0) is log
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not():
+    one, again, other = (renewals((Lives(20, 5),), 50, 100, seed) for seed in (1, 1, 2))
+    assert one.start.tolist() == again.start.tolist() != other.start.tolist()
+
+
+def test_what_cannot_be_drawn_is_one_line():
+    with pytest.raises(InputError, match="faults: mtbf_days must be a finite number of days above 0, got 0"):
+        Lives(0, 1)
+    with pytest.raises(InputError, match="faults: rate must be 0 or more and below 1, got 1"):
+        independent(1, 4, 4, 0)
+    with pytest.raises(InputError, match="faults: days must be a finite number above 0, got 0"):
+        renewals((Lives(1, 1),), 4, 0, 0)
+
+
+def test_without_a_fault_a_log_is_one_state():
+    log = renewals((Lives(1e9, 1),), 4, 10, 0)
+    assert states(log).faulty.tolist() == [[False] * 4]
+    assert np.array_equal(states(log).share, [1.0])

@@ -1,0 +1,86 @@
+"""What faults leave of a machine, held to InfiniteHBD's examples and to exact expectations."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from emu.errors import InputError
+from emu.study.faults.draw import independent
+from emu.study.faults.log import States
+from emu.study.faults.waste import machine_of, waste
+from emu.topology.catalogue import build_topology
+
+
+def one_state(faulty):
+    return States(np.ones(1), np.atleast_2d(faulty), np.zeros(1))
+
+
+def wasted(word, npus, group, *broken):
+    faulty = np.zeros(npus, np.bool_)
+    faulty[list(broken)] = True
+    found = waste(machine_of(build_topology(word), npus), group, one_state(faulty))
+    return round(found.mean * npus)
+
+
+def test_the_examples_of_infinitehbd_2_1_and_1():
+    assert waste(machine_of(build_topology("nvl:36"), 36), 16, one_state(np.zeros(36, np.bool_))).mean == pytest.approx(4 / 36)
+    assert wasted("big-switch:n=32", 64, 16, 0, 32) == 30  # two HBDs of 32, a fault in each
+    assert wasted("big-switch:n=64", 64, 16, 0, 32) == 14
+
+
+@pytest.mark.parametrize(("word", "unit"), [("nvl:72", 72), ("big-switch:n=2880", 2880), ("tpuv4:cubes=5x3x3", 64)])
+@pytest.mark.parametrize("group", [8, 32])
+def test_the_mean_over_draws_is_what_the_binomial_distribution_expects(word, unit, group):
+    rate, node = 0.0117, 4
+    found = waste(machine_of(build_topology(word), 2880), group, independent(rate, 2880 // node, 3000, seed=0))
+    nodes = np.arange(unit // node + 1)
+    expected = binom.pmf(nodes, unit // node, rate) @ ((unit - node * nodes) % group) / unit
+    assert found.mean == pytest.approx(expected, rel=0.04)
+
+
+def test_a_machine_of_copies_counts_each_by_itself():
+    rack, several = build_topology("nvl:72"), 3
+    states = independent(0.05, 72 * several // 4, 200, seed=1)
+    together = waste(machine_of(rack, 72 * several + 5), 16, states)
+    parts = [
+        waste(machine_of(rack, 72), 16, States(states.share, part, states.begin)).usable
+        for part in np.split(states.faulty, several, axis=1)
+    ]
+    assert together.copies == several
+    assert together.usable.tolist() == np.sum(parts, axis=0).tolist()
+
+
+def test_shares_of_the_time_weigh_the_states():
+    faulty = np.zeros((3, 16), np.bool_)
+    faulty[1, 0], faulty[2, :8] = True, True
+    found = waste(
+        machine_of(build_topology("big-switch:n=64"), 64), 16, States(np.array([0.5, 0.3, 0.2]), faulty, np.arange(3.0))
+    )
+    assert found.usable.tolist() == [64, 48, 32]
+    assert found.mean == pytest.approx(0.3 * 12 / 64)
+    assert found.availability == pytest.approx((0.5 * 64 + 0.3 * 48 + 0.2 * 32) / 64)
+    assert [found.largest_job(share) for share in (0.5, 0.8, 1.0)] == [64, 48, 32]
+    assert found.quantile(0.7) == 0 < found.quantile(0.71)
+
+
+def test_one_fault_takes_a_node_a_group_or_a_ring():
+    def radius(word, group):
+        return waste(machine_of(build_topology(word), 2880), group, independent(0, 720, 1, 0)).radius
+
+    assert radius("infinitehbd:k=3", 4) == 4
+    assert radius("infinitehbd:k=3", 32) == 32  # 2,880 is a multiple of 32, so a node's fault breaks up one group
+    assert radius("sip-ring:size=64,rings=45", 16) == 64
+    assert radius("tpuv4:cubes=5x3x3", 64) == 64
+
+
+def test_a_backup_npu_in_a_group_makes_no_waste_of_less_than_nothing():
+    found = waste(machine_of(build_topology("ub-mesh:rack-full"), 64), 1, independent(0.02, 64, 100, seed=0))
+    assert found.faulty.max() > 0
+    assert found.wasted.min() == 0
+
+
+def test_a_machine_smaller_than_its_topology_and_nodes_that_do_not_divide_it_are_one_line():
+    with pytest.raises(InputError, match="faults: npus must be 72 or more, those of nvl:72, got 64"):
+        machine_of(build_topology("nvl:72"), 64)
+    with pytest.raises(InputError, match="faults: units must be a divisor of the 72 NPUs of nvl:72, got 7"):
+        waste(machine_of(build_topology("nvl:72"), 72), 8, independent(0.1, 7, 1, 0))
