@@ -27,6 +27,7 @@ COMMANDS = {
     "repro": "Work out again what papers and vendors printed, and tell how far it is off.",
     "plan": "Find the plan that trains a model fastest, and tell why the next ones lose.",
     "faults": "Tell what faults leave of a machine: waste, the largest job, goodput.",
+    "cost": "Tell what a network costs and draws, by the price book of one paper or your own.",
     "compare": "Tell whether a step of two traces does the same.",
     "calibrate": "Measure the device that is here, and write a file for --device.",
     "show": "Show a topology, a collective or a timeline, as text or as a picture.",

@@ -53,6 +53,7 @@ FLAGS = {
         "--checkpoint",
         "--restart",
     },
+    "cost": {"--topology", "--prices", "--across", "--years", "--kwh"},
     "compare": set(),
     "calibrate": {"--device", "--out"},
     "show topology": {"--png", "--route"},

@@ -1,0 +1,117 @@
+"""A price book: what parts cost and draw, as one source prints it. Books are never mixed: they contradict one another.
+
+name = "mine"
+source = "offers of May 2026"
+
+[any]                          # of every system; [nvl], [tpuv4] and so on are of those alone
+free = ["link*"]               # parts of a bill that nothing is paid for, or that another part's price holds
+tiers = ["leaf to spine"]      # of whose links injection is counted; unless given, of all
+
+[any.parts]
+"NVLink switch" = { dollars = 28000, watts = 275 }
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from emu.errors import InputError, must_be
+from emu.topology.read.values import check_keys, load_toml
+from emu.topology.topology import Topology
+
+ANY = "any"
+
+
+class Price(NamedTuple):
+    """Of one part."""
+
+    dollars: float
+    watts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What a book says of a system, or of all."""
+
+    parts: Mapping[str, Price]
+    free: tuple[str, ...]  # patterns, as of file names
+    tiers: tuple[str, ...]
+
+    def is_free(self, part: str) -> bool:
+        """Whether nothing is paid for it; a price goes before."""
+        return part not in self.parts and any(fnmatchcase(part, pattern) for pattern in self.free)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """Prices of one source."""
+
+    name: str
+    source: str
+    sections: Mapping[str, Section]
+
+    def of(self, topology: Topology) -> Section:
+        """What it says of a topology: its own section, and what is of every system beside.
+
+        Raises:
+            InputError: nothing.
+        """
+        system = topology.name.partition(":")[0]
+        found = [self.sections[name] for name in (ANY, system) if name in self.sections]
+        if not found:
+            known = ", ".join(sorted(self.sections))
+            raise must_be(self.name, "prices", f"of {system}, or of any", known, f"give a section [{system}.parts]")
+        parts = {part: price for section in found for part, price in section.parts.items()}
+        return Section(parts, tuple(part for section in found for part in section.free), found[-1].tiers)
+
+
+def read_book(path: Path, name: str) -> PriceBook:
+    """A book from TOML.
+
+    Args:
+        path: Of the file.
+        name: By which messages call it.
+
+    Raises:
+        InputError: no file, no TOML, an unknown key, or a price that cannot be.
+    """
+    given = load_toml(path, "prices", name)
+    words = {key: given.pop(key, default) for key, default in (("name", path.stem), ("source", ""))}
+    for key, value in words.items():
+        if not isinstance(value, str):
+            raise must_be(name, key, "text in quotes", value)
+    sections = {system: _section(found, f"{name}, [{system}]") for system, found in given.items()}
+    if not sections:
+        raise InputError(f"{name}: no prices; give a section [{ANY}.parts]")
+    return PriceBook(words["name"], words["source"], sections)
+
+
+def _section(given: Any, where: str) -> Section:
+    if not isinstance(given, dict):
+        raise must_be(where, "a section", "a table", given)
+    check_keys(given, ("parts", "free", "tiers"), where)
+    parts = given.get("parts", {})
+    if not isinstance(parts, dict):
+        raise must_be(where, "parts", "a table", parts)
+    prices = {part: _price(price, f"{where}, {part!r}") for part, price in parts.items()}
+    return Section(prices, tuple(_words(given, "free", where)), tuple(_words(given, "tiers", where)))
+
+
+def _words(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+    found = given.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise must_be(where, key, "names in brackets, such as ['link*']", found)
+    return found
+
+
+def _price(given: Any, where: str) -> Price:
+    if not isinstance(given, dict):
+        raise must_be(where, "a price", "{ dollars = 35.6, watts = 0.1 }", given)
+    check_keys(given, Price._fields, where)
+    values = [given.get(key, 0.0) for key in Price._fields]
+    for key, value in zip(Price._fields, values, strict=True):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise must_be(where, key, "a number of 0 or more", value)
+    return Price(*map(float, values))

@@ -1,0 +1,85 @@
+"""What a network costs and draws: its bill at the prices of one book, for each NPU and for each GB/s. N NPUs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.errors import InputError, must_be
+from emu.study.cost.book import Price, PriceBook, Section
+from emu.topology.facts import bisection
+from emu.topology.topology import Topology
+
+HOURS_PER_YEAR = 8760.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one network; GB/s are 1e9 bytes per second, one direction."""
+
+    topology: str
+    prices: str
+    npus: int
+    parts: Mapping[str, tuple[int, Price]]  # how many, and what one costs
+    free: tuple[str, ...]  # parts of the bill that nothing is paid for
+    dollars: float
+    watts: float
+    injection_GBps: float  # of an NPU, in the mean
+    global_GBps: float | None  # of an NPU: what half of the NPUs send to the other half, for each of them; None: not asked
+
+    @property
+    def dollars_per_npu(self) -> float:
+        """Of the network alone, unless the book prices NPUs."""
+        return self.dollars / self.npus
+
+    @property
+    def watts_per_npu(self) -> float:
+        """The same of power."""
+        return self.watts / self.npus
+
+    def energy_dollars(self, years: float, kwh_dollars: float) -> float:
+        """What its power costs in so many years, all of it drawn all the time."""
+        return self.watts / 1000 * HOURS_PER_YEAR * years * kwh_dollars
+
+
+def cost(topology: Topology, book: PriceBook, *, across: bool = False) -> Cost:
+    """The bill at the prices of a book.
+
+    Args:
+        topology: With its bill.
+        book: With a price for each part of it.
+        across: Whether global bandwidth is asked for, by `facts.bisection`; seconds where there are 100,000 NPUs.
+
+    Raises:
+        InputError: a part of the bill without a price, or a tier that the topology does not have.
+    """
+    section = book.of(topology)
+    missing = [part for part in topology.bill if part not in section.parts and not section.is_free(part)]
+    if missing:
+        what = f"no price for {', '.join(map(repr, missing))} of {topology.name}"
+        raise InputError(f"{book.name}: {what}; give one, or name the part in `free`")
+    parts = {part: (count, section.parts[part]) for part, count in topology.bill.items() if part in section.parts}
+    injection = _injection(topology, section, book.name) / 1e9
+    return Cost(
+        topology.name,
+        book.name,
+        topology.n_npus,
+        parts,
+        tuple(part for part in topology.bill if section.is_free(part)),
+        sum(count * price.dollars for count, price in parts.values()),
+        sum(count * price.watts for count, price in parts.values()),
+        injection,
+        bisection(topology)[0] / (topology.n_npus / 2) / 1e9 if across else None,
+    )
+
+
+def _injection(topology: Topology, section: Section, name: str) -> float:
+    """Bytes per second out of an NPU, in the mean, over links of the tiers that the book counts."""
+    unknown = [tier for tier in section.tiers if tier not in topology.tiers]
+    if unknown:
+        raise must_be(name, f"tiers of {topology.name}", f"some of {', '.join(topology.tiers)}", ", ".join(unknown))
+    links = topology.links
+    counted = links.src < topology.n_npus
+    if section.tiers:
+        counted &= np.isin(links.dimension, [topology.tiers.index(tier) for tier in section.tiers])
+    return float(links.bandwidth_Bps[counted].sum()) / topology.n_npus

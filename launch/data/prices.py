@@ -1,0 +1,22 @@
+"""The price books that Emu comes with, each of one paper."""
+
+from pathlib import Path
+
+from emu.registry import unknown
+from emu.study.cost.book import PriceBook, read_book
+
+_FOLDER = Path(__file__).with_name("prices")
+BOOKS = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def find_book(text: str) -> PriceBook:
+    """A book by its name, or from a file of one's own.
+
+    Raises:
+        InputError: nothing has that name, or as `read_book`.
+    """
+    if text.endswith(".toml"):
+        return read_book(Path(text), text)
+    if text not in BOOKS:
+        raise unknown("price book", text, BOOKS)
+    return read_book(_FOLDER / f"{text}.toml", f"{text}.toml")
