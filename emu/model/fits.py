@@ -96,6 +96,9 @@ def check_executed(plan: Plan, model: Model) -> None:
         raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
     if plan.imbalance:
         raise must_be("plan", "imbalance", "0 with software=pytorch", plan.imbalance, "its routers choose the experts")
+    if not all(stage_layers(plan, model)):
+        mend = f"take layers={_told(model.layers, plan.stages)}" if plan.stages <= model.layers else "take less pp or vp"
+        raise must_be("plan", "layers", "1 or more in each stage with software=pytorch", 0, mend)
     if plan.pp > 1:
         check_of_pytorch(plan.pipeline, plan.pp, plan.vp, plan.passes, plan.dp * plan.pass_batch)
     if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":

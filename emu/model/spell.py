@@ -24,7 +24,16 @@ def parse_plan(text: str, **batch: int) -> Plan:
         batch: Any of global_batch, seq and microbatch.
 
     Raises:
-        InputError: not NAME=VALUE, an unknown name, one given twice, or values that do not fit each other.
+        InputError: as `read_words`, or values that do not fit each other.
+    """
+    return Plan(**{**batch, **read_words(text)})  # type: ignore[arg-type]
+
+
+def read_words(text: str) -> dict[str, object]:
+    """The values that words say, by the field of a plan.
+
+    Raises:
+        InputError: not NAME=VALUE, an unknown name, or one given twice.
     """
     found: dict[str, list[str]] = {}
     last = ""
@@ -40,8 +49,7 @@ def parse_plan(text: str, **batch: int) -> Plan:
         if name in found:
             raise InputError(f"plan: {name} is given twice in {text!r}")
         found[name], last = [value], name
-    values = {name: _READ[name](name, words) for name, words in found.items()}
-    return Plan(**{**batch, **values})  # type: ignore[arg-type]
+    return {name: _READ[name](name, words) for name, words in found.items()}
 
 
 def _size(name: str, words: list[str]) -> int:

@@ -41,6 +41,13 @@ _PROCESSES = 2  # that time candidates, where there are cores for them
 @click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option(
+    "--plan",
+    "given",
+    default="",
+    metavar="tp=8,sp",
+    help="Search only plans with these words, as of `emu train`. [default: all]",
+)
 @click.option("--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of yours, ranked with those found; repeat it.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Keep results in this folder. [default: the user's cache]")
 @click.option(
@@ -59,6 +66,7 @@ def plan_command(
     seq: int,
     device: str,
     algorithms: tuple[str, ...],
+    given: str,
     beside: tuple[str, ...],
     cache: Path | None,
     png: Path | None,
@@ -74,7 +82,7 @@ def plan_command(
     """
     under = stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
-    request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), named)
+    request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     folder = cache or (user_folder() / "plans" if imported() is None else None)  # a file of one's own has no digest
     with closing(Kept(folder)) as kept:

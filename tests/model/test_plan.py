@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import InputError
-from emu.model.fits import check_executed, check_fits, check_megatron, check_world, stage_layers
+from emu.model.fits import check_executed, check_fits, check_megatron, check_world, part_names, stage_layers
 from emu.model.model import MODELS
 from emu.model.order import ORDERS, stages_of
 from emu.model.plan import Plan
@@ -76,7 +76,7 @@ def test_every_setting_but_the_batch_has_a_word():
         ("order=1f1b", "plan: order must be left out where pp=1, got '1f1b'"),
         ("layers=8,x", "plan: layers must be layers of each stage, got 'x'; e.g. layers=7,8x14,7: 7, fourteen times 8, and 7"),
         ("layers=4,4", "plan: layers must be a number for each of the 1 stages, got 2"),
-        ("layers=4,0,pp=2", "plan: layers must be 1 or more in each stage, got 0"),
+        ("layers=4,0,2,2,pp=4", "plan: layers must be 1 or more in each stage between the first and the last, got 0"),
         ("vp=2", "plan: vp must be 1 where pp=1, got 2"),
         (
             "pp=4,vp=2,order=1f1b",
@@ -210,6 +210,14 @@ def test_what_pytorch_cannot_share_in_a_split_backward_is_refused():
         "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
     ):
         check_executed(Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"), TINY)
+
+
+def test_the_ends_of_a_pipeline_may_have_no_layers_where_pytorch_does_not_execute_it():
+    plan = parse_plan("pp=4,layers=0,4,4,0", global_batch=4)
+    check_megatron(plan, TINY, Stack("megatron"))
+    assert [part_names(plan, TINY, stage)[:1] for stage in (0, 3)] == [("embedding",), ("head",)]
+    with refused("plan: layers must be 1 or more in each stage with software=pytorch, got 0; take layers=2x4"):
+        check_executed(plan, TINY)
 
 
 def test_rank_is_tensor_parallel_fastest_then_context_data_pipeline():

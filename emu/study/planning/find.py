@@ -12,7 +12,7 @@ from emu.errors import InputError, must_be
 from emu.model.peak import memory_by_part
 from emu.model.plan import Plan
 from emu.model.read import find_model
-from emu.model.spell import spell
+from emu.model.spell import read_words, spell
 from emu.study.planning.bound import Bounds, Rates
 from emu.study.planning.floor import Floors
 from emu.study.planning.kept import Kept, Names
@@ -96,11 +96,17 @@ def _candidates(
 ) -> tuple[int, list[Bounded]]:
     """How many plans there are, and the candidates that may fit the memory, in the order of their bounds."""
     stack, floors = request.stack, Floors(search.model, request.stack)
-    plans = list(Space(search.model, stack, request.npus, request.global_batch, request.seq).plans())
+    given = read_words(request.given) if request.given else {}
+    space = Space(search.model, stack, request.npus, request.global_batch, request.seq, given)
+    plans = list(space.plans())
     if not plans:
+        if given and space.refused:
+            raise InputError(f"plan: no plan of {request.npus} NPUs has {request.given}: {space.refused[0]}")
         batch = f"a global batch of {request.global_batch} and sequences of {request.seq} tokens"
         what = f"such that {search.model.name} with {batch} divides by axes of as many ranks"
-        raise must_be("plan", "npus", what, request.npus, "take a power of two, or a batch that divides by more")
+        also = f", with {request.given} and software={stack.software}" if given else ""
+        mend = "take a power of two, or a batch that divides by more" if not given else "give fewer words, or others"
+        raise must_be("plan", "npus", f"{what}{also}", request.npus, mend)
     rates = [Rates.of(topology_under(stack, each)) for each in topologies]
     bounds = [Bounds(search.model, stack, device_under(stack, device).over(request.npus), each) for each in rates]
     found: list[Bounded] = []
@@ -157,6 +163,7 @@ def _planned(
         global_batch=request.global_batch,
         seq=request.seq,
         software=request.stack.software,
+        given=request.given,
         plans=n_plans,
         candidates=len(candidates),
         timed=len(needed),

@@ -22,6 +22,7 @@ class PlanRequest:
     seq: int
     stack: Stack = DEFAULT
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
+    given: str = ""  # words that all plans have which are searched, such as `tp=8,sp`
     beside: tuple[Plan, ...] = ()  # that are ranked with those found
     best: int = BEST
 
@@ -90,6 +91,7 @@ class Planned:
     global_batch: int
     seq: int
     software: str
+    given: str  # words that all plans searched have
     plans: int  # that model and software take
     candidates: int  # those that may fit the memory, in each placement on each topology
     timed: int  # candidates that had to be: their bounds are not above the time of the last plan found

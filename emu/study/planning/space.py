@@ -1,14 +1,14 @@
 """Which plans could train a model on so many NPUs: every product of axes and settings that software and model take.
 
-What is given and not searched: layers as even as they go, `cp_comm=all_gather`, no capacity, the default norm.
+Not searched unless it is given: layers go as evenly as they can, `cp_comm=all_gather`, no capacity, the default norm.
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, permutations, product
 from math import gcd
+from typing import Any
 
 from emu.errors import InputError
 from emu.model.fits import OF_MEGATRON, check_fits, check_runs, spread
@@ -30,74 +30,77 @@ class Space:
     npus: int
     global_batch: int
     seq: int
+    given: Mapping[str, Any] = field(default_factory=dict)  # values of fields of a plan, which are not searched
+    refused: list[str] = field(default_factory=list, compare=False)  # why the first was that was tried and is none
 
     def plans(self) -> Iterator[Plan]:
         """Each once, in a fixed order."""
-        for tp, cp, pp in product(self._tensor, self._context, sorted(divisors(self.npus))):
-            if self.npus % (tp * cp * pp) == 0 and self.global_batch % (self.npus // (tp * cp * pp)) == 0:
-                yield from self._of_axes(tp, cp, pp, self.npus // (tp * cp * pp))
+        for tp, cp, pp in product(self._tensor, self._context, self._of("pp", sorted(divisors(self.npus)))):
+            dp = self.npus // (tp * cp * pp)
+            if self.npus == tp * cp * pp * dp and self.global_batch % dp == 0 and dp in self._of("dp", [dp]):
+                yield from self._of_axes(tp, cp, pp, dp)
+
+    def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
+        """The values of a field that are searched: the one given, else all of these."""
+        return [self.given[name]] if name in self.given else every
 
     @cached_property
-    def _tensor(self) -> list[int]:
-        return sorted(divisors(gcd(self.npus, *self.model.tp_divides.values())))
+    def _tensor(self) -> Sequence[int]:
+        return self._of("tp", sorted(divisors(gcd(self.npus, *self.model.tp_divides.values()))))
 
     @cached_property
-    def _context(self) -> list[int]:
-        return [cp for cp in sorted(divisors(self.npus)) if cp == 1 or self.seq % (2 * cp) == 0]
+    def _context(self) -> Sequence[int]:
+        return self._of("cp", [cp for cp in sorted(divisors(self.npus)) if cp == 1 or self.seq % (2 * cp) == 0])
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
-        sharding = self._known("sharding", CHOICES["sharding"]) if dp * cp > 1 else ("ddp",)
-        sequence = (False, True) if tp > 1 else (False,)
-        settings = product(sequence, sharding, CHOICES["recompute"], self._experts(tp, tp * cp * dp))
+        sharding = self._known("sharding", CHOICES["sharding"]) if dp * cp > 1 else self._of("sharding", ("ddp",))
+        sequence = self._of("sp", (False, True) if tp > 1 else (False,))
+        recompute = self._of("recompute", CHOICES["recompute"])
+        settings = product(sequence, sharding, recompute, self._experts(tp, tp * cp * dp))
         batches = list(self._batches(pp, self.global_batch // dp))
-        for (sp, sharded, recompute, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
-            with suppress(InputError):
-                plan = Plan(
-                    tp=tp,
-                    cp=cp,
-                    ep=ep,
-                    dp=dp,
-                    pp=pp,
-                    etp=etp,
-                    sp=sp,
-                    vp=vp,
-                    order=order,
-                    layers=layers,
-                    sharding=sharded,
-                    recompute=recompute,
-                    cp_comm="all_gather" if cp > 1 else "p2p",
-                    global_batch=self.global_batch,
-                    seq=self.seq,
-                    microbatch=microbatch,
-                )
+        axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "cp_comm": "all_gather" if cp > 1 else "p2p"}
+        for (sp, sharded, again, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
+            own = {"sp": sp, "sharding": sharded, "recompute": again, "ep": ep, "etp": etp}
+            own |= {"vp": vp, "order": order, "layers": layers, "microbatch": microbatch}
+            try:
+                plan = Plan(**{**axes, **own, **self.given, "global_batch": self.global_batch, "seq": self.seq})
                 check(plan, self.model, self.stack)
+            except InputError as error:
+                self.refused.extend([] if self.refused else [str(error)])
+            else:
                 yield plan
 
     def _experts(self, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
         """Sizes of ep and etp."""
         if not self.model.experts:
             return [(1, 0)]
-        over = sorted(divisors(gcd(self.model.experts, stage_ranks)))
-        return [(ep, etp) for ep in over for etp in ((0, 1) if tp > 1 else (0,)) if stage_ranks % (ep * (etp or tp)) == 0]
+        over = self._of("ep", sorted(divisors(gcd(self.model.experts, stage_ranks))))
+        within = self._of("etp", (0, 1) if tp > 1 else (0,))
+        return [(ep, etp) for ep in over for etp in within if stage_ranks % (ep * (etp or tp)) == 0]
 
     def _batches(self, pp: int, rank_batch: int) -> Iterator[tuple[int, str, tuple[int, ...], int]]:
         """Virtual stages, order, layers of each stage, and microbatch, which is a power of two."""
-        for microbatch in (each for each in sorted(divisors(rank_batch)) if each & (each - 1) == 0):
+        for microbatch in self._of("microbatch", [each for each in sorted(divisors(rank_batch)) if each & (each - 1) == 0]):
             if pp == 1:
                 yield 1, "", (), microbatch
                 continue
-            for vp, order in product(self._virtual(pp), self._known("pipeline", tuple(ORDERS))):
+            for vp, order in product(self._virtual(pp), self._orders):
                 if ORDERS[order].takes(vp) and ORDERS[order].fits(rank_batch // microbatch, pp):
                     yield vp, "" if order == default_order(vp) else order, self._layers(pp * vp), microbatch
 
-    def _known(self, name: str, every: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the values of a setting, those that the software has."""
-        return OF_MEGATRON[name] if self.stack.software == "megatron" else every
+    @property
+    def _orders(self) -> Sequence[str]:
+        return self._of("order", self._known("pipeline", tuple(ORDERS)))
 
-    def _virtual(self, pp: int) -> list[int]:
-        """Powers of two, and what divides the layers."""
-        most = self.model.layers // pp
-        return [vp for vp in range(1, most + 1) if vp & (vp - 1) == 0 or self.model.layers % (pp * vp) == 0]
+    def _known(self, name: str, every: tuple[str, ...]) -> Sequence[str]:
+        """Of the values of a setting that are searched, those that the software has."""
+        return self._of(name, OF_MEGATRON[name] if self.stack.software == "megatron" else every)
+
+    def _virtual(self, pp: int) -> Sequence[int]:
+        """Powers of two, and what divides the layers; the first and the last stage may have none."""
+        most = (self.model.layers + 2) // pp
+        every = [vp for vp in range(1, most + 1) if vp & (vp - 1) == 0 or self.model.layers % (pp * vp) == 0]
+        return self._of("vp", every)
 
     def _layers(self, stages: int) -> tuple[int, ...]:
         return () if self.model.layers % stages == 0 else spread(self.model.layers, stages)

@@ -26,11 +26,19 @@ def plans_report(planned: Planned) -> str:
         "",
         *_reasons(rows),
         "",
-        f"searched        {planned.plans:,} plans, of which {planned.candidates:,} candidates (with their placements) may fit "
-        f"the memory; {planned.timed:,} had to be timed, in {planned.wall_s:.1f} s",
+        f"searched        {searched_told(planned)}, in {planned.wall_s:.1f} s",
         *assumed_of_all([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
+
+
+def searched_told(planned: Planned) -> str:
+    """How many there were, and how many of them had to be timed."""
+    given = f" with {planned.given}" if planned.given else ""
+    return (
+        f"{planned.plans:,} plans{given}, of which {planned.candidates:,} candidates (with their placements) may fit the "
+        f"memory; {planned.timed:,} had to be timed"
+    )
 
 
 def _line(number: int, row: PlanRow, axes: Sequence[str], *, several: bool) -> tuple[str, ...]:

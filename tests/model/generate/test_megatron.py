@@ -36,7 +36,9 @@ def flops(trace):
     return sum(trace.events_of(rank).flops.sum() for rank in range(trace.n_ranks))
 
 
-@pytest.mark.parametrize("words", ["dp=2", "tp=4,dp=2", "tp=2,sp,pp=2,dp=2", "pp=2,vp=2,dp=2", "tp=2,pp=4"])
+@pytest.mark.parametrize(
+    "words", ["dp=2", "tp=4,dp=2", "tp=2,sp,pp=2,dp=2", "pp=2,vp=2,dp=2", "pp=2,vp=2,dp=2,layers=0,4x2,0", "tp=2,pp=4"]
+)
 @pytest.mark.parametrize(
     ("recompute", "factor", "attention", "vocabulary"),
     [("none", 72, 1 / 6, 1 / 12), ("full", 96, 1 / 6, 1 / 16), ("selective", 72, 2 / 9, 1 / 12)],

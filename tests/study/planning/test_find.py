@@ -33,6 +33,27 @@ def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     assert len(planned.rows) == request_.best
 
 
+def test_words_that_are_given_are_of_every_plan_searched():
+    request = replace(SMALL[0], given="tp=2,recompute=full", best=12)
+    planned = found(request, SMALL[1])
+    every = found(replace(SMALL[0], best=10**6), SMALL[1])
+    wanted = [row for row in every.rows if "tp=2" in row.plan and "recompute=full" in row.plan]
+    assert {(row.plan, row.step_time_s) for row in planned.rows} == {(row.plan, row.step_time_s) for row in wanted[:12]}
+    assert 0 < planned.plans < every.plans
+    assert planned.given == "tp=2,recompute=full"
+    own = found(replace(SMALL[0], given="tp=2,clip=0,microbatch=2"), SMALL[1])  # not searched unless given
+    assert all("clip=0" in row.plan for row in own.rows)
+
+
+def test_words_that_no_plan_has_are_refused_with_the_reason():
+    with pytest.raises(InputError, match=r"^plan: no plan of 2 NPUs has vp=2,pp=1: plan: vp must be 1 where pp=1, got 2$"):
+        found(replace(SMALL[0], given="vp=2,pp=1"), SMALL[1])
+    with pytest.raises(
+        InputError, match=r"^plan: npus must be such that .*, with tp=3 and software=megatron, got 2; give fewer"
+    ):
+        found(replace(SMALL[0], given="tp=3"), SMALL[1])
+
+
 def test_a_device_of_little_memory_has_only_plans_that_fit():
     first = found(*SMALL).rows[0].peak_memory_bytes
     small = replace(H100, memory_bytes=first - 1)
