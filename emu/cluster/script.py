@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
 from emu.backend.rank.record import Recording
+from emu.cluster.npu.npu import UNNAMED, Npu
+from emu.cluster.npu.script import as_npus
 from emu.cluster.once import leave, once_a_process
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
+from emu.cluster.spawn import spawns
 from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError
@@ -35,6 +38,7 @@ def run_script(
     choice: Choice | None = None,
     *,
     hide: Sequence[str] = (),
+    npu: Npu | None = UNNAMED,
 ) -> tuple[Trace, int]:
     """Run a Python script on every rank; the trace of what ran, and the script's exit code.
 
@@ -44,6 +48,7 @@ def run_script(
         n_ranks: What it finds as WORLD_SIZE.
         choice: Which algorithm serves each operation.
         hide: Packages of the caller whose names the script may have beside it; the catalogue's are hidden anyway.
+        npu: What the name `cuda` means; None: a script that says it is refused.
 
     Raises:
         InputError: the script cannot be read or is not Python.
@@ -55,7 +60,7 @@ def run_script(
     hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
     main, streams, modules = Main(file), Streams(), Modules(file.parent, hidden)
     cluster = Threads(n_ranks, choice, recording, (main, Environment(), Folder(), streams, modules))
-    with _as_launched(file, argv, n_ranks, cluster, hidden) as on_thread, streams.watched(), modules.watched():
+    with _as_launched(file, argv, n_ranks, cluster, hidden, npu) as on_thread, streams.watched(), modules.watched():
 
         def program(rank: int) -> None:
             on_thread.rank = rank
@@ -93,7 +98,7 @@ def _exit_code(run: Callable[[], object]) -> int:
 
 @contextmanager
 def _as_launched(
-    file: Path, argv: Sequence[str], n_ranks: int, cluster: Threads, hidden: Sequence[str]
+    file: Path, argv: Sequence[str], n_ranks: int, cluster: Threads, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[threading.local]:
     """Everything as after torchrun, whatever backend the script asks for; undone at the end."""
     on_thread = threading.local()
@@ -102,9 +107,8 @@ def _as_launched(
         for module in (dist, distributed_c10d, device_mesh):
             changes.enter_context(replaced(module, "init_process_group", init))
         changes.enter_context(replaced(distributed_c10d, "_new_group_with_tag", _new_group()))
-        for name, replacement in _no_cuda().items():
-            changes.enter_context(replaced(torch.cuda, name, replacement))
-        for where, name, value in [*once_a_process(on_thread)]:
+        changes.enter_context(as_npus(npu, n_ranks))
+        for where, name, value in [*once_a_process(on_thread), *spawns(on_thread, n_ranks)]:
             changes.enter_context(replaced(where, name, value))
         changes.enter_context(replaced(sys, "argv", [str(file), *argv]))
         changes.enter_context(replaced(sys, "path", [str(file.parent), *sys.path]))
@@ -139,12 +143,13 @@ def _init(cluster: Threads, n_ranks: int, on_thread: threading.local) -> Callabl
         *args: object,
         **kwargs: object,
     ) -> None:
-        for name, got, given in (("world_size", world_size, n_ranks), ("rank", rank, on_thread.rank)):
+        n = getattr(on_thread, "spawned", n_ranks)
+        for name, got, given in (("world_size", world_size, n), ("rank", rank, on_thread.rank)):
             if got not in (-1, given):
                 raise RunError(
                     f"init_process_group: {name} must be {given} on this rank, got {got}; take it from the environment"
                 )
-        cluster.join(on_thread.rank)
+        cluster.join(on_thread.rank, n)
 
     return init_process_group
 
@@ -160,20 +165,6 @@ def _new_group() -> Callable[..., Any]:
         return original(ranks, timeout, None, None, *args, **kwargs)
 
     return new_group
-
-
-def _no_cuda() -> dict[str, Callable[..., object]]:
-    """In place of what every use of a CUDA device comes by; a function each, as torch.compile keeps a table of them."""
-
-    def refusing() -> Callable[..., NoReturn]:
-        def refuse(*args: object, **kwargs: object) -> NoReturn:
-            raise RunError(
-                "cuda: the script asks for a CUDA device, and emulated NPUs compute on the CPU; take torch.device('cpu')"
-            )
-
-        return refuse
-
-    return {"_lazy_init": refusing(), "set_device": refusing(), "is_available": lambda: False, "device_count": lambda: 0}
 
 
 @contextmanager

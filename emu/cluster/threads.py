@@ -5,7 +5,9 @@ its schedule over every rank's tensors.
 """
 
 import gc
+import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -13,7 +15,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, PrefixStore
 from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.rank.call import Call
@@ -60,6 +62,8 @@ class Threads:
         self._choice = choice or Choice()
         self._recording = recording
         self._store = HashStore()
+        self._joins: defaultdict[int, int] = defaultdict(int)
+        self._process = os.getpid()
         self._meetings = Meetings()
         self._waits: dict[int, Work] = {}
         self._ended: set[int] = set()
@@ -106,9 +110,11 @@ class Threads:
         with self._recording.hooks(), as_device():
             yield
 
-    def join(self, rank: int) -> None:
-        """Make PyTorch's default group, on the thread of `rank`."""
-        init_process_group(BACKEND, store=self._store, rank=rank, world_size=self.n_ranks)
+    def join(self, rank: int, n_ranks: int | None = None) -> None:
+        """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
+        self._joins[rank] += 1
+        store = PrefixStore(str(self._joins[rank]), self._store)  # a second group finds nothing that the first has left
+        init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
     def submit(self, call: Call) -> Work:
         """Start a request of the running rank; perform it if this was the last one missing."""
@@ -124,6 +130,11 @@ class Threads:
 
     def _check_here(self, rank: int) -> None:
         here = getattr(self._here, "rank", None)
+        if os.getpid() != self._process:
+            raise RunError(
+                f"cluster: a process that rank {rank} has started asks for communication; the ranks are there already, one a "
+                f"thread, so take RANK and WORLD_SIZE from the environment, or torch.multiprocessing.spawn"
+            )
         if here != rank:
             who = "a thread that a rank has started" if here is None else f"rank {here}"
             raise RunError(

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from emu.backend.rank.lines import traceback_of
+from emu.cluster.npu.npu import Npu
 from emu.cluster.script import run_script
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import AUTO, choice_on
@@ -29,6 +30,7 @@ from launch.show.progress import bar
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
 )
+@click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
 @import_option
 @json_option
 @click.argument("script", type=click.Path(path_type=Path))
@@ -42,6 +44,7 @@ def run_command(
     stack: str,
     looks: Looks,
     trace: Path | None,
+    no_cuda: bool,
     as_json: bool,
     script: Path,
     args: tuple[str, ...],
@@ -62,7 +65,8 @@ def run_command(
     for each in built:
         place(each, ranks)
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
-        recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",))
+        npu = None if no_cuda else Npu(found.name, found.memory_bytes)
+        recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",), npu=npu)
     if code == 0:
         recorded = with_steps(recorded)
     recorded = with_choice(recorded, choices[0])

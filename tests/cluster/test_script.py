@@ -20,10 +20,10 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 def run(tmp_path):
     """Run a text as a script."""
 
-    def run(text, n=2, argv=(), **folders):
+    def run(text, n=2, argv=(), **options):
         script = tmp_path / "script.py"
         script.write_text(text)
-        return run_script(script, argv, n, **folders)
+        return run_script(script, argv, n, **options)
 
     return run
 
@@ -265,10 +265,10 @@ def test_a_rank_that_waits_for_ever_is_told_with_its_line_also_where_ddp_asks(ru
         "torch.distributed.device_mesh.init_device_mesh('cuda', (2,))",
     ],
 )
-def test_a_cuda_device_is_refused_in_one_line(run, use):
+def test_a_cuda_device_is_refused_in_one_line_where_there_is_none(run, use):
     said = "cuda: the script asks for a CUDA device, and emulated NPUs compute on the CPU; take torch.device('cpu')"
     with pytest.raises(RunError) as error:
-        run(f"import torch, torch.distributed.device_mesh\nassert not torch.cuda.is_available()\n{use}")
+        run(f"import torch, torch.distributed.device_mesh\nassert not torch.cuda.is_available()\n{use}", npu=None)
     assert str(error.value) == said
 
 

@@ -31,7 +31,7 @@ FLAGS = {
     | {"--algorithm", "--stack", "--trace"}
     | LOOKS
     | CLUSTER,
-    "run": TIMED | LOOKS | {"--ranks", "--trace"},
+    "run": TIMED | LOOKS | {"--ranks", "--trace", "--no-cuda"},
     "replay": TIMED | LOOKS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--axes", "--scale-dp", "--png", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value

@@ -316,9 +316,24 @@ def _operator(
 
 def resized(storage: torch.UntypedStorage) -> None:
     """Tell the counting modes of this thread, if any, of a storage whose size has changed."""
-    for mode in _get_current_dispatch_mode_stack():
-        if isinstance(mode, Count):
-            mode.memory.resized(storage)
+    for memory in _memories():
+        memory.resized(storage)
+
+
+def _memories() -> Iterator[Memory]:
+    return (mode.memory for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count))
+
+
+def moved(source: Tensor, copy: Tensor) -> None:
+    """Tell the counting modes of this thread, if any, of a tensor that was put on the NPU, and lay on its host before."""
+    for memory in _memories():
+        memory.leave(source.untyped_storage())
+        memory.hold(copy.untyped_storage())
+
+
+def memory_here() -> Memory | None:
+    """What this thread counts as living, if it counts."""
+    return next(_memories(), None)
 
 
 def track(tensors: Iterable[Tensor]) -> None:

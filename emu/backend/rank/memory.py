@@ -13,10 +13,11 @@ _FEW = 4096  # changes that are kept one by one
 class Held(weakref.ref[torch.UntypedStorage]):
     """A storage that lives, by the address it had when it was seen; what it is for may be known only later."""
 
-    __slots__ = ("address", "part", "size")
+    __slots__ = ("address", "here", "part", "size")
     address: int
     size: int
     part: int
+    here: bool  # not on the NPU's host
 
 
 class Memory:
@@ -25,6 +26,7 @@ class Memory:
     def __init__(self) -> None:
         self.live_bytes = 0
         self.peak_bytes = 0
+        self.peak_since_bytes = 0  # of what a program asked for last
         self._held: dict[int, Held] = {}
         # Changes up to the peak, and the later ones: what a storage was for may turn out long after.
         self._before: list[tuple[Held, int]] = []
@@ -36,15 +38,27 @@ class Memory:
         held = self._held.get(storage._cdata)
         if held is None:
             held = Held(storage, self._release)
-            held.address, held.size, held.part = storage._cdata, 0, ACTIVATIONS
+            held.address, held.size, held.part, held.here = storage._cdata, 0, ACTIVATIONS, True
             self._held[held.address] = held
-        self._change(held, storage.nbytes())
+        if held.here:
+            self._change(held, storage.nbytes())
         return held
+
+    def leave(self, storage: torch.UntypedStorage) -> None:
+        """A storage lies on the host."""
+        held = self._held.get(storage._cdata)
+        if held is not None:
+            self._change(held, 0)
+            held.here = False
+
+    def restart(self) -> None:
+        """Look anew for when the most lives, for the program; the peak of all stays."""
+        self.peak_since_bytes = self.live_bytes
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage has another size now, e.g. none."""
         held = self._held.get(storage._cdata)
-        if held is not None:
+        if held is not None and held.here:
             self._change(held, storage.nbytes())
 
     def mark(self, storage: torch.UntypedStorage, part: int) -> None:
@@ -66,6 +80,7 @@ class Memory:
         self._since.append((held, size - held.size))
         self.live_bytes += size - held.size
         held.size = size
+        self.peak_since_bytes = max(self.peak_since_bytes, self.live_bytes)
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
             self._before += self._since

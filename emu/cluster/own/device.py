@@ -3,6 +3,7 @@
 Streams and events tell a recorder what waits for what, and a storage that changes its size tells the counter.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from emu.backend.rank import streams
 from emu.backend.rank.count import resized
 from emu.backend.rank.streams import DEFAULT, NEVER, Streams
+from emu.errors import RunError
 
 
 @contextmanager
@@ -29,15 +31,34 @@ def replaced(where: Any, name: str, value: object) -> Iterator[None]:
 
 
 class Event(torch.cpu.Event):
-    """In place of `torch.cpu.Event`: a moment of a stream."""
+    """In place of `torch.cpu.Event`: a moment of a stream, and when the host asked for it."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.at = NEVER
+        self._wall_s: float | None = None
 
     def record(self, stream: "Stream | None" = None) -> None:
         """Take the moment when all that the stream was asked for has ended; none: of the current stream."""
         of = stream or current_stream()
         self.at = of.streams.now(of.number) if of.streams else NEVER
+        self._wall_s = time.perf_counter()
+
+    def query(self) -> bool:
+        """All before it is done: a CPU has computed before it goes on."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: that the host waits is no order between streams."""
+
+    def elapsed_time(self, end_event: "Event") -> float:
+        """Milliseconds of the host to another event; the fabric is timed after the program.
+
+        Raises:
+            RunError: one of them was not recorded.
+        """
+        if self._wall_s is None or end_event._wall_s is None:
+            raise RunError("event: elapsed_time is between two events that were recorded; record both first")
+        return 1e3 * (end_event._wall_s - self._wall_s)
 
     def wait(self, stream: "Stream | None" = None) -> None:
         """Let a stream wait for the moment; none: the current one."""
@@ -46,6 +67,8 @@ class Event(torch.cpu.Event):
 
 class Stream(torch.cpu.Stream):
     """In place of `torch.cpu.Stream`: a stream of the rank that makes it; one that does nothing where no rank does."""
+
+    priority, cuda_stream = 0, 0
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.streams = streams.here()
@@ -57,6 +80,16 @@ class Stream(torch.cpu.Stream):
         made = cls.__new__(cls)
         made.streams, made.number = found, number
         return made
+
+    @classmethod
+    def default(cls) -> "Stream":
+        """The first of the rank that is here."""
+        return cls.of(streams.here(), DEFAULT)
+
+    @classmethod
+    def priority_range(cls) -> tuple[int, int]:
+        """Of the one priority that there is."""
+        return 0, 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (self.streams, self.number) == (other.streams, other.number)
@@ -79,6 +112,10 @@ class Stream(torch.cpu.Stream):
         """What comes next here waits for all that was asked of another stream."""
         self.wait_event(stream.record_event())
 
+    def is_capturing(self) -> bool:
+        """No graph is being captured."""
+        return False
+
     def query(self) -> bool:
         """All is done: a CPU has computed before it goes on."""
         return True
@@ -87,7 +124,7 @@ class Stream(torch.cpu.Stream):
         """Do nothing: that the host waits is no order between streams."""
 
 
-class _On(AbstractContextManager[None]):
+class On(AbstractContextManager[None]):
     """In place of `torch.cpu.StreamContext`."""
 
     def __init__(self, stream: Stream | None) -> None:
@@ -118,7 +155,7 @@ def as_device() -> Iterator[None]:
         resized(storage)
         return found
 
-    new = {"Stream": Stream, "Event": Event, "StreamContext": _On, "stream": _On, "current_stream": current_stream}
+    new = {"Stream": Stream, "Event": Event, "StreamContext": On, "stream": On, "current_stream": current_stream}
     with ExitStack() as changes:
         for name, value in new.items():
             changes.enter_context(replaced(torch.cpu, name, value))

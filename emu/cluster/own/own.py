@@ -1,7 +1,7 @@
 """What a process has once and every rank should have for itself: kept a rank, and swapped as the baton goes on."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import reduce
@@ -83,12 +83,8 @@ class Attributes:
         for module in self._names:
             if module in sys.modules:
                 self._find(module)
-        finder: Any = self
-        sys.meta_path.insert(0, finder)
-        try:
+        with loads(self._names, lambda module: _start(self._find(module))):
             yield
-        finally:
-            sys.meta_path.remove(finder)
 
     def _find(self, module: str) -> list[_Place]:
         found = []
@@ -99,20 +95,38 @@ class Attributes:
         self._places += found
         return found
 
+
+class _Loads:
+    """Is told of some modules once they are loaded, and before anything else happens."""
+
+    def __init__(self, names: Collection[str], tell: Callable[[str], object]) -> None:
+        self._names, self._tell = names, tell
+
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """The module, if it is one of ours: once it is loaded, and before anything else happens, its attributes are found."""
+        """The module, if it is one of those."""
         spec = PathFinder.find_spec(name, path, target) if name in self._names else None
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader
         execute = loader.exec_module
 
-        def execute_and_find(module: Any) -> None:
+        def execute_and_tell(module: Any) -> None:
             execute(module)
-            _start(self._find(name))
+            self._tell(name)
 
-        loader.exec_module = execute_and_find
+        loader.exec_module = execute_and_tell
         return spec
+
+
+@contextmanager
+def loads(names: Collection[str], tell: Callable[[str], object]) -> Iterator[None]:
+    """Call `tell(name)` for each of the modules that is loaded meanwhile, as soon as it is."""
+    finder: Any = _Loads(names, tell)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _start(places: Sequence[_Place]) -> None:

@@ -1,0 +1,94 @@
+"""What is to be changed in modules that take long to load, once a script has loaded them."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+
+from emu.cluster.npu.npu import Node, no_meaning
+from emu.cluster.npu.takes import by_name
+from emu.cluster.own.device import replaced
+from emu.cluster.own.own import loads
+
+aten = torch.ops.aten
+
+
+@contextmanager
+def later(node: Node) -> Iterator[None]:
+    """The changes, in what is loaded and in what is loaded meanwhile."""
+    with ExitStack() as changes:
+        for module in LATER.keys() & sys.modules.keys():
+            changes.enter_context(LATER[module](node))
+        with loads(LATER, lambda module: changes.enter_context(LATER[module](node))):
+            yield
+
+
+@contextmanager
+def _fsdp(node: Node) -> Iterator[None]:
+    """The first FSDP takes a device by its number."""
+    fsdp = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"].FullyShardedDataParallel
+    with replaced(fsdp, "__init__", by_name(fsdp.__init__, node, "device_id")):
+        yield
+
+
+@contextmanager
+def _attention(node: Node) -> Iterator[None]:
+    """A CPU's attention is sharded by batch and by heads, as PyTorch has it of a GPU's."""
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415 - it is loaded
+    from torch.distributed.tensor.experimental import register_sharding  # noqa: PLC0415
+
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    tables: tuple[dict[Any, Any], ...] = (propagator.op_strategy_funcs, propagator.op_to_schema_info)
+    before = [dict(table) for table in tables]
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)(_sharded(2, 3))
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(_sharded(3, 6))
+    try:
+        yield
+    finally:
+        for table, old in zip(tables, before, strict=True):
+            table.clear()
+            table.update(old)
+
+
+@contextmanager
+def _extensions(node: Node) -> Iterator[None]:
+    """Kernels of the script's own, in CUDA."""
+    module = sys.modules["torch.utils.cpp_extension"]
+    with ExitStack() as changes:
+        for name in ("load", "load_inline"):
+            changes.enter_context(replaced(module, name, _without_kernels(getattr(module, name), name)))
+        yield
+
+
+def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        files = [each for of in (*args, *kwargs.values()) for each in (of if isinstance(of, list) else [of])]
+        if kwargs.get("with_cuda") or kwargs.get("cuda_sources") or any(str(each).endswith(".cu") for each in files):
+            raise no_meaning(f"torch.utils.cpp_extension.{name}")
+        return original(*args, **kwargs)
+
+    return load
+
+
+def _sharded(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
+    """All tensors whole, or cut alike: [batch, heads, ...]."""
+    from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415 - it is loaded
+
+    def ways(*args: Any, attn_mask: Any = None, **kwargs: Any) -> Sequence[Any]:
+        numbers = [None] * (len(args) - n_inputs)
+        kinds = [Replicate()] if attn_mask is not None else [Replicate(), Shard(0), Shard(1)]
+        masks = [Replicate()] if attn_mask is not None else []
+        return [([kind] * n_outputs, [*[kind] * n_inputs, *numbers, *masks]) for kind in kinds]
+
+    return ways
+
+
+LATER: dict[str, Callable[[Node], AbstractContextManager[None]]] = {
+    "torch.distributed.fsdp.fully_sharded_data_parallel": _fsdp,
+    "torch.distributed.tensor": _attention,
+    "torch.utils.cpp_extension": _extensions,
+}

@@ -1,0 +1,135 @@
+"""PyTorch's functions that take a device: each as before, but that the name of an NPU means the CPU."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._device import DeviceContext, _device_constructors
+
+from emu.cluster.npu.npu import CPU, Node, is_npu
+from emu.cluster.once import Replacement
+
+_SPACES: tuple[Any, ...] = (torch, torch.fft, torch.nested)
+_LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+_NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
+_native: Any = torch._C
+# Whose, its name, and the place and name of the argument that is a device.
+_ARGUMENTS: tuple[tuple[Any, str, int, str], ...] = (
+    (DeviceContext, "__init__", 1, "device"),  # of `with torch.device(...)` and `torch.set_default_device`
+    (DeviceMesh, "__init__", 1, "device_type"),
+    (torch.nn.Module, "to_empty", 1, "device"),
+    (_native._nn, "_parse_to", 0, "device"),  # of `Module.to`
+    (torch, "is_autocast_enabled", 0, "device_type"),
+    (torch, "set_autocast_enabled", 0, "device_type"),
+    (torch.UntypedStorage, "to", 1, "device"),
+)
+
+
+def takes(node: Node) -> Iterator[Replacement]:
+    """What is to be replaced."""
+    for space in _SPACES:
+        for name in [n for n, each in vars(space).items() if n in _LIKE or _is_constructor(each)]:
+            yield space, name, by_name(getattr(space, name), node)
+    for name in _NEW:
+        yield Tensor, name, by_name(getattr(Tensor, name), node)
+    for where, name, at, argument in _ARGUMENTS:
+        yield where, name, _at(getattr(where, name), at, argument, node)
+    yield torch, "load", _loads(torch.load, node)
+    yield torch, "Generator", _generators(torch.Generator, node)
+    yield torch.autocast, "__init__", _autocast(torch.autocast.__init__)
+    yield torch.amp.GradScaler, "__init__", _scaler(torch.amp.GradScaler.__init__)
+    yield DistributedDataParallel, "__init__", _on_no_device(DistributedDataParallel.__init__)
+
+
+def _is_constructor(each: Any) -> bool:
+    return callable(each) and each in _device_constructors()
+
+
+def by_name(original: Callable[..., Any], node: Node, argument: str = "device") -> Callable[..., Any]:
+    """A function whose device is a keyword."""
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get(argument) is not None:
+            kwargs[argument] = node.host(kwargs[argument])
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _at(original: Callable[..., Any], at: int, argument: str, node: Node) -> Callable[..., Any]:
+    """A function whose device has a place among the arguments; a text stays one."""
+
+    def host(device: Any) -> Any:
+        return node.host(device).type if isinstance(device, str) and is_npu(device) else node.host(device)
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > at:
+            args = (*args[:at], host(args[at]), *args[at + 1 :])
+        elif argument in kwargs:
+            kwargs[argument] = host(kwargs[argument])
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _loads(original: Callable[..., Any], node: Node) -> Callable[..., Any]:
+    """`torch.load`: where to, for all or by where it was."""
+
+    @wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(map_location, dict):
+            map_location = {was: node.host(to) for was, to in map_location.items()}
+        return original(f, node.host(map_location), *args, **kwargs)
+
+    return load
+
+
+def _generators(original: Any, node: Node) -> Any:
+    """`torch.Generator`, which is asked, too, whether something is one."""
+
+    class Named(type):
+        def __call__(cls, device: Any = CPU) -> Any:
+            return original(node.host(device))
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    return Named("Generator", (), {"__doc__": original.__doc__})
+
+
+def _autocast(original: Callable[..., None]) -> Callable[..., None]:
+    """Of a GPU float16, unless another dtype is asked for."""
+
+    @wraps(original)
+    def autocast(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if is_npu(device_type):
+            device_type, dtype = CPU.type, dtype or torch.get_autocast_dtype(device_type)
+        original(self, device_type, dtype, *args, **kwargs)
+
+    return autocast
+
+
+def _scaler(original: Callable[..., None]) -> Callable[..., None]:
+    """Which is a GPU's if nothing else is said."""
+
+    @wraps(original)
+    def scaler(self: Any, device: str = CPU.type, *args: Any, **kwargs: Any) -> None:
+        original(self, CPU.type if is_npu(device) else device, *args, **kwargs)
+
+    return scaler
+
+
+def _on_no_device(original: Callable[..., None]) -> Callable[..., None]:
+    """DDP takes no number of a device where the module lies on the CPU."""
+
+    @wraps(original)
+    def wrapped(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kwargs: Any) -> None:
+        original(self, module, None, None, *args, **kwargs)
+
+    return wrapped

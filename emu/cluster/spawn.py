@@ -1,0 +1,47 @@
+"""Processes that a script starts: those that are to be the ranks are there already."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from emu.cluster.once import Replacement
+from emu.errors import RunError
+
+
+class _Ended:
+    """In place of the processes of a spawn: this rank's has ended."""
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """All have ended."""
+        return True
+
+
+def spawns(on_thread: threading.local, n_ranks: int) -> Iterator[Replacement]:
+    """In place of `torch.multiprocessing.spawn`, as in a script that is started once: each rank is its own process of it."""
+    processes: Any = torch.multiprocessing
+    original = processes.spawn
+
+    def spawn(
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        nprocs: int = 1,
+        join: bool = True,
+        daemon: bool = False,
+        start_method: str = "spawn",
+    ) -> Any:
+        rank: int | None = getattr(on_thread, "rank", None)
+        if rank is None:
+            return original(fn, args, nprocs, join, daemon, start_method)
+        if nprocs > n_ranks:
+            raise RunError(f"spawn: {nprocs} processes are asked for, and there are {n_ranks} ranks; take --ranks {nprocs}")
+        if rank < nprocs:
+            on_thread.spawned = nprocs
+            try:
+                fn(rank, *args)
+            finally:
+                del on_thread.spawned
+        return None if join else _Ended()
+
+    yield processes, "spawn", spawn
