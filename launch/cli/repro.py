@@ -11,6 +11,7 @@ from launch.papers.measured.constants import COMMAND, TRAINING
 from launch.papers.measured.report import ask, fit, row_of, summaries
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
+from launch.papers.railx import report as railx
 from launch.show.progress import told, tracked
 from launch.show.text.measured import measured_report, nccl_report
 from launch.show.text.paper import paper_report
@@ -115,3 +116,21 @@ def infinitehbd_command(table: str, as_json: bool) -> None:
         print_json({"paper": "infinitehbd", "table": table, "rows": told_rows, "assumptions": assumptions})
     else:
         click.echo(paper_report(rows, assumptions))
+
+
+@repro_command.command("railx")
+@click.option("--table", type=click.Choice(railx.TABLES), required=True, help="Of the paper.")
+@import_option
+@json_option
+def railx_command(table: str, as_json: bool) -> None:
+    """Work out a cost table of the RailX paper again, as `emu cost` does.
+
+    \b
+    emu repro railx --table 6
+    """
+    paper = railx.Paper()
+    rows = [*tracked(paper.rows(table), f"working out table {table}", len(paper.of(table)))]
+    if as_json:
+        print_json({"paper": "railx", "table": table, "rows": [row.told() for row in rows], "assumptions": paper.assumptions()})
+    else:
+        click.echo(paper_report(rows, paper.assumptions()))

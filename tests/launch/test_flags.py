@@ -39,6 +39,7 @@ FLAGS = {
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
     "repro infinitehbd": {"--table"},
+    "repro railx": {"--table"},
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--beside", "--cache", "--png"},
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
