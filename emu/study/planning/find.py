@@ -5,22 +5,26 @@ A plan is ranked by its fastest placement. Candidates are timed as composed step
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
+from emu.model.model import Model
 from emu.model.peak import memory_by_part
 from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell import read_words, spell
-from emu.study.planning.bound import Bounds, Rates
+from emu.study.planning.bound import Outlines
 from emu.study.planning.floor import Floors
 from emu.study.planning.kept import Kept, Names
+from emu.study.planning.placed import Placed
 from emu.study.planning.reasons import why
-from emu.study.planning.row import Candidate, Planned, PlanRequest, PlanRow
-from emu.study.planning.search import Bounded, Progress, Search, bounded, quiet
+from emu.study.planning.row import BY, Candidate, Planned, PlanRequest, PlanRow
+from emu.study.planning.search import Bounded, Progress, Search, quiet
 from emu.study.planning.space import Space, check, placements
 from emu.study.planning.timed import COMPOSED, Submit, Timer, timing
+from emu.study.planning.ways import Ways
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import COMPOSED as TOLD
 from emu.study.training.rate import MFU_ASSUMED
@@ -55,27 +59,55 @@ def find_plans(
         InputError: a topology with fewer NPUs, no plan that fits, with the nearest; or one beside that fits neither.
     """
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
-    began, model, side_by_side = time.perf_counter(), find_model(request.model), 2 * processes
-    names = Names(model, request.stack, device, request.algorithms, tuple(topologies))
-    search = Search(model, request.stack, device.memory_bytes, request.best, names, kept, progress)
+    began, search = time.perf_counter(), _search(request, topologies, device, kept, progress)
     for topology in topologies:
         place(topology, request.npus)
     for plan in request.beside:
         _check_beside(request, search, plan)
-    n_plans, candidates = _candidates(request, search, topologies, device)
-    timer = Timer(request, model, tuple(topologies), replace(device, memory_bytes=0))
+    space = _space(request, search, device)
+    timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with timing(timer, processes) as submit:
-        search.time(candidates, submit, side_by_side)
-        if not search.best:
-            raise _nearest(search, device, [each.candidate.plan for each in candidates])
-        ours = search.full(search.ranked(), submit, side_by_side)
+        ours = _found(search, space, device, submit, 2 * processes)
         theirs = [
             placed
             for number in range(len(topologies))
             for plan in request.beside
-            for placed in _placed(search, number, plan, submit, side_by_side)
+            for placed in _placed(search, number, plan, submit, 2 * processes)
         ]
-    return _planned(request, search, device, topologies, (n_plans, candidates), ours, theirs, time.perf_counter() - began)
+    return Planned(
+        **_asked(request, search, topologies, device),
+        **_counted(search, space),
+        rows=_rows(search, space, ours, theirs),
+        wall_s=time.perf_counter() - began,
+    )
+
+
+class _Space(NamedTuple):
+    """What is searched."""
+
+    plans: int
+    places: int  # of all plans, on all topologies
+    candidates: Sequence[Bounded]  # that may fit the memory, in the order of their bounds
+
+
+def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept, progress: Progress) -> Search:
+    model, stack = find_model(request.model), request.stack
+    ways = Ways(model, stack, device_under(stack, device).over(request.npus))
+    placed = Placed(Outlines(ways), [topology_under(stack, each) for each in topologies])
+    names = Names(model, stack, device, request.algorithms, tuple(topologies))
+    return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, progress)
+
+
+def _found(search: Search, space: _Space, device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
+    """The best of all, by their time in full.
+
+    Raises:
+        InputError: none fits the memory.
+    """
+    search.time(space.candidates, submit, side_by_side)
+    if not search.best:
+        raise _nearest(search, device, [each.candidate.plan for each in space.candidates])
+    return search.full(search.ranked(), submit, side_by_side)
 
 
 def _placed(search: Search, topology: int, plan: Plan, submit: Submit, side_by_side: int) -> list[Candidate]:
@@ -91,33 +123,50 @@ def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
     check(plan, search.model, request.stack)
 
 
-def _candidates(
-    request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device
-) -> tuple[int, list[Bounded]]:
-    """How many plans there are, and the candidates that may fit the memory, in the order of their bounds."""
-    stack, floors = request.stack, Floors(search.model, request.stack)
-    given = read_words(request.given) if request.given else {}
-    space = Space(search.model, stack, request.npus, request.global_batch, request.seq, given)
-    plans = list(space.plans())
-    if not plans:
-        if given and space.refused:
-            raise InputError(f"plan: no plan of {request.npus} NPUs has {request.given}: {space.refused[0]}")
-        batch = f"a global batch of {request.global_batch} and sequences of {request.seq} tokens"
-        what = f"such that {search.model.name} with {batch} divides by axes of as many ranks"
-        also = f", with {request.given} and software={stack.software}" if given else ""
-        mend = "take a power of two, or a batch that divides by more" if not given else "give fewer words, or others"
-        raise must_be("plan", "npus", f"{what}{also}", request.npus, mend)
-    rates = [Rates.of(topology_under(stack, each)) for each in topologies]
-    bounds = [Bounds(search.model, stack, device_under(stack, device).over(request.npus), each) for each in rates]
-    found: list[Bounded] = []
+def _space(request: PlanRequest, search: Search, device: Device) -> _Space:
+    """All plans, and the candidates that may fit the memory.
+
+    Raises:
+        InputError: there is none.
+    """
+    plans, floors, found = _plans(request, search.model), Floors(search.model, request.stack), list[Bounded]()
     with search.progress(f"bounding the step times of {len(plans):,} plans", len(plans)) as advance:
         for plan in plans:
             if not search.has or floors.bytes(plan) <= search.has:
-                found += bounded(plan, bounds)
+                found += _bounded(search, plan)
             advance()
     if not found:
         raise _nearest(search, device, sorted(plans, key=floors.bytes))
-    return len(plans), sorted(found, key=lambda each: each.order)
+    places = len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans)
+    return _Space(len(plans), places, sorted(found, key=lambda each: each.order))
+
+
+def _plans(request: PlanRequest, model: Model) -> list[Plan]:
+    """All that have the given words.
+
+    Raises:
+        InputError: there is none.
+    """
+    given = read_words(request.given) if request.given else {}
+    space = Space(model, request.stack, request.npus, request.global_batch, request.seq, given)
+    if plans := list(space.plans()):
+        return plans
+    if given and space.refused:
+        raise InputError(f"plan: no plan of {request.npus} NPUs has {request.given}: {space.refused[0]}")
+    batch = f"a global batch of {request.global_batch} and sequences of {request.seq} tokens"
+    what = f"such that {model.name} with {batch} divides by axes of as many ranks"
+    also = f", with {request.given} and software={request.stack.software}" if given else ""
+    mend = "take a power of two, or a batch that divides by more" if not given else "give fewer words, or others"
+    raise must_be("plan", "npus", f"{what}{also}", request.npus, mend)
+
+
+def _bounded(search: Search, plan: Plan) -> list[Bounded]:
+    """The candidates of a plan on each topology; none where it cannot be generated."""
+    try:
+        bounds = search.placed.anywhere_s(plan)
+    except InputError:
+        return []
+    return [Bounded(each, Candidate(number, plan, axes)) for number, each in enumerate(bounds) for axes in placements(plan)]
 
 
 def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputError:
@@ -138,41 +187,43 @@ def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputErro
     )
 
 
-def _planned(
-    request: PlanRequest,
-    search: Search,
-    device: Device,
-    topologies: Sequence[Topology],
-    counted: tuple[int, Sequence[Bounded]],
-    ours: Sequence[Candidate],
-    theirs: Sequence[Candidate],
-    wall_s: float,
-) -> Planned:
-    n_plans, candidates = counted
-    bounds = {each.candidate: each.bound_s for each in candidates} | search.least_s
+def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device) -> Mapping[str, Any]:
+    """What a table says of what was asked."""
+    return {
+        "model": search.model.name,
+        "npus": request.npus,
+        "device": device.name,
+        "memory_bytes": device.memory_bytes,
+        "global_batch": request.global_batch,
+        "seq": request.seq,
+        "software": request.stack.software,
+        "given": request.given,
+        "assumptions": (*_assumed(topologies), *device.assumptions, *_SEARCHED, MFU_ASSUMED, TOLD),
+    }
+
+
+def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
+    """What a table says of the search, and of all that had to be timed."""
+    seen, timed, n = search.seen(), search.needed(), len(space.candidates)
+    near = sum(each.bound_s <= search.worst_s for each in space.candidates)
+    large = sum(least_s <= search.worst_s for least_s in search.least_s.values()) - len(timed)
+    by = (space.places - n + large, n - near, near - large - len(timed), len(timed))
+    return {
+        "plans": space.plans,
+        "candidates": n,
+        "timed": len(timed),
+        "decided": dict(zip(BY, by, strict=True)),
+        "front": tuple(front_of(seen)),
+        "seen": tuple(sorted({(row.peak_memory_bytes, row.mfu) for row in seen})),
+    }
+
+
+def _rows(search: Search, space: _Space, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
+    """The table, the fastest first."""
+    bounds = {each.candidate: each.bound_s for each in space.candidates} | search.least_s
     every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
     first = search.rows[next(each for each in every if each in ours)]
-    rows = [_row(search, each, first, bounds.get(each), beside=each in theirs) for each in every]
-    needed = search.needed(candidates)
-    seen = search.seen(needed)
-    return Planned(
-        model=search.model.name,
-        npus=request.npus,
-        device=device.name,
-        memory_bytes=device.memory_bytes,
-        global_batch=request.global_batch,
-        seq=request.seq,
-        software=request.stack.software,
-        given=request.given,
-        plans=n_plans,
-        candidates=len(candidates),
-        timed=len(needed),
-        rows=tuple(rows),
-        front=tuple(front_of(seen)),
-        seen=tuple(sorted({(row.peak_memory_bytes, row.mfu) for row in seen})),
-        assumptions=(*_assumed(topologies), *device.assumptions, *_SEARCHED, MFU_ASSUMED, TOLD),
-        wall_s=wall_s,
-    )
+    return tuple(_row(search, each, first, bounds.get(each), beside=each in theirs) for each in every)
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, bound_s: float | None, *, beside: bool) -> PlanRow:

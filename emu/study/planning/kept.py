@@ -16,7 +16,8 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import Tokens
 from emu.model.stack import Stack
 from emu.study.choice.kept import code
-from emu.study.planning.row import Candidate
+from emu.study.planning.timed import Job, Lone
+from emu.study.training.calls import device_under, topology_under
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
@@ -64,9 +65,18 @@ class Names:
     ) -> None:
         parts = (model.part(name, Tokens(1)) for name in dict.fromkeys((EMBEDDING, *model.kinds, HEAD)))
         sizes = (model.name, model.kinds, model.tied, model.vocab, *parts)
-        self._same = digest((code(), *sizes, *astuple(stack), repr(device), algorithms))
-        self._topologies = [digest((each.digest(), each.adds, each.circuits is None)) for each in topologies]
+        self._steps = digest((code(), *sizes, *astuple(stack), repr(device), algorithms))
+        self._requests = digest((code(), device_under(stack, device).request_overhead_fs, algorithms))
+        self._plain = [_named(each) for each in topologies]
+        self._under = [_named(topology_under(stack, each)) for each in topologies]
 
-    def of(self, candidate: Candidate, how: str) -> str:
-        """The name of one, timed so."""
-        return digest((self._same, self._topologies[candidate.topology], repr(candidate.plan), candidate.axes, how))
+    def of(self, job: Job) -> str:
+        """The name of one; of a request in whichever search."""
+        if isinstance(job, Lone):
+            return "request " + digest((self._requests, self._under[job.topology], *job.request.name))
+        topology, plan, axes = job.candidate
+        return "step " + digest((self._steps, self._plain[topology], repr(plan), axes, job.how))
+
+
+def _named(topology: Topology) -> str:
+    return digest((topology.digest(), topology.adds, topology.circuits is None))

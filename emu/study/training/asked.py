@@ -17,6 +17,8 @@ from emu.model.plan import Plan
 from emu.trace.requests import MESSAGE
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
+CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Different:
@@ -30,6 +32,7 @@ class Different:
     elements: int
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
+    choosing: I64  # [.., members] the groups that choose what serves them: each, or for all of an axis its first
     kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
 
 
@@ -173,7 +176,7 @@ def _different(
     columns: _Columns, row: int, words: list[object], rows: dict[str, I64], axes: Sequence[str], plan: Plan
 ) -> Different:
     axis, place, src, dst = (int(c[row]) for c in (columns.axis, columns.place, columns.src, columns.dst))
-    ranks = rows[axes[axis]]
+    ranks = every = rows[axes[axis]]
     if src >= 0:
         ranks = ranks[:, [src, dst]]
     elif place >= 0:
@@ -181,4 +184,10 @@ def _different(
     splits, kind = words[columns.splits[row]], (axis, place, src, dst)
     said = (str(words[columns.name[row]]), str(words[columns.dtype[row]]))
     amounts = int(columns.root[row]), int(columns.size_bytes[row]), int(columns.elements[row])
-    return Different(axis, *said, *amounts, splits if isinstance(splits, tuple) else (), ranks, kind)
+    given = splits if isinstance(splits, tuple) else ()
+    return Different(axis, *said, *amounts, given, ranks, choosing(ranks, every), kind)
+
+
+def choosing(ranks: I64, every: I64) -> I64:
+    """Of groups [groups, members] that ask at once those that choose what serves them; `every` group of the axis is given."""
+    return ranks if len(every) <= CHOOSING else every[:1]

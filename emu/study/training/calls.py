@@ -6,6 +6,7 @@ import numpy as np
 
 from emu.arrays import column
 from emu.model.stack import Stack
+from emu.topology.kept import kept
 from emu.topology.topology import Links, Topology
 from emu.trace.device.device import Device
 from emu.units import format_time, ticks
@@ -13,6 +14,12 @@ from emu.units import format_time, ticks
 
 def topology_under(stack: Stack, topology: Topology) -> Topology:
     """The same where data reach a share of the links' bandwidth, and each message takes alpha besides their latencies."""
+    changes = stack.alpha_s or stack.adding_s or stack.bandwidth
+    return _under(topology, stack) if changes else topology  # one value, of which what was timed is known
+
+
+@kept(4)
+def _under(topology: Topology, stack: Stack) -> Topology:
     told = (
         f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
         * bool(stack.alpha_s),
@@ -20,8 +27,6 @@ def topology_under(stack: Stack, topology: Topology) -> Topology:
         * bool(stack.adding_s and topology.adds),
         f"data reach {_shares_told(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
     )
-    if not any(told):
-        return topology
     return replace(
         topology,
         links=_reached(stack, topology.links),

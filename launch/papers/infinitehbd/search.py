@@ -8,7 +8,9 @@ from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.peak import memory_by_part
 from emu.model.plan import Plan
-from emu.study.planning.bound import Bounds, Rates
+from emu.study.planning.bound import Outlines
+from emu.study.planning.placed import Placed
+from emu.study.planning.ways import Ways
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.estimate import Estimated
 from emu.units import format_size
@@ -61,15 +63,15 @@ def _held(steps: Steps, training: Training, plan: Plan) -> int:
 
 def _least_s(steps: Steps, training: Training, plans: Sequence[Plan]) -> Iterator[float]:
     """No step of each takes less; what plans on one topology have in common is worked out once."""
-    by_topology: dict[str, Bounds] = {}
+    by_topology: dict[str, Placed] = {}
     for plan in plans:
         word = topology_of(plan.world, plan.tp)
         if word not in by_topology:
             by_topology[word] = _bounds(steps, training, plan)
-        yield by_topology[word].seconds(plan)
+        yield by_topology[word].anywhere_s(plan)[0]
 
 
-def _bounds(steps: Steps, training: Training, plan: Plan) -> Bounds:
-    rates = Rates.of(topology_under(steps.stack, steps.topology(plan)))
+def _bounds(steps: Steps, training: Training, plan: Plan) -> Placed:
     device = device_under(steps.stack, steps.device).over(plan.world)
-    return Bounds(MODELS.find(training.model), steps.stack, device, rates)
+    outlines = Outlines(Ways(MODELS.find(training.model), steps.stack, device))
+    return Placed(outlines, [topology_under(steps.stack, steps.topology(plan))])

@@ -1,26 +1,81 @@
 """Searches of small spaces, and what timing every candidate finds."""
 
+from dataclasses import replace
 from functools import cache
+from random import Random
 
 from emu.errors import InputError
 from emu.model.peak import memory_by_part
+from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack import Stack
+from emu.study.planning.bound import Outlines
 from emu.study.planning.find import find_plans
 from emu.study.planning.kept import Kept
+from emu.study.planning.placed import Placed
+from emu.study.planning.rates import Taken
 from emu.study.planning.row import Candidate, Planned, PlanRequest
 from emu.study.planning.space import Space, placements
+from emu.study.planning.timed import Lone, Timer
+from emu.study.planning.ways import Ways
+from emu.study.training.calls import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
+from emu.trace.device.device import Device
 from launch.data.devices import find_device
 
+MODELS = ("llama-tiny", "gpt-tiny", "gpt-moe-tiny", "deepseek-tiny", "nemotron-tiny", "mixtral-tiny")
+LINES = {
+    "ub-mesh:board": 8,
+    "ub-mesh:rack": 64,
+    "fat-tree:radix=4": 16,
+    "fat-tree:radix=8": 128,
+    "servers:nodes=2,gpus=4": 8,
+    "servers:nodes=8,gpus=8": 64,
+    "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns": 64,
+    "switch:n=64,bandwidth=50GB/s,latency=500ns": 64,
+}
+NO_END = float("inf")
 H100 = find_device("h100", "bfloat16")
 KEPT = Kept(None)  # of all tests, but for those of what is kept
 topology_of = cache(build_topology)
 
 
-def asked(model: str, npus: int, batch: int, seq: int, software: str = "megatron", best: int = 4) -> PlanRequest:
-    return PlanRequest(model, npus, batch, seq, Stack(software), ("auto",), best=best)
+def asked(model: str, npus: int, batch: int, seq: int, software: str = "megatron", best: int = 4, by=()) -> PlanRequest:
+    return PlanRequest(model, npus, batch, seq, Stack(software), by, best=best)
+
+
+def drawn(seed: int, most: int, largest: int) -> tuple[PlanRequest, str, Device]:
+    """A space at random, of `most` plans at the most, on `largest` NPUs or fewer; its device may have little memory."""
+    random = Random(seed)
+    while True:
+        npus = 2 ** random.randint(1, largest.bit_length() - 1)
+        lines = [line for line, n in LINES.items() if n >= npus]
+        software, seq = random.choice(("megatron", "pytorch")), 2 ** random.randint(5, 8)
+        request = asked(
+            random.choice(MODELS), npus, random.choice((1, 2, 4, 6, 8, 16)), seq, software, random.choice((2, 5, 10))
+        )
+        plans = list(dict.fromkeys(each.plan for each in candidates(request)))
+        if request.best < len(plans) <= most:
+            sizes = sorted(held(request, plan) for plan in random.sample(plans, min(20, len(plans))))
+            memory = random.choice((0, sizes[-1], sizes[len(sizes) // 2]))
+            return request, random.choice(lines), replace(H100, memory_bytes=memory)
+
+
+def held(request: PlanRequest, plan: Plan) -> int:
+    return sum(memory_by_part(find_model(request.model), plan, request.stack).values())
+
+
+def of(request, line):
+    device = device_under(request.stack, H100).over(request.npus)
+    ways = Ways(find_model(request.model), request.stack, device)
+    return Placed(Outlines(ways), [topology_under(request.stack, topology_of(line))])
+
+
+def times(request, line):
+    """Of requests, as a search has them timed."""
+    timer = Timer(request, find_model(request.model), (topology_of(line),), H100)
+    return lambda number, wanted: {name: Taken(**timer(Lone(number, each))) for name, each in wanted.items()}
 
 
 def found(request: PlanRequest, line: str, device=H100, kept: Kept | None = None, **words) -> Planned:
@@ -36,8 +91,7 @@ def exhaustive(request: PlanRequest, line: str, device=H100) -> list[tuple[str, 
     """Plan, placement and step time of the best, from every candidate that fits."""
     best: dict[object, tuple[float, Candidate]] = {}
     for each in candidates(request):
-        memory = sum(memory_by_part(find_model(request.model), each.plan, request.stack).values())
-        if device.memory_bytes and memory > device.memory_bytes:
+        if device.memory_bytes and held(request, each.plan) > device.memory_bytes:
             continue
         try:
             mine = (step_s(request, each, line, composed=True), each)

@@ -8,11 +8,10 @@ from emu.errors import InputError
 from emu.model.peak import memory_by_part
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
-from emu.study.planning.bound import Bounds, Rates
 from emu.study.planning.floor import Floors
+from emu.study.planning.rates import Rates
 from emu.study.planning.row import Candidate
-from emu.study.training.calls import device_under, topology_under
-from tests.study.planning.spaces import H100, asked, candidates, step_s, topology_of
+from tests.study.planning.spaces import NO_END, asked, candidates, of, step_s, times
 
 SPACES = [
     (asked("llama-tiny", 8, 8, 128), "ub-mesh:board"),
@@ -27,49 +26,64 @@ LARGE = [
 ]
 
 
-def of(request, line):
-    topology, model = topology_of(line), find_model(request.model)
-    return Bounds(
-        model,
-        request.stack,
-        device_under(request.stack, H100).over(request.npus),
-        Rates.of(topology_under(request.stack, topology)),
-    )
-
-
 def shares(request, line, n, *, composed):
-    """Bound by time, of plans at random."""
-    bounds, taken = of(request, line), []
+    """Bounds by time, of plans at random: anywhere, and where they are."""
+    placed, taken = of(request, line), []
     for each in random.Random(7).sample(candidates(request), n):
         try:
-            taken.append(bounds.seconds(each.plan) / step_s(request, each, line, composed=composed))
+            took_s = step_s(request, each, line, composed=composed)
         except InputError:  # no such step can be generated
             continue
-    return taken
+        there_s = placed.there_s([each], NO_END, times(request, line))[each]
+        taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s / took_s))
+    return zip(*taken, strict=True)
 
 
 @pytest.mark.parametrize(("request_", "line"), SPACES)
-def test_no_step_takes_less_than_its_bound(request_, line):
-    found = shares(request_, line, 5, composed=True) + shares(request_, line, 1, composed=False)
-    assert len(found) > 4
-    assert max(found) <= 1
-    assert max(found) > 0.3
+def test_no_step_takes_less_than_its_bounds(request_, line):
+    anywhere, there = shares(request_, line, 4, composed=True)
+    assert len(anywhere) > 1
+    assert all(least <= own for least, own in zip(anywhere, there, strict=True))
+    assert max(there) <= 1
+    assert max(anywhere) > 0.3
+    assert max(there) > 0.9
+    assert max(next(shares(request_, line, 1, composed=False))) <= 1
 
 
 def test_gradients_that_are_sharded_may_go_beside_what_is_computed():
     request, line = asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"
     words = "tp=2,cp=2,pp=2,sp,sharding=fsdp,recompute=selective,cp_comm=all_gather,microbatch=1"
-    plan = parse_plan(words, global_batch=8, seq=128)
-    taken_s = step_s(request, Candidate(0, plan, ("tp", "cp", "pp")), line, composed=True)
-    assert of(request, line).seconds(plan) <= taken_s
+    each = Candidate(0, parse_plan(words, global_batch=8, seq=128), ("tp", "cp", "pp"))
+    taken_s, placed = step_s(request, each, line, composed=True), of(request, line)
+    assert placed.anywhere_s(each.plan)[0] <= taken_s
+    assert placed.there_s([each], NO_END, times(request, line))[each] <= taken_s
+
+
+def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
+    request, line = SPACES[0]
+    each = next(each for each in candidates(request) if each.plan.tp == each.plan.dp == each.plan.pp == 2 and each.plan.sp)
+    asked_for, of_all = [], times(request, line)
+
+    def counted(number, wanted):
+        asked_for.extend(wanted)
+        return of_all(number, wanted)
+
+    whole_s = of(request, line).there_s([each], NO_END, counted)[each]
+    every = len(asked_for)
+    asked_for.clear()
+    assert not of(request, line).there_s([each], of(request, line).anywhere_s(each.plan)[0] * 1.001, counted)
+    assert 0 < len(asked_for) < every
+    assert of(request, line).there_s([each], whole_s, counted) == {each: whole_s}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("request_", "line"), SPACES + LARGE)
-def test_no_step_of_hundreds_takes_less_than_its_bound(request_, line):
-    found = shares(request_, line, 100, composed=True) + shares(request_, line, 30, composed=False)
-    assert len(found) > 100
-    assert max(found) <= 1
+def test_no_step_of_hundreds_takes_less_than_its_bounds(request_, line):
+    anywhere, there = shares(request_, line, 100, composed=True)
+    assert len(anywhere) > 60
+    assert all(least <= own for least, own in zip(anywhere, there, strict=True))
+    assert max(there) <= 1
+    assert max(next(shares(request_, line, 30, composed=False))) <= 1
 
 
 @pytest.mark.parametrize(("request_", "line"), SPACES)

@@ -6,30 +6,29 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.spell import parse_plan
-from emu.study.planning import find, timed
+from emu.study.planning import search, timed
 from emu.study.planning.kept import Kept
+from emu.study.planning.placed import Placed
 from emu.study.planning.reasons import parts_s, why
-from tests.study.planning.spaces import H100, asked, candidates, exhaustive, found, table
+from tests.study.planning.spaces import H100, NO_END, asked, candidates, drawn, exhaustive, found, of, step_s, table, times
 
-SMALL = (asked("llama-tiny", 2, 2, 64), "ub-mesh:board")
+SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")
 
 
-@pytest.mark.parametrize(
-    ("request_", "line"),
-    [
-        SMALL,
-        (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2"),
-        pytest.param(asked("llama-tiny", 4, 4, 64), "ub-mesh:board", marks=pytest.mark.slow),
-        pytest.param(asked("llama-tiny", 16, 8, 64, best=10), "servers:nodes=4,gpus=4", marks=pytest.mark.slow),
-        pytest.param(asked("gpt-moe-tiny", 8, 8, 64, best=10), "ub-mesh:board", marks=pytest.mark.slow),
-        pytest.param(asked("llama-tiny", 64, 8, 32, best=10), "ub-mesh:rack", marks=pytest.mark.slow),
-        pytest.param(asked("llama-tiny", 8, 4, 64, "pytorch", best=10), "fat-tree:radix=4", marks=pytest.mark.slow),
-    ],
-)
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))]
+LARGE = [
+    (asked("llama-tiny", 64, 2, 64, best=10), "servers:nodes=8,gpus=8"),
+    (asked("gpt-moe-tiny", 16, 2, 64, best=10), "ub-mesh:rack"),
+    (asked("llama-tiny", 8, 4, 64, "pytorch", best=10), "fat-tree:radix=4"),
+    (asked("llama-tiny", 64, 16, 64, best=10), "ub-mesh:rack"),
+]
+
+
+@pytest.mark.parametrize(("request_", "line"), [SMALL, (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2")])
 def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     planned = found(request_, line)
     assert table(planned) == exhaustive(request_, line)
-    assert planned.timed <= planned.candidates <= len(candidates(request_))
+    assert planned.timed <= planned.candidates <= len(candidates(request_)) == sum(planned.decided.values())
     assert len(planned.rows) == request_.best
 
 
@@ -54,6 +53,36 @@ def test_words_that_no_plan_has_are_refused_with_the_reason():
         found(replace(SMALL[0], given="tp=3"), SMALL[1])
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_search_of_a_space_at_random_finds_what_timing_every_candidate_finds(seed):
+    same(*drawn(seed, *((24, 4) if seed < 2 else (300, 64))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("request_", "line"), LARGE)
+def test_a_search_of_a_space_of_up_to_two_thousand_plans_finds_what_timing_every_candidate_finds(request_, line):
+    assert len({each.plan for each in candidates(request_)}) <= 2000
+    same(request_, line, H100)
+
+
+def same(request, line, device):
+    """The table; and no bound of any candidate is above its time."""
+    right = exhaustive(request, line, device)
+    if not right:
+        with pytest.raises(InputError, match="no plan of"):
+            found(request, line, device=device)
+        return
+    assert table(found(request, line, device=device)) == right
+    placed = of(request, line)
+    for each in candidates(request):
+        try:
+            took_s = step_s(request, each, line, composed=True)
+        except InputError:  # no such step can be composed
+            continue
+        there_s = placed.there_s([each], NO_END, times(request, line))[each]
+        assert placed.anywhere_s(each.plan)[0] <= there_s <= took_s
+
+
 def test_a_device_of_little_memory_has_only_plans_that_fit():
     first = found(*SMALL).rows[0].peak_memory_bytes
     small = replace(H100, memory_bytes=first - 1)
@@ -67,11 +96,11 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
     whole, began, most = found(*SMALL), [], [7]
     real = timed.Timer.__call__
 
-    def stopping(timer, candidate, how, enough_s):
+    def stopping(timer, job):
         if len(began) == most[0]:
             raise KeyboardInterrupt
-        began.append((candidate, how))
-        return real(timer, candidate, how, enough_s)
+        began.append(job.request.name if isinstance(job, timed.Lone) else job)
+        return real(timer, job)
 
     monkeypatch.setattr(timed.Timer, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -102,7 +131,7 @@ def test_a_plan_beside_is_ranked_with_those_found():
 
 
 def test_a_reason_names_the_part_whose_difference_is_largest():
-    planned = found(asked("llama-tiny", 2, 2, 64, best=12), SMALL[1])
+    planned = found(replace(SMALL[0], best=12), SMALL[1])
     first = planned.rows[0]
     for row in planned.rows[1:]:
         own, other = parts_s(row), parts_s(first)
@@ -114,7 +143,7 @@ def test_a_reason_names_the_part_whose_difference_is_largest():
 
 
 def test_the_front_has_no_plan_that_another_beats_in_both():
-    planned = found(asked("llama-tiny", 2, 2, 64, best=12), SMALL[1])
+    planned = found(replace(SMALL[0], best=12), SMALL[1])
     front = [(row.peak_memory_bytes, row.mfu) for row in planned.front]
     assert front == sorted(front)
     for memory, mfu in planned.seen:
@@ -141,14 +170,15 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path):
         Kept(tmp_path)
 
 
-def test_a_search_stops_where_no_bound_is_below_the_last_of_the_table(monkeypatch):
-    """Were candidates dropped whose bounds are not above it, the search would differ: the fault must be seen."""
+def test_bounds_that_are_too_high_are_seen(monkeypatch):
+    """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
     request, line = replace(SMALL[0], best=2), SMALL[1]
-    bounds = find.bounded
-
-    def wrong(plan, of):
-        return (each._replace(bound_s=1 / each.bound_s) for each in bounds(plan, of))
-
-    assert table(found(request, line)) == exhaustive(request, line)
-    monkeypatch.setattr(find, "bounded", wrong)
-    assert table(found(request, line)) != exhaustive(request, line)
+    anywhere, there, right = Placed.anywhere_s, Placed.there_s, exhaustive(*SMALL)[:2]
+    monkeypatch.setattr(search, "_MOST", 1)
+    assert table(found(request, line)) == right
+    with monkeypatch.context() as wrong:
+        wrong.setattr(Placed, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
+        assert table(found(request, line)) != right
+    with monkeypatch.context() as wrong:
+        wrong.setattr(Placed, "there_s", lambda *args: {each: 1.3 * s for each, s in there(*args).items()})
+        assert table(found(request, line)) != right

@@ -1,0 +1,69 @@
+"""On which NPUs the groups of a plan's axes are, place by place: what a request takes depends on nothing else of a placement.
+
+G groups, N members of each.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from emu.arrays import I64, digest
+from emu.model.generate.generate import members
+from emu.model.plan import Plan
+from emu.study.training.asked import choosing
+from emu.study.training.placed import npus_of
+from emu.topology.topology import Topology
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Groups:
+    """Groups that ask for the same at one time."""
+
+    npus: I64  # [G, N]
+    choosing: I64  # [.., N] those that choose what serves them
+    name: str  # equal for equal ones
+
+
+@dataclass(frozen=True, eq=False)
+class Where:
+    """The groups of all plans with the same sizes of axes, in one placement."""
+
+    plan: Plan  # any of them
+    npus: I64  # [ranks]
+    _groups: dict[Hashable, Groups] = field(default_factory=dict)
+    _names: dict[Hashable, Hashable] = field(default_factory=dict)
+
+    @staticmethod
+    def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "Where":
+        """The ranks of a plan on a topology, the first of its axes on neighbouring NPUs."""
+        return Where(plan, npus_of(topology, plan, axes))
+
+    @staticmethod
+    def key(plan: Plan, axes: tuple[str, ...]) -> Hashable:
+        """Equal for plans whose groups are."""
+        return plan.tp, plan.cp, plan.dp, plan.pp, plan.ep, plan.expert_tp, axes
+
+    def at(self, place: int, axis: str) -> Groups:
+        """Those of an axis at one place of their pipelines; or all, of an axis that reaches over places."""
+        if (place, axis) not in self._groups:
+            every = members(self.plan, axis)
+            of_place = every // self.plan.stage_ranks
+            own = every if (of_place != of_place[:, :1]).any() else every[of_place[:, 0] == place]
+            self._groups[place, axis] = self._of(own, every)
+        return self._groups[place, axis]
+
+    def between(self, src: int, dst: int) -> Groups:
+        """Each rank of a place with its own of another."""
+        if (src, dst) not in self._groups:
+            rows = members(self.plan, "pp")[:, [src, dst]]
+            self._groups[src, dst] = self._of(rows, rows)
+        return self._groups[src, dst]
+
+    def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Of those of several axes: equal for equal ones."""
+        if (place, axes) not in self._names:
+            self._names[place, axes] = tuple(self.at(place, axis).name for axis in axes)
+        return self._names[place, axes]
+
+    def _of(self, ranks: I64, every: I64) -> Groups:
+        npus, chosen = self.npus[ranks], self.npus[choosing(ranks, every)]
+        return Groups(npus, chosen, digest((npus, chosen)))

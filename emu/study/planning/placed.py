@@ -1,0 +1,77 @@
+"""Bounds of candidates by the times of their own requests, timed as far as is needed to show that a candidate loses."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from emu.model.plan import Plan
+from emu.study.planning.bound import Outline, Outlines
+from emu.study.planning.groups import Where
+from emu.study.planning.rates import Anywhere, Rates, Taken
+from emu.study.planning.requests import Known, Missing, Request, There
+from emu.study.planning.row import Candidate
+from emu.topology.topology import Topology
+
+Times = Callable[[int, Mapping[Hashable, Request]], Mapping[Hashable, Taken]]  # of requests on one of the topologies
+
+
+@dataclass(eq=False)
+class Placed:
+    """Of the candidates of one search."""
+
+    outlines: Outlines
+    topologies: Sequence[Topology]  # as the software has them
+    _rates: list[Rates] = field(init=False)
+    _known: list[Known] = field(init=False)
+    _where: dict[Hashable, Where] = field(default_factory=dict)
+    _outline: dict[Plan, Outline] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rates = [Rates.of(topology) for topology in self.topologies]
+        self._known = [Known() for _ in self.topologies]
+
+    def anywhere_s(self, plan: Plan) -> list[float]:
+        """No step of a plan takes less on each of the topologies, in any placement.
+
+        Raises:
+            InputError: it cannot be generated.
+        """
+        return [self._outlined(plan).seconds(Anywhere(rates, plan)) for rates in self._rates]
+
+    def there_s(self, candidates: Iterable[Candidate], enough_s: float, times: Times) -> dict[Candidate, float]:
+        """What no composed step takes less than, of those candidates of which that is not above what is enough."""
+        bounds, left = dict[Candidate, float](), list(candidates)
+        while left:
+            missing: list[dict[Hashable, Missing]] = [{} for _ in self.topologies]
+            later = []
+            for each in left:
+                least_s, untold = self._bound(each)
+                if least_s <= enough_s and untold:
+                    missing[each.topology] |= untold
+                    later.append(each)
+                elif least_s <= enough_s:
+                    bounds[each] = least_s
+            self._time(missing, times)
+            left = later
+        return bounds
+
+    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, Missing]]:
+        """As far as times are known, and what is not."""
+        number, plan, axes = candidate
+        key, known = (number, Where.key(plan, axes)), self._known[number]
+        if key not in self._where:
+            self._where[key] = Where.of(self.topologies[number], plan, axes)
+        least_s = self._outlined(plan).seconds(There(Anywhere(self._rates[number], plan), self._where[key], known))
+        missing, known.missing = known.missing, {}
+        return least_s, missing
+
+    def _time(self, missing: Sequence[Mapping[Hashable, Missing]], times: Times) -> None:
+        """Those that are to be timed first."""
+        first = min((each.after for of in missing for each in of.values()), default=0)
+        for number, of in enumerate(missing):
+            wanted = {name: each.request for name, each in of.items() if each.after == first}
+            self._known[number].times.update(times(number, wanted))
+
+    def _outlined(self, plan: Plan) -> Outline:
+        if plan not in self._outline:
+            self._outline[plan] = self.outlines.of(plan)
+        return self._outline[plan]
