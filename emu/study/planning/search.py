@@ -94,10 +94,7 @@ class Search:
         with self.progress(f"timing the best of {len(candidates):,} candidates", len(candidates)) as advance:
             for of_round in _rounds(candidates):
                 for together in _together(of_round):
-                    near = [each.candidate for each in together if each.bound_s <= self.worst_s]
-                    if not near:
-                        break
-                    self._time(near, submit, side_by_side)
+                    self._time([each.candidate for each in together if each.bound_s <= self.worst_s], submit, side_by_side)
                     for _ in together:
                         advance()
 
