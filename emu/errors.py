@@ -6,6 +6,7 @@ class EmuError(Exception):
 
     exit_code = 1
     rank: int | None = None  # whose program it ended, if it was one's
+    lines: tuple[str, ...] = ()  # and where, as a traceback of the user's own lines
 
 
 class InputError(EmuError):

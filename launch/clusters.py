@@ -1,9 +1,14 @@
-"""From the word `local` or `ray` to where the ranks of a job run."""
+"""From the words of a command to where the ranks of a job run."""
 
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
 
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
@@ -14,48 +19,87 @@ if TYPE_CHECKING:  # it loads torch
     from emu.cluster.cluster import Cluster
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 CLUSTERS = ("local", "ray")
+_ALONE = "--cluster ray"
 
 
-def check_cluster(word: str, ray_address: str | None) -> None:
-    """Refuse what names no cluster.
-
-    Raises:
-        InputError: another word than those of `CLUSTERS`, or an address without `ray`.
-    """
-    if word not in CLUSTERS:
-        raise unknown("cluster", word, CLUSTERS)
-    if ray_address is not None and word != "ray":
-        raise must_be("--ray-address", "the cluster", "ray where an address is given", word, "add --cluster ray")
-
-
-@contextmanager
-def opened(word: str, ray_address: str | None = None) -> "Iterator[Cluster]":
-    """The ranks of a cluster, ended with the context.
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What was asked for of where the ranks run.
 
     Raises:
-        InputError: no such cluster, or no Ray answers at the address.
-        RunError: Ray does not start.
+        InputError: another word than those of `CLUSTERS`, no ranks in an actor, or what belongs to Ray without it.
     """
-    check_cluster(word, ray_address)
-    if word == "local":
-        yield importlib.import_module("emu.cluster.threads").LocalCluster()  # not above: it loads torch
-        return
-    ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
-    with ray.RayCluster(ray_address) as ranks:
-        yield ranks
 
+    cluster: str = "local"
+    ray_address: str | None = None
+    ranks_per_actor: int | None = None
+    ray_options: Path | None = None
 
-def run_on(word: str, ray_address: str | None = None) -> Callable[[int, Choice, Callable[[int], Any]], tuple[list[Any], Trace]]:
-    """What `emu.study.training.train` runs a program on; the cluster lives while it runs.
+    def __post_init__(self) -> None:
+        if self.cluster not in CLUSTERS:
+            raise unknown("cluster", self.cluster, CLUSTERS)
+        given = {
+            "--ray-address": self.ray_address,
+            "--ranks-per-actor": self.ranks_per_actor,
+            "--ray-options": self.ray_options,
+        }
+        for flag, value in given.items():
+            if value is not None and self.cluster != "ray":
+                raise must_be(flag, "the cluster", "ray where this is given", self.cluster, f"add {_ALONE}")
+        if self.ranks_per_actor is not None and self.ranks_per_actor < 1:
+            raise must_be("--ranks-per-actor", "the ranks", "1 or more", self.ranks_per_actor)
 
-    Raises:
-        InputError: no such cluster.
-    """
-    check_cluster(word, ray_address)
+    @contextmanager
+    def opened(self, brings: Path | None = None) -> "Iterator[Cluster]":
+        """The ranks, ended with the context; `brings` is a folder that a Ray which is joined brings to its nodes.
 
-    def record(n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        with opened(word, ray_address) as ranks:
+        Raises:
+            InputError: no Ray answers at the address, or options that are none.
+            RunError: Ray does not start.
+        """
+        if self.cluster == "local":
+            yield importlib.import_module("emu.cluster.threads").LocalCluster()  # not above: it loads torch
+            return
+        ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
+        with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings) as ranks:
+            yield ranks
+
+    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        """What `emu.study.training.train` runs a program on; the ranks live while it runs."""
+        with self.opened() as ranks:
             return ranks.record(n_ranks, choice, program)
 
-    return record
+
+def cluster_options(command: F) -> F:
+    """Where the ranks really run; the command takes all as one `Where`."""
+
+    @wraps(command)
+    def called(
+        *given: Any,
+        cluster: str,
+        ray_address: str | None,
+        ranks_per_actor: int | None,
+        ray_options: Path | None,
+        **rest: Any,
+    ) -> Any:
+        return command(*given, where=Where(cluster, ray_address, ranks_per_actor, ray_options), **rest)
+
+    options = (
+        click.option(
+            "--cluster", default="local", show_default=True, help="Ranks are threads (local), or in processes of Ray (ray)."
+        ),
+        click.option("--ray-address", metavar="HOST:PORT", help="A Ray that runs. [default: start one on this machine]"),
+        click.option("--ranks-per-actor", type=int, metavar="N", help="Ranks in each process of Ray, as threads. [default: 1]"),
+        click.option(
+            "--ray-options",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="A .toml of Ray's own words: strategy, resources, runtime_env.",
+        ),
+    )
+    taken: Any = called
+    for option in reversed(options):
+        taken = option(taken)
+    return cast("F", taken)

@@ -15,9 +15,9 @@ import emu
 import launch
 from launch.main import main
 
-_FORKS = multiprocessing.get_context("forkserver")
+FORKS = multiprocessing.get_context("forkserver")
 _LOADED = [m.name for p in (emu, launch) for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.") if "ray" not in m.name]
-_FORKS.set_forkserver_preload(["torch.distributed", *_LOADED])
+FORKS.set_forkserver_preload(["torch.distributed", *_LOADED])
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Fork:
         self._printed = TemporaryDirectory()
         self._files = [Path(self._printed.name, name) for name in ("out", "err")]
         given = ({**os.environ, **env}, folder, self._files, *what)
-        self._process = _FORKS.Process(target=_inside, args=given, daemon=True)
+        self._process = FORKS.Process(target=_inside, args=given, daemon=True)
         self._process.start()
 
     def end(self, timeout_s: float = 240) -> Ended:

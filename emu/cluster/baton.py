@@ -17,20 +17,23 @@ class Baton:
     """The right to run; ranks get it in the order in which they became ready.
 
     Args:
-        n_ranks: How many threads share it.
+        ranks: Whose threads share it.
         own: What is swapped.
-        stuck: Called when no rank is ready; must make at least one so, or raise.
+        stuck: Called when no rank is ready; must make at least one so, or raise, or leave it to another thread to wake one.
     """
 
-    def __init__(self, n_ranks: int, own: Sequence[Own], stuck: Callable[[], None]) -> None:
+    def __init__(self, ranks: Sequence[int], own: Sequence[Own], stuck: Callable[[], None]) -> None:
         self._own = own
         self._stuck = stuck
-        self._gates = [threading.Lock() for _ in range(n_ranks)]  # locked while its rank rests
-        for gate in self._gates:
+        self._gates = {rank: threading.Lock() for rank in ranks}  # locked while its rank rests
+        for gate in self._gates.values():
             gate.acquire()
-        self._ready = deque(range(n_ranks))
-        self._states: list[list[Any]] = []
-        self._left = n_ranks
+        self._lock = threading.RLock()
+        self._ready = deque(ranks)
+        self._lies = False  # nobody has it, as none is ready
+        self._holder = -1  # whose own the process has
+        self._states: dict[int, list[Any]] = {}
+        self._left = len(ranks)
         self._before: list[Any] = []
         self._finished = threading.Event()
         self.abandoned = False
@@ -38,7 +41,7 @@ class Baton:
     def start(self) -> None:
         """Give it to the first rank."""
         self._before = [each.save() for each in self._own]
-        self._states = [[each.of(rank) for each in self._own] for rank in range(len(self._gates))]
+        self._states = {rank: [each.of(rank) for each in self._own] for rank in self._gates}
         self._hand_on()
 
     def restore(self) -> None:
@@ -49,7 +52,7 @@ class Baton:
     def abandon(self) -> None:
         """Let every rank go on at once: whatever went wrong, none is left waiting for a baton that does not come."""
         self.abandoned = True
-        for rank in range(len(self._gates)):
+        for rank in self._gates:
             self._open(rank)
         self._finished.set()
 
@@ -59,15 +62,15 @@ class Baton:
 
     def rest(self, rank: int) -> None:
         """Hand it on, and return once somebody has woken this rank and its turn has come."""
-        if self.abandoned:
-            return
-        if not self._ready:
-            self._stuck()
-        if self._ready[0] == rank:  # nobody else is ready
-            self._ready.popleft()
-            return
-        self._states[rank] = [each.save() for each in self._own]
-        self._hand_on()
+        with self._lock:
+            if self.abandoned:
+                return
+            if not self._ready:
+                self._stuck()
+            if self._ready and self._ready[0] == rank:  # nobody else is ready
+                self._ready.popleft()
+                return
+            self._hand_on()
         self.await_turn(rank)
 
     def give_way(self, rank: int) -> None:
@@ -77,27 +80,38 @@ class Baton:
 
     def wake(self, rank: int) -> None:
         """Make a resting rank ready."""
-        self._ready.append(rank)
+        with self._lock:
+            self._ready.append(rank)
+            if self._lies:
+                self._hand_on()
 
     def leave(self) -> None:
         """Hand it on for good."""
-        if self.abandoned:
-            return
-        self._left -= 1
-        if not self._left:
-            self._finished.set()
-            return
-        if not self._ready:
-            self._stuck()
-        self._hand_on()
+        with self._lock:
+            if self.abandoned:
+                return
+            self._left -= 1
+            if not self._left:
+                self._finished.set()
+                return
+            if not self._ready:
+                self._stuck()
+            self._hand_on()
 
     def await_end(self) -> None:
         """Block until every rank has left, or the baton was abandoned."""
         self._finished.wait()
 
     def _hand_on(self) -> None:
+        self._lies = not self._ready
+        if self._lies:
+            return
         rank = self._ready.popleft()
-        self._load(self._states[rank])
+        if rank != self._holder:
+            if self._holder in self._states:
+                self._states[self._holder] = [each.save() for each in self._own]
+            self._load(self._states[rank])
+            self._holder = rank
         self._open(rank)
 
     def _open(self, rank: int) -> None:

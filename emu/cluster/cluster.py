@@ -1,22 +1,55 @@
 """Where the ranks of a job run, as a protocol; and how a request is carried out once its members' calls are known."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.run import Wire
+from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import Call, dtype_name
 from emu.backend.rank.count import paused
 from emu.backend.rank.lines import caller, in_brackets, raised_at
-from emu.collective.algorithm import Choice, Request
+from emu.backend.rank.record import Notes
+from emu.cluster.own.own import Own
+from emu.collective.algorithm import Choice, Request, Served, schedule
 from emu.collective.operation import Operation, operation
 from emu.errors import EmuError, RunError
 from emu.trace.trace import Trace
 
 T = TypeVar("T")
+MESSAGES = ("send", "recv")
+
+
+class Ranks(Protocol):
+    """The ranks of one job that are in this process, as a program finds them."""
+
+    n_ranks: int  # of the job
+
+    def run(self, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank here, with PyTorch's default group made; the results in rank order."""
+
+    def run_bare(self, program: Callable[[int], T]) -> list[T]:
+        """As `run`, but the program makes the default group itself, by `join`."""
+
+    def join(self, rank: int, n_ranks: int | None = None) -> None:
+        """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
+
+    def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
+        """Where what a rank prints goes, if not to the streams of this process."""
+
+
+Make = Callable[[Sequence[Own]], Ranks]
+Program = Callable[[Make], list[Any]]  # run on ranks that are made with what else is each rank's own
+
+
+class Performed(NamedTuple):
+    """What came of a program."""
+
+    values: list[Any]  # in rank order; none where a rank has left with a code
+    notes: Sequence[Notes]
+    left: SystemExit | None = None
 
 
 class Cluster(Protocol):
@@ -28,30 +61,72 @@ class Cluster(Protocol):
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
         """As `run`, with the trace of what ran."""
 
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
+        """As `record`, of a program that says itself how ranks are made, and that may leave with a code."""
 
-def perform(choice: Choice, calls: Sequence[Call], wire: Wire | None = None, elsewhere: Sequence[Call] = ()) -> None:
-    """Carry out one collective for the members that are here.
+
+class Agreed(NamedTuple):
+    """What is known of a request once all that take part have called: as it can travel between processes."""
+
+    size: int  # elements of the largest buffer of any member
+    counts: I64  # [B] elements of each block of a collective
+    served: Served | None  # by which algorithm; None: a message
+
+
+def agree(choice: Choice, calls: Sequence[Call]) -> Agreed:
+    """Settle how a request is carried out.
 
     Args:
         choice: Which algorithm serves it.
-        calls: Of the members here, in group-rank order.
-        wire: To the members elsewhere.
-        elsewhere: What those have called; the data of their tensors is not looked at.
+        calls: Of all members in group-rank order, or of sender and receiver; their data is not looked at.
 
     Raises:
         RunError: the members do not agree on the size of a block.
     """
     first = calls[0]
+    size = max(c.count for c in calls)
+    if first.operation in MESSAGES:
+        return Agreed(size, np.array([size]), None)
     what = operation(first.operation, len(first.group.ranks), first.root)
-    every = [*calls, *elsewhere]
-    size = max(c.count for c in every)
-    schedule = choice.schedule(Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype)))
-    counts = _block_counts(what, every)
+    request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype))
+    return Agreed(size, _block_counts(what, calls), choice.served(request))
+
+
+def carry_out(agreed: Agreed, calls: Sequence[Call], wire: GlooWire | None = None) -> None:
+    """Do a request for the members that are here.
+
+    Args:
+        agreed: How.
+        calls: Of the members here, in group-rank order.
+        wire: To the members elsewhere; None: all are here.
+    """
     with paused():
-        buffers = {c.rank: Buffers(c.input, c.output) for c in calls}
-        execute(schedule, what, buffers, counts=counts, reduce=first.reduce, wire=wire)
+        if agreed.served is None:
+            _pass_on(calls, wire)
+        else:
+            _execute(agreed, agreed.served, calls, wire)
         for call in calls:
             call.deliver()
+
+
+def _pass_on(calls: Sequence[Call], wire: GlooWire | None) -> None:
+    if wire is None:
+        sent, received = sorted(calls, key=lambda call: MESSAGES.index(call.operation))
+        received.output.copy_(sent.input)
+        return
+    (call,) = calls
+    if call.count and call.operation == "send":
+        wire.send(call.rank, call.root, 0, call.input).wait()
+    elif call.count:
+        wire.receive(call.root, call.rank, 0, call.output).wait()
+
+
+def _execute(agreed: Agreed, served: Served, calls: Sequence[Call], wire: GlooWire | None) -> None:
+    first, n = calls[0], len(calls[0].group.ranks)
+    what = operation(first.operation, n, first.root)
+    chosen = schedule(what.name, served.algorithm, n, what.root, served.dims)
+    buffers = {c.rank: Buffers(c.input, c.output) for c in calls}
+    execute(chosen, what, buffers, counts=agreed.counts, reduce=first.reduce, wire=wire)
 
 
 def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:

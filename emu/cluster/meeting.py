@@ -1,12 +1,12 @@
 """Calls that belong together: the n-th of each member of a group, or the n-th send and receive of a pair and tag."""
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from emu.backend.rank.call import Call
-from emu.backend.rank.work import Work
-from emu.cluster.cluster import check_agrees, place
+from emu.cluster.cluster import MESSAGES, check_agrees, place
 from emu.errors import RunError
 
 _LISTED = 4
@@ -17,7 +17,7 @@ class Arrival:
     """A call that was made, and its place: the n-th collective of its group, or message of its pair and tag."""
 
     call: Call
-    work: Work
+    made: Any  # what the caller knows it by, such as its Work
     instance: int
 
 
@@ -28,57 +28,68 @@ class _Meeting:
     arrived: dict[int, Arrival] = field(default_factory=dict)
 
 
-class Meetings:
-    """Brings the calls of all ranks together; knows nothing of threads."""
+class Places:
+    """Counts the calls of each rank, so that each has a place."""
 
     def __init__(self) -> None:
         self._made: defaultdict[object, int] = defaultdict(int)
+
+    def arrival(self, call: Call, made: Hashable) -> Arrival:
+        """The next call of a rank, with its place."""
+        key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
+        self._made[key] += 1
+        return Arrival(call, made, self._made[key] - 1)
+
+
+def channel_of(call: Call) -> object:
+    """Where a message meets its other end: group, sender, receiver and tag."""
+    ends = (call.rank, call.root) if call.operation == "send" else (call.root, call.rank)
+    return call.group[:2], ends, call.tag
+
+
+class Meetings:
+    """Brings the calls of all ranks together; knows nothing of threads and processes."""
+
+    def __init__(self) -> None:
         self._meetings: dict[object, _Meeting] = {}
         self._messages: defaultdict[object, deque[Arrival]] = defaultdict(deque)
 
-    def arrive(self, call: Call, work: Work) -> tuple[Arrival, Sequence[Arrival]]:
-        """Add a call; return it with its place, and all calls of its meeting if it is the last (else none).
+    def arrive(self, arrival: Arrival) -> Sequence[Arrival]:
+        """Add a call; all calls of its meeting if it is the last (else none), of a message the sender's first.
 
         Raises:
             RunError: another member called something else at the same place.
         """
-        if call.operation in ("send", "recv"):
-            return self._message(call, work)
-        group = call.group[:2]
-        arrival = Arrival(call, work, self._next((group, call.rank)))
-        meeting = self._meetings.setdefault((group, arrival.instance), _Meeting())
+        call = arrival.call
+        if call.operation in MESSAGES:
+            return self._message(arrival)
+        key = (call.group[:2], arrival.instance)
+        meeting = self._meetings.setdefault(key, _Meeting())
         for first in meeting.arrived.values():
             check_agrees(call, first.call)
             break
         meeting.arrived[call.rank] = arrival
         if len(meeting.arrived) < len(call.group.ranks):
-            return arrival, ()
-        del self._meetings[group, arrival.instance]
-        return arrival, [meeting.arrived[rank] for rank in sorted(meeting.arrived)]
+            return ()
+        del self._meetings[key]
+        return [meeting.arrived[rank] for rank in sorted(meeting.arrived)]
 
-    def _message(self, call: Call, work: Work) -> tuple[Arrival, Sequence[Arrival]]:
-        ends = (call.rank, call.root) if call.operation == "send" else (call.root, call.rank)
-        channel = (call.group[:2], ends, call.tag)
-        arrival = Arrival(call, work, self._next((channel, call.operation)))
-        waiting = self._messages[channel]
-        if not waiting or waiting[0].call.operation == call.operation:
+    def _message(self, arrival: Arrival) -> Sequence[Arrival]:
+        waiting = self._messages[channel_of(arrival.call)]
+        if not waiting or waiting[0].call.operation == arrival.call.operation:
             waiting.append(arrival)
-            return arrival, ()
+            return ()
         other = waiting.popleft()
-        pair = (arrival, other) if call.operation == "send" else (other, arrival)
+        pair = (arrival, other) if arrival.call.operation == "send" else (other, arrival)
         check_message(*(p.call for p in pair))
-        return arrival, pair
+        return pair
 
-    def _next(self, key: object) -> int:
-        self._made[key] += 1
-        return self._made[key] - 1
-
-    def story(self, waits: dict[int, Work], ended: set[int]) -> str:
+    def story(self, waits: Mapping[int, Hashable], ended: Set[int]) -> str:
         """Who waits for what: `waits` by rank, and the ranks that have ended."""
-        open_calls: dict[Work, tuple[Arrival, _Meeting | None]] = {}
-        open_calls |= {a.work: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
-        open_calls |= {a.work: (a, None) for queue in self._messages.values() for a in queue}
-        told = [_wait(rank, *open_calls[work]) for rank, work in sorted(waits.items()) if work in open_calls]
+        open_calls: dict[Hashable, tuple[Arrival, _Meeting | None]] = {}
+        open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
+        open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
+        told = [_wait(rank, *open_calls[made]) for rank, made in sorted(waits.items()) if made in open_calls]
         more = [f"{len(told) - _LISTED} more ranks wait"] if len(told) > _LISTED else []
         gone = [f"rank {_listed(sorted(ended))} has ended"] if ended else []
         return "; ".join(told[:_LISTED] + more + gone)

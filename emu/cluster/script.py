@@ -6,9 +6,9 @@ Every change to Python and PyTorch that a script needs, and its undo, is in `_as
 import os
 import sys
 import threading
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,80 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
-from emu.backend.rank.record import Recording
+from emu.backend.rank.record import merge
+from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
 from emu.cluster.once import leave, once_a_process
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.spawn import spawns
-from emu.cluster.threads import Threads
+from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
 from emu.trace.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and how it is to be run, as it can travel to other processes; a Program.
+
+    Args:
+        file: Where it is, where it was read.
+        source: What was read.
+        argv: Its arguments.
+        folder: From which relative paths start.
+        hidden: Packages of ours whose names it may have beside it.
+        npu: What the name `cuda` means; None: a script that says it is refused.
+        heard: The ranks whose output is shown; None: all.
+    """
+
+    file: Path
+    source: bytes
+    argv: tuple[str, ...]
+    folder: Path
+    hidden: tuple[str, ...]
+    npu: Npu | None = UNNAMED
+    heard: frozenset[int] | None = None
+
+    def __call__(self, make: Make) -> list[None]:
+        """Run it on every rank that is here."""
+        file = self._settled()
+        code = compile(self.source, str(file), "exec")
+        main, streams, modules = Main(file), Streams(), Modules(file.parent, self.hidden)
+        cluster = make((main, Environment(), Folder(), streams, modules))
+        launched = _as_launched(file, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
+        with launched as on_thread, streams.watched(), modules.watched():
+
+            def program(rank: int) -> None:
+                on_thread.rank = rank
+                with self._speaking(cluster, rank):
+                    try:
+                        exec(code, main.of(rank).__dict__)
+                    except SystemExit as end:
+                        if end.code not in (None, 0):
+                            raise
+                    leave(on_thread)
+
+            return cluster.run_bare(program)
+
+    def _settled(self) -> Path:
+        """Go to the folder; or stay in the copy of the script's own that Ray has brought to a machine where it is not."""
+        if not self.file.is_file() and Path(self.file.name).is_file():
+            return Path.cwd() / self.file.name
+        os.chdir(self.folder)
+        return self.file
+
+    @contextmanager
+    def _speaking(self, cluster: Ranks, rank: int) -> Iterator[None]:
+        """What the rank prints goes where it is heard, if it is to be."""
+        with ExitStack() as streams:
+            if self.heard is not None and rank not in self.heard:
+                sys.stdout = sys.stderr = streams.enter_context(open(os.devnull, "w"))  # noqa: PTH123
+            elif (found := cluster.streams(rank)) is not None:
+                sys.stdout, sys.stderr = (streams.enter_context(stream) for stream in found)
+            yield
 
 
 def run_script(
@@ -39,6 +101,8 @@ def run_script(
     *,
     hide: Sequence[str] = (),
     npu: Npu | None = UNNAMED,
+    heard: Collection[int] | None = None,
+    cluster: Cluster | None = None,
 ) -> tuple[Trace, int]:
     """Run a Python script on every rank; the trace of what ran, and the script's exit code.
 
@@ -49,56 +113,44 @@ def run_script(
         choice: Which algorithm serves each operation.
         hide: Packages of the caller whose names the script may have beside it; the catalogue's are hidden anyway.
         npu: What the name `cuda` means; None: a script that says it is refused.
+        heard: The ranks whose output is shown; None: all.
+        cluster: Where the ranks run; None: as threads of this process.
 
     Raises:
         InputError: the script cannot be read or is not Python.
         RunError: a rank failed (its own exception is the cause), a deadlock, or calls that do not agree.
     """
-    file = Path(path).resolve()
-    code = _compiled(file)
-    recording = Recording(n_ranks)
     hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
-    main, streams, modules = Main(file), Streams(), Modules(file.parent, hidden)
-    cluster = Threads(n_ranks, choice, recording, (main, Environment(), Folder(), streams, modules))
-    with _as_launched(file, argv, n_ranks, cluster, hidden, npu) as on_thread, streams.watched(), modules.watched():
-
-        def program(rank: int) -> None:
-            on_thread.rank = rank
-            try:
-                exec(code, main.of(rank).__dict__)
-            except SystemExit as end:
-                if end.code not in (None, 0):
-                    raise
-            leave(on_thread)
-
-        exit_code = _exit_code(lambda: cluster.run_bare(program))
-    return recording.trace((("script", file.name), ("torch", str(torch.__version__)))), exit_code
+    file = Path(path).resolve()
+    listed = None if heard is None else frozenset(heard)
+    script = Script(file, _read(file), tuple(argv), Path.cwd(), hidden, npu, listed)
+    performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
+    trace = merge(performed.notes, (("script", file.name), ("torch", str(torch.__version__))))
+    return trace, 0 if performed.left is None else _exit_code(performed.left)
 
 
-def _compiled(file: Path) -> types.CodeType:
+def _read(file: Path) -> bytes:
     try:
-        return compile(file.read_bytes(), str(file), "exec")
+        source = file.read_bytes()
+        compile(source, str(file), "exec")
     except OSError as error:
         raise InputError(f"run: cannot read script {str(file)!r}: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise InputError(f"run: {file.name}{line} is not Python: {getattr(error, 'msg', error)}") from None
+    return source
 
 
-def _exit_code(run: Callable[[], object]) -> int:
-    try:
-        run()
-    except SystemExit as end:
-        if isinstance(end.code, int):
-            return end.code
-        print(end.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
-        return 1
-    return 0
+def _exit_code(left: SystemExit) -> int:
+    if isinstance(left.code, int):
+        return left.code
+    print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
+    return 1
 
 
 @contextmanager
 def _as_launched(
-    file: Path, argv: Sequence[str], n_ranks: int, cluster: Threads, hidden: Sequence[str], npu: Npu | None
+    file: Path, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[threading.local]:
     """Everything as after torchrun, whatever backend the script asks for; undone at the end."""
     on_thread = threading.local()
@@ -131,7 +183,7 @@ def _environment(n_ranks: int) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _init(cluster: Threads, n_ranks: int, on_thread: threading.local) -> Callable[..., None]:
+def _init(cluster: Ranks, n_ranks: int, on_thread: threading.local) -> Callable[..., None]:
     """In place of `init_process_group`: the cluster's group, whatever backend, store or address is asked for."""
 
     def init_process_group(

@@ -1,77 +1,92 @@
 """Ranks as threads of one process, one running at a time, switching only where one waits for the others.
 
 So a run is deterministic, needs no server, and a deadlock is known at once. The last rank to arrive at a collective runs
-its schedule over every rank's tensors.
+its schedule over every rank's tensors. Where other ranks of the job are in other processes, all is asked for at a desk,
+which says when to carry out what.
 """
 
 import gc
 import os
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed.distributed_c10d import init_process_group
 
+from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import Call
 from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
-from emu.backend.rank.lines import starts_rank
+from emu.backend.rank.lines import starts_rank, traceback_of
 from emu.backend.rank.record import Recording
 from emu.backend.rank.work import Work
 from emu.cluster.baton import Baton
-from emu.cluster.cluster import failed, perform
+from emu.cluster.beyond import Beyond
+from emu.cluster.cluster import Agreed, Performed, Program, agree, carry_out, failed
 from emu.cluster.isolate import isolated
-from emu.cluster.meeting import Arrival, Meetings
+from emu.cluster.meeting import Arrival, Meetings, Places
 from emu.cluster.own.device import as_device
 from emu.cluster.own.library import of_library
 from emu.cluster.own.own import Own
 from emu.collective.algorithm import Choice
-from emu.errors import RunError, must_be
+from emu.errors import EmuError, RunError, must_be
 from emu.trace.trace import Trace
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
+_MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the desk
 _NEW_OBJECTS = 50_000  # before the collector looks for cycles
 
 
 class Threads:
-    """A cluster in one process; good for one run.
+    """The ranks of a job that are in this process; good for one run.
 
     Args:
-        n_ranks: Of the job; some hundreds at most.
-        choice: Which algorithm serves each operation.
+        n_ranks: Of the job; some hundreds at most here.
+        choice: Which algorithm serves each operation, where all ranks are here.
         recording: Takes down what the ranks do, if given.
         own: What else each rank has for itself, besides what libraries keep.
+        beyond: Tells which ranks are here, and is the way to the others; None: all are here.
 
     Raises:
         InputError: fewer than one rank.
     """
 
     def __init__(
-        self, n_ranks: int, choice: Choice | None = None, recording: Recording | None = None, own: Sequence[Own] = ()
+        self,
+        n_ranks: int,
+        choice: Choice | None = None,
+        recording: Recording | None = None,
+        own: Sequence[Own] = (),
+        beyond: Beyond | None = None,
     ) -> None:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         self.n_ranks = n_ranks
+        self.ranks = range(n_ranks) if beyond is None else beyond.ranks
         self._choice = choice or Choice()
         self._recording = recording
-        self._store = HashStore()
+        self._beyond = beyond
+        self._store: Store = HashStore() if beyond is None else beyond.store
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process = os.getpid()
+        self._places = Places()
         self._meetings = Meetings()
         self._waits: dict[int, Work] = {}
         self._ended: set[int] = set()
         self._polls = 0
         self._failure: BaseException | None = None
+        self._lock = threading.RLock()  # over what a thread beside the ranks changes: works, and who waits for them
         self._here = threading.local()  # its `rank`: whose thread this is
         self._attributes, library = of_library()
-        self._baton = Baton(n_ranks, (*library, *own), self._stuck)
+        self._baton = Baton(self.ranks, (*library, *own), self._stuck)
 
     def run(self, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
@@ -92,15 +107,27 @@ class Threads:
         if self._ended:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
-        bodies = [partial(self._body, rank, program, results) for rank in range(self.n_ranks)]
-        threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in enumerate(bodies)]
-        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less():
+        bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
+        threads = [
+            threading.Thread(target=body, name=f"rank {rank}", daemon=True)
+            for rank, body in zip(self.ranks, bodies, strict=True)
+        ]
+        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told():
             self._start(threads)
             self._await(threads)
             self._baton.restore()
         if self._failure is not None:
             raise self._failure
-        return [results[rank] for rank in range(self.n_ranks)]
+        return [results[rank] for rank in self.ranks]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Hear from the desk what to carry out, where there is one."""
+        if self._beyond is None:
+            yield
+            return
+        with self._beyond.heard(self._hear, self._stop):
+            yield
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -115,6 +142,10 @@ class Threads:
         self._joins[rank] += 1
         store = PrefixStore(str(self._joins[rank]), self._store)  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
+
+    def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
+        """Where what a rank prints goes, if not to the streams of this process."""
+        return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
     def submit(self, call: Call) -> Work:
         """Start a request of the running rank; perform it if this was the last one missing."""
@@ -144,30 +175,39 @@ class Threads:
     def _submit(self, call: Call) -> Work:
         rank = call.global_rank
         work = Work(call.result, partial(self._block, rank), partial(self._poll, rank))
-        arrival, complete = self._meetings.arrive(call, work)
+        arrival = self._places.arrival(call, work)
         if self._recording is not None:
             work.watch = self._recording.of(rank).request(call, arrival.instance)
-        if complete:
-            self._perform(complete)
+        if self._beyond is not None:
+            self._beyond.ask(arrival)
+        elif complete := self._meetings.arrive(arrival):
+            self._carry_out(agree(self._choice, [a.call for a in complete]), [*complete])
         return work
 
-    def _perform(self, arrivals: Sequence[Arrival]) -> None:
+    def _carry_out(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None = None) -> None:
+        ended = [(a.call.global_rank, a.made) for a in arrivals]
         calls = [a.call for a in arrivals]
+        arrivals.clear()
         with _aside():
-            if calls[0].operation == "send":
-                calls[1].output.copy_(calls[0].input)
-                calls[1].deliver()
-            else:
-                perform(self._choice, calls)
-        size = max(c.count for c in calls)
-        for arrival in arrivals:
-            arrival.work.watch.sized(size)
-            arrival.work.finish()
-            self._wake_if_waiting(arrival)
+            carry_out(agreed, calls, wire)
+        del calls  # whose memory nothing here may hold when a rank goes on
+        for rank, work in ended:
+            with self._lock:
+                work.watch.sized(agreed.size)
+                work.finish()
+                self._wake_if_waiting(rank, work)
 
-    def _wake_if_waiting(self, arrival: Arrival) -> None:
-        rank = arrival.call.global_rank
-        if self._waits.get(rank) is arrival.work:
+    def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None) -> None:
+        """Do what the desk says; on a thread beside those of the ranks."""
+        rank = arrivals[0].call.global_rank
+        try:
+            with self._held_by_none():
+                self._carry_out(agreed, arrivals, wire)
+        except BaseException as error:
+            self._fail(rank, error)
+
+    def _wake_if_waiting(self, rank: int, work: Work) -> None:
+        if self._waits.get(rank) is work:
             del self._waits[rank]
             self._baton.wake(rank)
 
@@ -175,24 +215,44 @@ class Threads:
         if work.done:
             return
         self._check_here(rank)
-        if self._failure is None:
-            self._waits[rank] = work
+        if self._waits_for(rank, work):
             with self._held_by_none():
                 self._baton.rest(rank)
         if not work.done:
             work.finish(self._stopped())
 
-    def _poll(self, rank: int) -> None:
+    def _waits_for(self, rank: int, work: Work) -> bool:
+        """Whether a rank has to wait, which is then known."""
+        with self._lock:
+            if work.done or self._failure is not None:
+                return False
+            self._waits[rank] = work
+        if self._beyond is not None:
+            self._beyond.wait(rank, work)
+        return True
+
+    def _poll(self, rank: int, work: Work) -> None:
         self._check_here(rank)
         self._polls += 1
-        if self._polls > _MOST_POLLS * self.n_ranks:
-            self._fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+        if self._beyond is not None:
+            time.sleep(_POLL_S)
+        if self._polls > (_MOST_POLLS if self._beyond is None else _MOST_TIMED_POLLS) * len(self.ranks):
+            self._asks_for_ever(rank, work)
         if self._failure is not None:
             raise self._stopped()
         with self._held_by_none():
             self._baton.give_way(rank)
 
+    def _asks_for_ever(self, rank: int, work: Work) -> None:
+        self._polls = 0
+        if self._beyond is not None:
+            self._beyond.wait(rank, work)
+            return
+        self._fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+
     def _stuck(self) -> None:
+        if self._beyond is not None:  # the desk knows whether any other rank can go on
+            return
         if not self._waits:
             raise RuntimeError("no rank can go on, and none waits for a request")
         if self._failure is None:
@@ -204,9 +264,26 @@ class Threads:
 
     def _fail(self, rank: int, error: BaseException) -> None:
         """Keep the first error and wake every rank, so that it ends where it waits."""
-        if self._failure is None:
-            self._failure = failed(rank, error)
-        self._wake_all()
+        with self._lock:
+            if self._failure is None:
+                self._failure = failed(rank, error)
+                if self._beyond is not None:
+                    self._beyond.fail(self._failure)
+            self._wake_all()
+
+    def _explain(self, rank: int, error: BaseException) -> None:
+        """Keep where in its program a rank has failed: known once the error has come out of it."""
+        failure = self._failure
+        if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
+            failure.lines = tuple(traceback_of(error))
+            if self._beyond is not None:
+                self._beyond.explain(rank, failure.lines)
+
+    def _stop(self, error: BaseException) -> None:
+        """End every rank where it waits, as the job has failed elsewhere."""
+        with self._lock:
+            self._failure = self._failure or error
+            self._wake_all()
 
     @contextmanager
     def _held_by_none(self) -> Iterator[None]:
@@ -242,7 +319,10 @@ class Threads:
                     results[rank] = self._whole(rank, program)
                 except BaseException as error:
                     self._fail(rank, error)
+                    self._explain(rank, error)
             self._ended.add(rank)
+            if self._beyond is not None and self._failure is None:
+                self._beyond.end(rank)
             self._baton.leave()
 
     def _whole(self, rank: int, program: Callable[[int], T]) -> T:
@@ -303,3 +383,13 @@ class LocalCluster:
         """As `run`, with the trace of what ran."""
         recording = Recording(n_ranks)
         return Threads(n_ranks, choice, recording).run(program), recording.trace()
+
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
+        """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
+        recording, left = Recording(n_ranks), None
+        values: list[object] = []
+        try:
+            values = program(lambda own: Threads(n_ranks, choice, recording, own))
+        except SystemExit as end:
+            left = end
+        return Performed(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

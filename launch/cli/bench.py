@@ -26,14 +26,13 @@ from launch.cli.options import (
     Time,
     calls_of,
     calls_option,
-    cluster_options,
     import_option,
     json_option,
     perturb_option,
     print_json,
     topology_option,
 )
-from launch.clusters import check_cluster, opened
+from launch.clusters import Where, cluster_options
 from launch.show.progress import told, tracked
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
@@ -104,8 +103,7 @@ def bench_command(
     perturb: int,
     bounds: str,
     send_overhead: int,
-    cluster: str,
-    ray_address: str | None,
+    where: Where,
     stack: str,
     as_json: bool,
 ) -> None:
@@ -125,12 +123,12 @@ def bench_command(
     under = calls_of(stack)
     counts = send_overhead, grid, counted, perturb, by, under.launch_s
     request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, *counts)
-    _check(name, cluster, png, len(topologies))
+    _check(name, where, png, len(topologies))
     asked = [ask(topology_under(under, build_topology(word)), request) for word in topologies]
     if name == _ALL:
         _compare(asked, png, as_json=as_json)
         return
-    with _mover(asked, cluster, ray_address, timing_only=timing_only) as mover:
+    with _mover(asked, where, timing_only=timing_only) as mover:
         rows = [row for each in asked for row in tracked(measure(each, mover), _label(each), len(sizes))]
     if png is not None:
         importlib.import_module("launch.show.chart.topologies").draw_topologies(rows, png)  # not above: it loads matplotlib
@@ -143,17 +141,16 @@ def bench_command(
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
 
 
-def _check(name: str, cluster: str, png: Path | None, topologies: int) -> None:
-    if name == _ALL and cluster != "local":
+def _check(name: str, where: Where, png: Path | None, topologies: int) -> None:
+    if name == _ALL and where.cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
     if png is not None and name == _ALL and topologies != 1:
         raise must_be("bench", "--topology", "given once where --algorithm all is drawn", topologies)
 
 
 @contextmanager
-def _mover(asked: list[Asked], cluster: str, ray_address: str | None, *, timing_only: bool) -> Iterator[Mover | None]:
+def _mover(asked: list[Asked], where: Where, *, timing_only: bool) -> Iterator[Mover | None]:
     """What moves the data, if any is moved; it is asked before ranks are started."""
-    check_cluster(cluster, ray_address)
     if timing_only:
         yield None
         return
@@ -161,8 +158,8 @@ def _mover(asked: list[Asked], cluster: str, ray_address: str | None, *, timing_
         moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
     for each in asked:
         moving.TensorMover().check(each)
-    with opened(cluster, ray_address) as where:
-        yield moving.TensorMover(None if cluster == "local" else where.run)
+    with where.opened() as ranks:
+        yield moving.TensorMover(None if where.cluster == "local" else ranks.run)
 
 
 def _label(asked: Asked) -> str:

@@ -155,15 +155,6 @@ def imported() -> list[Algorithm] | None:
     return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
 
 
-def cluster_options(command: F) -> F:
-    """Where the ranks really run."""
-    where = click.option(
-        "--cluster", default="local", show_default=True, help="Ranks are threads (local), or a process each (ray)."
-    )
-    address = click.option("--ray-address", help="Address of a running Ray. [default: start a local one]")
-    return where(address(command))
-
-
 def timing_options(command: F) -> F:
     """How a trace is timed."""
     options = (

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from emu.backend.rank.lines import traceback_of
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import run_script
 from emu.errors import EmuError, must_be
@@ -19,6 +18,7 @@ from emu.trace.read import save
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
+from launch.clusters import Where, cluster_options
 from launch.show.progress import bar
 
 
@@ -31,6 +31,8 @@ from launch.show.progress import bar
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
 )
 @click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
+@click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
+@cluster_options
 @import_option
 @json_option
 @click.argument("script", type=click.Path(path_type=Path))
@@ -45,6 +47,8 @@ def run_command(
     looks: Looks,
     trace: Path | None,
     no_cuda: bool,
+    log_ranks: str | None,
+    where: Where,
     as_json: bool,
     script: Path,
     args: tuple[str, ...],
@@ -57,6 +61,7 @@ def run_command(
     \b
     emu run --ranks 8 --topology ub-mesh:board train.py
     emu run --ranks 8 --topology ub-mesh:board --trace ddp.trace --timeline ddp.json train.py
+    emu run --ranks 8 --topology ub-mesh:board --cluster ray --ranks-per-actor 2 --log-ranks 0 train.py
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
@@ -64,9 +69,10 @@ def run_command(
     choices = [choice_on(each, (AUTO, *algorithms), dtype) for each in built]
     for each in built:
         place(each, ranks)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
-        npu = None if no_cuda else Npu(found.name, found.memory_bytes)
-        recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",), npu=npu)
+    heard = _heard(log_ranks, ranks)
+    npu = None if no_cuda else Npu(found.name, found.memory_bytes)
+    with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained(), where.opened(script.resolve().parent) as cluster:
+        recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",), npu=npu, heard=heard, cluster=cluster)
     if code == 0:
         recorded = with_steps(recorded)
     recorded = with_choice(recorded, choices[0])
@@ -82,15 +88,23 @@ def run_command(
     return code
 
 
+def _heard(words: str | None, ranks: int) -> list[int] | None:
+    """The ranks of `--log-ranks`."""
+    if words is None:
+        return None
+    found = [int(word) if word.isdecimal() else -1 for word in words.split(",")]
+    if not all(0 <= rank < ranks for rank in found):
+        raise must_be("run", "--log-ranks", f"ranks of 0..{ranks - 1} with commas between them", words, "such as 0,3")
+    return found
+
+
 @contextmanager
 def _explained() -> Iterator[None]:
     """Where in the script a rank has failed, before the error in one line."""
     try:
         yield
     except EmuError as error:
-        lines = traceback_of(error.__cause__ or error) if error.rank is not None else []
-        if lines:
-            click.echo(
-                "\n".join([f"emu: rank {error.rank} failed here; lines of Emu and of torch are left out", *lines]), err=True
-            )
+        if error.lines:
+            first = f"emu: rank {error.rank} failed here; lines of Emu and of torch are left out"
+            click.echo("\n".join([first, *error.lines]), err=True)
         raise

@@ -18,13 +18,12 @@ from launch.cli.options import (
     built_under,
     calls_of,
     calls_option,
-    cluster_options,
     import_option,
     json_option,
     print_json,
     topology_option,
 )
-from launch.clusters import run_on
+from launch.clusters import Where, cluster_options
 from launch.show.progress import bar
 from launch.show.text.train import train_report
 
@@ -93,8 +92,7 @@ def train_command(
     stack: str,
     looks: Looks,
     trace: Path | None,
-    cluster: str,
-    ray_address: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
@@ -114,7 +112,7 @@ def train_command(
     )
     built, found = built_under(calls_of(stack), topologies, device, dtype)
     with bar(f"{steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, found, run_on(cluster, ray_address))
+        learned = run_steps(request, built, found, where.record)
     if trace is not None:
         save(learned.trace, trace)
     with bar("timing the step"):

@@ -14,8 +14,8 @@ from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
 from emu.study.prove.proving import subject
 from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_of, verify
-from launch.cli.options import cluster_options, import_option, imported, json_option, print_json
-from launch.clusters import check_cluster, opened
+from launch.cli.options import import_option, imported, json_option, print_json
+from launch.clusters import Where, cluster_options
 from launch.show.progress import tracked
 from launch.show.text.rounds import fault_line
 from launch.show.text.verified import verified_lines
@@ -39,8 +39,7 @@ def verify_command(
     ranks: tuple[int, ...],
     max_ranks: int | None,
     png: Path | None,
-    cluster: str,
-    ray_address: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     """Prove that collectives are correct, and compare their times with those that their papers claim.
@@ -57,13 +56,12 @@ def verify_command(
     emu verify --max-ranks 1024
     emu verify --import my_ring.py
     """
-    check_cluster(cluster, ray_address)
-    chosen, ns = _chosen(operation, name), _ranks(ranks, max_ranks, PROCESSES if cluster == "ray" else RANKS)
+    chosen, ns = _chosen(operation, name), _ranks(ranks, max_ranks, PROCESSES if where.cluster == "ray" else RANKS)
     cases = shapes_of(chosen, ns, each=not ranks)
     if not cases:
         chosen[0].fit(ns[0])  # says which numbers of ranks work
     rows = list(tracked(verify(cases), "verify", len(cases)))
-    moved = _moved(chosen, ns, cluster, ray_address)
+    moved = _moved(chosen, ns, where)
     failed = [(row, *case) for row, case in zip(rows, cases, strict=True) if row.failed]
     failed.sort(key=lambda failure: failure[0].fault is None)  # what is wrong comes before what is only slow
     if as_json:
@@ -135,18 +133,16 @@ def _ranks(ranks: tuple[int, ...], most: int | None, default: tuple[int, ...]) -
     return ranks_to(most) if most is not None else ranks or default
 
 
-def _moved(
-    chosen: list[Algorithm], ns: tuple[int, ...], cluster: str, ray_address: str | None
-) -> dict[tuple[str, str, int], dict[str, object]]:
+def _moved(chosen: list[Algorithm], ns: tuple[int, ...], where: Where) -> dict[tuple[str, str, int], dict[str, object]]:
     """What came of executing each between processes, by algorithm and ranks; nothing where ranks are threads.
 
     Raises:
         RunError: an element came out wrong.
     """
-    if cluster == "local":
+    if where.cluster == "local":
         return {}
     execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
-    with opened(cluster, ray_address) as ranks:
+    with where.opened() as ranks:
         found = list(tracked(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
     for bad in (each for each in found if not each.ok):
         what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"

@@ -1,7 +1,7 @@
 """The process in which Ray lives: run as a script by `launch.ray.process`, so that nothing Ray prints reaches a person.
 
-It is told what to run through a pipe, passes it on to one actor a rank, and ends with that pipe. It knows nothing of Emu:
-a job is a pickled function of (rank, host) that returns something with a field `how`. As this is `__main__`, the actors get
+It is told what to run through a pipe, passes it on to actors, and ends with that pipe. It knows nothing of Emu:
+a job is a pickled function of (process, host) that returns something with a field `how`. As this is `__main__`, the actors get
 their class by value, whatever packages lie about where they start.
 """
 
@@ -17,108 +17,151 @@ from typing import Any, NamedTuple
 import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError, RayError
+from ray.util import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _node: Any = ray.util.get_node_ip_address
 _dumps: Any = cloudpickle.dumps
-_GRACE_S = 1.0  # for the cause to be heard of, once a rank is known that only suffers from it
+_resources: Any = ray.cluster_resources
+_nodes: Any = ray.nodes
+_GRACE_S = 1.0  # for the others to end by themselves, and for the cause to be heard of
+_NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 _OBJECT_STORE_BYTES = 100 * 2**20
 
 
 class Answer(NamedTuple):
-    """What became of one rank."""
+    """What became of one actor."""
 
-    rank: int
-    how: str  # "done", "failed", "broken", "lost", or "died"
-    ended: bytes  # the pickled answer of the rank, if it gave one
+    process: int
+    how: str  # "done", "failed", "broken" by what is not ours, "died", or "refused" as there is no room
+    ended: bytes  # the pickled answer, if it gave one
     said: str  # by Ray
 
 
-class Rank:
-    """One actor."""
+class Ranks:
+    """One actor, with one or several ranks of a job."""
 
-    def run(self, rank: int, host: str, job: bytes) -> tuple[str, bytes]:
-        """Be that rank of a job."""
-        self.job = pickle.loads(job)  # kept, as others may still be reading what this rank has sent
-        ended = self.job(rank, host or _node())
+    def run(self, process: int, host: str, job: bytes) -> tuple[str, bytes]:
+        """Be that process of a job."""
+        self.job = pickle.loads(job)  # kept, as others may still be reading what this one has sent
+        ended = self.job(process, host or _node())
         return ended.how, _dumps(ended)
 
 
+class NoRoomError(Exception):
+    """The nodes cannot take as many actors."""
+
+
 class Actors:
-    """The actors that run jobs; one more is started where a job has more ranks than there are.
+    """The actors that run jobs; one more is started where a job has more processes than there are.
 
     Args:
-        pipe: Whose end means that nobody waits for a job any more.
+        pipe: Whose end means that nobody waits for a job any more; whatever comes during a job means to end it.
         host: Of all actors, where there is but one machine; else "".
+        placement: Strategy, resources of each actor and seconds to wait for room; None: they take none, and are spread.
     """
 
-    def __init__(self, pipe: Connection, host: str) -> None:
+    def __init__(self, pipe: Connection, host: str, placement: tuple[str, dict[str, float], float] | None) -> None:
         self._pipe = pipe
         self._host = host
-        self._kind: Any = ray.remote(Rank).options(num_cpus=0)
+        self._placement = placement
+        self._groups: list[Any] = []
         self._actors: list[Any] = []
 
-    def run(self, n_ranks: int, job: bytes) -> list[Answer]:
-        """Every rank's answer; where one is not "done" all actors are killed, and only the answers so far are given."""
-        self._actors += [self._kind.remote() for _ in range(n_ranks - len(self._actors))]
-        sent = ray.put(job)
-        waiting = {a.run.remote(rank, self._host, sent): rank for rank, a in enumerate(self._actors[:n_ranks])}
-        answers: list[Answer] = []
-        until = float("inf")
-        while waiting and time.monotonic() < until:
-            answers += [_answer(waiting.pop(ref), ref) for ref in self._ready(waiting)]
-            if any(a.how in ("died", "failed", "broken") for a in answers):
-                break
-            if any(a.how == "lost" for a in answers):
-                until = min(until, time.monotonic() + _GRACE_S)
-        if any(a.how != "done" for a in answers):
-            self.kill()
-        return answers
-
-    def _ready(self, waiting: dict[Any, int]) -> list[Any]:
-        """What has ended within a moment.
+    def run(self, n: int, job: bytes) -> list[Answer]:
+        """Every process's answer; where one is not "done" all actors are killed, and only the answers so far are given.
 
         Raises:
             EOFError: the other end of the pipe is closed.
         """
-        if self._pipe.poll():
-            self._pipe.recv_bytes()
-        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=0.2)
-        return list(ready)
+        try:
+            self._actors += self._started(n - len(self._actors))
+        except NoRoomError as error:
+            return [Answer(0, "refused", b"", str(error))]
+        sent = ray.put(job)
+        waiting = {a.run.remote(i, self._host, sent): i for i, a in enumerate(self._actors[:n])}
+        answers: list[Answer] = []
+        until = float("inf")
+        while waiting and time.monotonic() < until and not self._is_told_to_end():
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=0.2)
+            answers += [_answer(waiting.pop(ref), ref) for ref in ready]
+            if any(a.how == "died" for a in answers):
+                break
+            if any(a.how != "done" for a in answers):
+                until = min(until, time.monotonic() + _GRACE_S)
+        if waiting or any(a.how != "done" for a in answers):
+            self.kill()
+        return answers
+
+    def _started(self, n: int) -> list[Any]:
+        kind: Any = ray.remote(Ranks)
+        if n <= 0:
+            return []
+        if self._placement is None:
+            return [kind.options(num_cpus=0, scheduling_strategy="SPREAD").remote() for _ in range(n)]
+        strategy, resources, wait_s = self._placement
+        group = placement_group([resources] * n, strategy=strategy)
+        self._groups.append(group)
+        if not group.wait(timeout_seconds=wait_s):
+            self.kill()
+            raise NoRoomError(_no_room(n, strategy, resources, wait_s))
+        places = [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i) for i in range(n)]
+        return [kind.options(**_amounts(resources), scheduling_strategy=place).remote() for place in places]
+
+    def _is_told_to_end(self) -> bool:
+        return self._pipe.poll() and bool(self._pipe.recv_bytes())
 
     def kill(self) -> None:
         """End every actor."""
         for actor in self._actors:
             ray.kill(actor)
+        for group in self._groups:
+            remove_placement_group(group)
         self._actors.clear()
+        self._groups.clear()
 
 
-def _answer(rank: int, ref: Any) -> Answer:
+def _amounts(resources: dict[str, float]) -> dict[str, Any]:
+    """As the options of an actor have them."""
+    named = {_NAMED[name]: amount for name, amount in resources.items() if name in _NAMED}
+    return {"num_cpus": 0, **named, "resources": {n: a for n, a in resources.items() if n not in _NAMED}}
+
+
+def _no_room(n: int, strategy: str, resources: dict[str, float], wait_s: float) -> str:
+    has = _resources()
+    each, there = (", ".join(f"{name} {amounts.get(name, 0):g}" for name in resources) for amounts in (resources, has))
+    nodes = sum(node["Alive"] for node in _nodes())
+    return f"no room for {n} actors of {each} by {strategy} within {wait_s:g} s; the {nodes} nodes have {there} together"
+
+
+def _answer(process: int, ref: Any) -> Answer:
     try:
         how, ended = ray.get(ref)
     except RayActorError as error:
         traceback.print_exc()  # to the log
-        return Answer(rank, "died", b"", str(error))
+        return Answer(process, "died", b"", str(error))
     except RayError as error:
         traceback.print_exc()
-        return Answer(rank, "broken", b"", str(error).strip().splitlines()[-1])
-    return Answer(rank, how, ended, "")
+        return Answer(process, "broken", b"", str(error).strip().splitlines()[-1])
+    return Answer(process, how, ended, "")
 
 
 def main() -> None:
     """Join or start a Ray, say where, and run jobs until the pipe ends."""
     pipe = Connection(int(sys.argv[1]))
-    address, folder, log = pipe.recv()
+    address, folder, log, runtime_env, placement = pipe.recv()
     own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
-        ray.init(address=address or "local", log_to_driver=False, **own)
+        ray.init(address=address or "local", log_to_driver=False, runtime_env=runtime_env, **own)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send(_node() if address else "")
-    actors = Actors(pipe, "" if address else "127.0.0.1")
+    actors = Actors(pipe, "" if address else "127.0.0.1", placement)
     try:
         while True:
-            pipe.send([tuple(a) for a in actors.run(*pipe.recv())])
+            if asked := pipe.recv():  # none: to end a job that has ended
+                pipe.send([tuple(a) for a in actors.run(*asked)])
     except (EOFError, BrokenPipeError):
         actors.kill()
         ray.shutdown()

@@ -7,24 +7,28 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from torch._C._distributed_c10d import TCPStore
 
-from emu.backend.executor.wire import LOOPBACK, serve_store
-from emu.backend.rank.record import merge
-from emu.cluster.apart import Ended, Job, at_key
+from emu.backend.executor.wire import LOOPBACK
+from emu.backend.rank.record import Recorder, merge
+from emu.cluster.cluster import Make, Performed, Program
+from emu.cluster.desk import Desk
+from emu.cluster.job import Ended, Job, everywhere, processes_of
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
-from emu.errors import RunError, must_be
+from emu.errors import InputError, RunError, must_be
 from emu.trace.trace import Trace
+from launch.ray.options import read_options
 from launch.ray.process import RayProcess
 
 T = TypeVar("T")
 _cloudpickle: Any = ray.cloudpickle  # it has no types
-_WORST = ("died", "failed", "broken", "lost", "done")  # of several ranks, what is told
+_WORST = ("refused", "died", "broken", "failed", "done")  # of several processes, what is told
 
 
 class RayCluster:
@@ -32,17 +36,31 @@ class RayCluster:
 
     Args:
         address: Of the Ray to join; unless given, one is started on this machine and ended with this object.
-        timeout_s: A rank that others wait for, and that is silent for so long, counts as gone.
+        per_actor: How many ranks an actor has, as threads.
+        options: A file that says where actors are placed, and in which environment.
+        brings: A folder that a Ray which is joined brings to its nodes; unless the options name another.
+        timeout_s: A process that is silent for so long in the midst of a request counts as gone.
 
     Raises:
-        InputError: no Ray answers at the address.
+        InputError: no Ray answers at the address, or options that are none.
         RunError: Ray does not start.
     """
 
-    def __init__(self, address: str | None = None, timeout_s: float = 300.0) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        per_actor: int = 1,
+        options: Path | None = None,
+        brings: Path | None = None,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self._per_actor = per_actor
         self._timeout_s = timeout_s
         self._keep_log = False  # until an error names it
-        self._process = RayProcess(address or "")
+        found = read_options(options)
+        if address is not None and brings is not None:
+            found = replace(found, runtime_env={"working_dir": str(brings), **found.runtime_env})
+        self._process = RayProcess(address or "", found)
 
     def __enter__(self) -> "RayCluster":
         return self
@@ -59,44 +77,60 @@ class RayCluster:
 
         Raises:
             InputError: fewer than one rank.
-            RunError: a rank died or failed, or is silent; the others have been ended.
+            RunError: a rank died or failed, a deadlock, or calls that do not agree; all ranks have been ended.
+            SystemExit: a rank ended with a code other than 0.
         """
-        return [ended.value for ended in self._run(n_ranks, choice, program)]
+        return [value for ended in self._run(n_ranks, choice, everywhere(program)) for value in ended.values]
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
         """As `run`, with the trace of what ran."""
-        ended = self._run(n_ranks, choice, program)
-        return [e.value for e in ended], merge([e.notes for e in ended if e.notes is not None])
+        ended = self._run(n_ranks, choice, everywhere(program))
+        return [value for e in ended for value in e.values], merge([notes for e in ended for notes in e.notes])
 
-    def _run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[Ended]:
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
+        """As `record`, of a program that says itself how ranks are made; where it leaves with a code, nothing is recorded.
+
+        Raises:
+            InputError: as `run`.
+            RunError: as `run`.
+        """
+        try:
+            ended = self._run(n_ranks, choice, program)
+        except SystemExit as left:
+            return Performed([], [Recorder().notes()] * n_ranks, left)
+        return Performed([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
+
+    def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[Ended]:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
-        store = serve_store(self._process.node or LOOPBACK)
+        processes = processes_of(n_ranks, self._per_actor)
         own = _users_own()
-        brought = partial(_bring, own, program) if own else program
-        job = Job(brought, n_ranks, choice, self._process.node or LOOPBACK, store.port, self._timeout_s)
-        answers = self._process.ask(n_ranks, _pickled(job, program, own))
-        worst = min(answers, key=lambda answer: _WORST.index(answer[1]))
-        if worst[1] != "done":
-            raise self._failure(worst, store)
+        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say) as desk:
+            brought = partial(_bring, own, program) if own else program
+            job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s)
+            answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
+        if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
+            raise self._failure(answers, desk, processes)
         return [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
 
-    def _failure(self, answer: tuple[int, str, bytes, str], store: TCPStore) -> BaseException:
-        rank, how, ended, said = answer
-        error: BaseException | None = pickle.loads(ended).error if ended else None
-        if how == "failed" and error is not None:
-            return error
-        words = f"rank {rank}: its process died" if how == "died" else f"rank {rank}: {said}"
-        if error is not None:
-            words = f"rank {rank}: {error}" if how == "lost" else str(error)
+    def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Desk, processes: list[range]) -> BaseException:
+        process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))
+        if how == "refused":
+            return InputError(f"ray: {said}; ask for less, or wait longer (resources, strategy, wait_s of --ray-options)")
+        if how not in ("died", "broken"):
+            return desk.failure or RunError("ray: actors have ended without a reason")
         self._keep_log = True
-        return RunError(f"{words}, {_doing(store, rank)}; log: {self._process.log}")
+        ranks = processes[process]
+        whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        doing = ", ".join(desk.doing(rank) if len(ranks) == 1 else f"{rank} {desk.doing(rank)}" for rank in ranks)
+        words = "its process died" if how == "died" else said
+        return RunError(f"{whose}: {words}, {doing}; log: {self._process.log}")
 
 
-def _doing(store: TCPStore, rank: int) -> str:
-    """What a rank was last known to do."""
-    key = at_key(rank)
-    return store.get(key).decode() if store.check([key]) else "before its first request"
+def _say(rank: int, stream: str, text: str) -> None:
+    """Print lines of a rank, each with its rank before it."""
+    said = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
+    print(said, end="", file=sys.stderr if stream == "err" else sys.stdout, flush=True)
 
 
 def _catalogue() -> list[str]:
@@ -109,19 +143,25 @@ def _users_own() -> tuple[Algorithm, ...]:
     return tuple(a for _, a in ALGORITHMS if a.build.__module__.partition(".")[0] not in catalogue)
 
 
-def _bring(own: tuple[Algorithm, ...], program: Callable[[int], T], rank: int) -> T:
+def _bring(own: tuple[Algorithm, ...], program: Program, make: Make) -> list[Any]:
     file_missing(own)
-    return program(rank)
+    return program(make)
+
+
+def _modules_of(program: object) -> list[str]:
+    """Where a program is, and what it is given to run."""
+    if isinstance(program, partial):
+        return [name for each in (program.func, *program.args) for name in _modules_of(each)]
+    return [getattr(program, "__module__", "")] if callable(program) else []
 
 
 def _pickled(job: Job, program: object, own: Sequence[Algorithm]) -> bytes:
     """The job as bytes; the catalogue's code and the program's own go by value, as other folders may have their names."""
-    home = sys.modules.get(getattr(program.func if isinstance(program, partial) else program, "__module__", ""))
+    homes = [sys.modules[name] for name in _modules_of(program) if name in sys.modules]
     names = ["launch", *_catalogue()]
     users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}
     by_value = [sys.modules[name] for name in (*names, *users) if name in sys.modules]
-    if home is not None and home.__name__.partition(".")[0] not in ("emu", "__main__", *names, *users):
-        by_value.append(home)
+    by_value += [home for home in homes if home.__name__.partition(".")[0] not in ("emu", "__main__", *names, *users)]
     for module in by_value:
         _cloudpickle.register_pickle_by_value(module)
     try:

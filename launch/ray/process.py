@@ -15,16 +15,19 @@ import time
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
 
 from emu.errors import InputError, RunError, must_be
+from launch.ray.options import RayOptions
 
 _LONGEST_BASE = 24  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
 _LABELS = (":job_id:", ":actor_name:")  # Ray's own, at the head of a worker's output
 _CONNECT_S, _START_S = 5.0, 60.0
 _LEAVE_S, _KILL_S = 5.0, 0.02
+_LOOK_S, _END_S = 0.05, 1.0  # at whether a job has failed, and for its processes to end then
 
 
 class RayProcess:
@@ -32,13 +35,14 @@ class RayProcess:
 
     Args:
         address: Of the Ray to join; "" starts one on this machine.
+        options: Where actors are placed, and in which environment.
 
     Raises:
         InputError: no Ray answers at the address.
         RunError: Ray does not start.
     """
 
-    def __init__(self, address: str = "") -> None:
+    def __init__(self, address: str = "", options: RayOptions | None = None) -> None:
         if address:
             _check_answers(address)
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
@@ -50,8 +54,9 @@ class RayProcess:
         with theirs:
             self._process = _start(theirs.fileno(), handle, joined=self._joined)
         os.close(handle)
+        asked = options or RayOptions()
         try:
-            self._send((address, str(self._folder), str(self.log)))
+            self._send((address, str(self._folder), str(self.log), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
         except BaseException:
             self.end(keep_log=not address)
@@ -67,13 +72,25 @@ class RayProcess:
             raise _no_ray(address, line)
         raise RunError(f"ray: does not start: {line}; log: {self.log}")
 
-    def ask(self, n_ranks: int, job: bytes) -> list[tuple[int, str, bytes, str]]:
-        """Run a job; (rank, how, ended, said) of every rank, or of the first ranks to end if any failed.
+    def ask(self, n: int, job: bytes, failing: Event) -> list[tuple[int, str, bytes, str]]:
+        """Run a job; (process, how, ended, said) of every process, or of the first to end if any failed.
+
+        Args:
+            n: Processes.
+            job: Pickled.
+            failing: Set once the job has failed: processes that do not end soon after are ended.
 
         Raises:
             RunError: the process itself is gone.
         """
-        self._send((n_ranks, job))
+        self._send((n, job))
+        until = float("inf")
+        while not self._pipe.poll(_LOOK_S):
+            if failing.is_set():
+                until = min(until, time.monotonic() + _END_S)
+            if time.monotonic() > until:
+                self._send(())
+                break
         answers: list[tuple[int, str, bytes, str]] = self._receive()
         return answers
 

@@ -87,13 +87,13 @@ PLACES = [
     (Generators, "load"),
     (Meetings, "arrive"),
     (Meetings, "story"),
-    (Threads, "_perform"),
+    (Threads, "_carry_out"),
     (Threads, "_stuck"),
     (Threads, "_fail"),
     (Threads, "_wake_all"),
     (Threads, "_whole"),
     (threads, "failed"),
-    (threads, "perform"),
+    (threads, "carry_out"),
     (threading.Thread, "start"),
 ]
 

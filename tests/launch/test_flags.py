@@ -10,7 +10,8 @@ BUILDS_NOTHING = {"compare", "calibrate"}  # and so has nothing to import
 TIMED = {"--topology", "--device", "--dtype", "--algorithm", "--stack"}
 TIMELINE = {"--timeline", "--every-rank"}  # the second: a file of all ranks of a large run is too large for most readers
 LOOKS = TIMELINE | {"--html"}  # a report that can be sent to somebody
-CLUSTER = {"--cluster", "--ray-address"}
+# Ranks run in processes of Ray: on which, how many in one (torch takes memory in each), and where Ray places them.
+CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
@@ -31,7 +32,8 @@ FLAGS = {
     | {"--algorithm", "--stack", "--trace"}
     | LOOKS
     | CLUSTER,
-    "run": TIMED | LOOKS | {"--ranks", "--trace", "--no-cuda"},
+    # Every rank prints the same: that of some may be enough.
+    "run": TIMED | LOOKS | CLUSTER | {"--ranks", "--trace", "--no-cuda", "--log-ranks"},
     "replay": TIMED | LOOKS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--axes", "--scale-dp", "--png", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value

@@ -303,13 +303,13 @@ class Unreadable:
 @pytest.mark.parametrize(
     ("program", "kind", "message"),
     [
-        (raises, RunError, rf"^rank 1: ValueError: no such thing {LINE}, after barrier {LINE} .*, call 1; log: \S+$"),
+        (raises, RunError, rf"^rank 1: ValueError: no such thing {LINE}$"),
         (dies, RunError, r"^rank 1: its process died, after barrier .*, call 1; log: \S+$"),
         (refuses, InputError, r"^program: (yes|no)$"),
         (
             differs,
             RunError,
-            r"^mismatch on group world .*rank 1 calls all_reduce \(sum\) of 5 float32.*, rank 0 .* of 4 ",
+            r"^mismatch on group world .*rank [01] calls all_reduce \(sum\) of [45] float32.*, rank [01] .* of [45] ",
         ),
         (
             sends_another_size,
@@ -326,16 +326,19 @@ def test_a_rank_that_fails_is_named_and_the_next_job_runs(cluster, program, kind
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_a_rank_that_never_comes_is_named(cluster, monkeypatch):
-    def program(rank):
-        if rank:
-            dist.all_reduce(torch.ones(3))
+def comes_not(rank):
+    if rank:
+        dist.all_reduce(torch.ones(3))
 
-    monkeypatch.setattr(cluster, "_timeout_s", 2.0)
+
+def test_a_deadlock_is_named_at_once(cluster):
+    cluster.run(2, Choice(), place_of)  # there are actors
+    began = time.monotonic()
     with pytest.raises(
-        RunError, match=r"^rank 1: rank 0 has not answered for 2 s, in all_reduce \(sum\) of 3 float32.* on group"
+        RunError, match=rf"^deadlock: rank 1 waits in all_reduce \(sum\) of 3 float32 {LINE} .* for rank 0; rank 0 has ended$"
     ):
-        cluster.run(2, Choice(), program)
+        cluster.run(2, Choice(), comes_not)
+    assert time.monotonic() - began < 2
 
 
 SCRIPT = """
@@ -346,7 +349,7 @@ import torch
 import torch.distributed as dist
 from emu.collective.algorithm import Choice
 from launch import main as launched
-from launch.clusters import run_on
+from launch.clusters import Where
 
 def program(folder, rank):
     data = torch.zeros(2**16)
@@ -356,7 +359,7 @@ def program(folder, rank):
         dist.all_reduce(data)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
-launched.emu.main = lambda *_, **__: run_on("ray")(int(sys.argv[2]), Choice(), partial(program, sys.argv[1]))
+launched.emu.main = lambda *_, **__: Where("ray").record(int(sys.argv[2]), Choice(), partial(program, sys.argv[1]))
 launched.main([])
 """
 

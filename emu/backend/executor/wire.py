@@ -1,38 +1,27 @@
 """Messages between processes: gloo's point-to-point transfers, as a Wire for the executor.
 
-One gloo group of all ranks serves every group of the job. A tag says what a message belongs to (a schedule, a meeting, a
-message of the program), the number of its group, and its channel there; gloo keeps the messages of one tag in order.
+One gloo group of all processes serves every group of the job. All processes carry out requests in one order, so that a message
+needs no name: gloo keeps those between two processes in the order in which both ends start them.
 """
 
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-from emu.backend.rank.call import Members
-from emu.errors import InputError, RunError
+from emu.errors import RunError
 
 LOOPBACK = "127.0.0.1"
 _Gloo: Any = ProcessGroupGloo  # the stubs lack its options
-CHANNELS, GROUPS = 2**15, 2**14  # a tag is 31 bits: lane, group, channel
 
 
 class UnreachableError(RunError):
     """A rank does not answer, most often because its process has died: so the cause is elsewhere."""
-
-
-class Lane(IntEnum):
-    """What a message belongs to."""
-
-    SCHEDULE = 0
-    MEETING = 1  # where members tell each other what they call
-    MESSAGE = 2  # a send or receive of the program
 
 
 def serve_store(host: str = LOOPBACK) -> TCPStore:
@@ -69,52 +58,40 @@ class Transfer:
 
 
 class Links:
-    """One rank's connections to all others of the job.
+    """One process's connections to all others of the job.
 
     Args:
-        store: That all ranks share.
-        rank: The rank that is here.
-        n_ranks: Of the job.
+        store: That all processes share.
+        process: The one that is here.
+        n_processes: Of the job.
         host: The address of this machine that the others reach it by.
-        timeout_s: A rank that is waited for and sends nothing for so long counts as gone.
+        timeout_s: A process that is waited for and sends nothing for so long counts as gone.
+        of_rank: Which process has each rank; empty: rank r is in process r.
     """
 
-    def __init__(self, store: Store, rank: int, n_ranks: int, host: str = LOOPBACK, timeout_s: float = 300.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        process: int,
+        n_processes: int,
+        host: str = LOOPBACK,
+        timeout_s: float = 300.0,
+        of_rank: Sequence[int] = (),
+    ) -> None:
         options = _Gloo._Options()
         options._devices = [_Gloo.create_device(hostname=host)]
         options._timeout = timedelta(seconds=timeout_s)
         self._timeout_s = timeout_s
-        self._numbers_store = PrefixStore("groups", store)
-        self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._gloo = _Gloo(PrefixStore("gloo", store), rank, n_ranks, options)
+        self._of_rank = of_rank or range(n_processes)
+        self._gloo = _Gloo(PrefixStore("gloo", store), process, n_processes, options)
 
-    def wire(self, group: Members) -> "GlooWire":
-        """The wire between the members of a group.
+    def send(self, rank: int, data: Tensor) -> Transfer:
+        """Start sending to global rank `rank`."""
+        return self._start(rank, lambda: self._gloo.send([_as_bytes(data)], self._of_rank[rank], 0))
 
-        Raises:
-            RunError: the job has made too many groups.
-        """
-        key = group.name, group.ranks
-        if key not in self._numbers:
-            self._numbers[key] = self._agree(f"{group.name} {group.ranks}")
-        return GlooWire(self, group.ranks, self._numbers[key])
-
-    def _agree(self, key: str) -> int:
-        """The number of a group: what the first member to ask has proposed."""
-        store = self._numbers_store
-        proposed = "" if store.check([key]) else str(store.add("made", 1) - 1)
-        number = int(store.compare_set(key, "", proposed) if proposed else store.get(key))
-        if number >= GROUPS:
-            raise RunError(f"wire: a job can make {GROUPS} groups, this is number {number + 1}; make them once and keep them")
-        return number
-
-    def send(self, peer: int, tag: int, data: Tensor) -> Transfer:
-        """Start sending to global rank `peer`."""
-        return self._start(peer, lambda: self._gloo.send([_as_bytes(data)], peer, tag))
-
-    def receive(self, peer: int, tag: int, data: Tensor) -> Transfer:
-        """Start receiving from global rank `peer`."""
-        return self._start(peer, lambda: self._gloo.recv([_as_bytes(data)], peer, tag))
+    def receive(self, rank: int, data: Tensor) -> Transfer:
+        """Start receiving from global rank `rank`."""
+        return self._start(rank, lambda: self._gloo.recv([_as_bytes(data)], self._of_rank[rank], 0))
 
     def _start(self, peer: int, start: Callable[[], Any]) -> Transfer:
         try:
@@ -126,29 +103,23 @@ class Links:
 class GlooWire:
     """The wire of one group; participants are numbered as in the group, and helpers live with its rank 0.
 
-    A helper's messages share a tag with those of rank 0: the executor starts both ends of them in the order of rows.
+    It has no channels: the executor starts both ends of all messages between two processes in the order of rows.
     """
 
-    def __init__(self, links: Links, ranks: Sequence[int], number: int) -> None:
+    def __init__(self, links: Links, ranks: Sequence[int]) -> None:
         self._links = links
         self._ranks = ranks
-        self._number = number
 
-    def send(self, src: int, dst: int, channel: int, data: Tensor, lane: Lane = Lane.SCHEDULE) -> Transfer:
+    def send(self, src: int, dst: int, channel: int, data: Tensor) -> Transfer:
         """Start sending; `data` must not change until the wait is over."""
-        return self._links.send(self._home(dst), self._tag(lane, channel), data)
+        return self._links.send(self._home(dst), data)
 
-    def receive(self, src: int, dst: int, channel: int, data: Tensor, lane: Lane = Lane.SCHEDULE) -> Transfer:
+    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> Transfer:
         """Start receiving into `data`."""
-        return self._links.receive(self._home(src), self._tag(lane, channel), data)
+        return self._links.receive(self._home(src), data)
 
     def _home(self, participant: int) -> int:
         return self._ranks[participant if participant < len(self._ranks) else 0]
-
-    def _tag(self, lane: Lane, channel: int) -> int:
-        if not 0 <= channel < CHANNELS:
-            raise InputError(f"wire: a tag or channel must be 0..{CHANNELS - 1} between processes, got {channel}")
-        return (lane * GROUPS + self._number) * CHANNELS + channel
 
 
 def _as_bytes(data: Tensor) -> Tensor:

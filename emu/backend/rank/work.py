@@ -48,7 +48,7 @@ class Work(dist.Work):
         poll: Lets the others go on for a moment, for a program that asks again and again whether the work is done.
     """
 
-    def __init__(self, tensors: list[Tensor], block: "Callable[[Work], None]", poll: Callable[[], None]) -> None:
+    def __init__(self, tensors: list[Tensor], block: "Callable[[Work], None]", poll: "Callable[[Work], None]") -> None:
         super().__init__()
         self.done = False
         self.watch: Watch = Unwatched()
@@ -88,7 +88,7 @@ class Work(dist.Work):
     def is_completed(self) -> bool:
         """Whether the answer is there, or the request failed."""
         if not self.done:
-            self._poll()
+            self._poll(self)
         return self.done
 
     def is_success(self) -> bool:

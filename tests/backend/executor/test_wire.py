@@ -5,17 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 from collectives.ring import reduce_scatter
-from emu.backend.executor import wire as wire_module
 from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.wire import CHANNELS, GlooWire, Lane, Links, UnreachableError, reach_store, serve_store
-from emu.backend.rank.call import Members
+from emu.backend.executor.wire import GlooWire, Links, UnreachableError, reach_store, serve_store
+from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
 from emu.collective.schedule import Schedule, Sends
-from emu.errors import InputError, RunError
 
 N = 4
 
@@ -27,11 +24,11 @@ def links() -> Iterator[list[Links]]:
     del store  # it is there for as long as it is held
 
 
-def connect(store: TCPStore, n: int, timeout_s: float) -> list[Links]:
+def connect(store: TCPStore, n: int, timeout_s: float, of_rank: tuple[int, ...] = ()) -> list[Links]:
     made: dict[int, Links] = {}
 
     def join(rank: int) -> None:
-        made[rank] = Links(reach_store("127.0.0.1", store.port), rank, n, timeout_s=timeout_s)
+        made[rank] = Links(reach_store("127.0.0.1", store.port), rank, n, timeout_s=timeout_s, of_rank=of_rank)
 
     together([lambda rank=rank: join(rank) for rank in range(n)])
     return [made[rank] for rank in range(n)]
@@ -55,8 +52,8 @@ def together(bodies) -> None:
         raise errors[0]
 
 
-def wires(links: list[Links], *ranks: int, name: str = "world") -> list[GlooWire]:
-    return [links[rank].wire(Members(name, ranks)) for rank in ranks]
+def wires(links: list[Links], *ranks: int) -> list[GlooWire]:
+    return [GlooWire(links[rank], ranks) for rank in ranks]
 
 
 @pytest.mark.parametrize(
@@ -72,59 +69,15 @@ def test_every_dtype_arrives_bit_by_bit(links: list[Links], dtype: torch.dtype) 
     assert torch.equal(got, sent)
 
 
-def test_messages_of_one_channel_arrive_in_order_and_channels_do_not_wait_for_one_another(links: list[Links]) -> None:
+def test_messages_between_two_processes_arrive_in_order(links: list[Links]) -> None:
     first, second = wires(links, 0, 1)
-    sends = [first.send(0, 1, channel, torch.tensor([value])) for channel, value in ((5, 1), (5, 2), (CHANNELS - 1, 3), (5, 4))]
-    got = [torch.zeros(1, dtype=torch.int64) for _ in range(4)]
-    second.receive(0, 1, CHANNELS - 1, got[0]).wait()
-    for place in got[1:]:
-        second.receive(0, 1, 5, place).wait()
+    sends = [first.send(0, 1, channel, torch.tensor([value])) for channel, value in ((5, 1), (0, 2), (7, 3))]
+    got = [torch.zeros(1, dtype=torch.int64) for _ in sends]
+    for place in got:
+        second.receive(0, 1, 0, place).wait()
     for send in sends:
         send.wait()
-    assert [int(t) for t in got] == [3, 1, 2, 4]
-
-
-def test_lanes_and_groups_of_the_same_ranks_are_apart(links: list[Links]) -> None:
-    groups = [wires(links, 0, 2, name=name) for name in ("a", "b")]
-    sends, value = [], 0
-    for lane in Lane:
-        for sender, _ in groups:
-            sends.append(sender.send(0, 1, 7, torch.tensor([value]), lane))
-            value += 1
-    got: dict[tuple[int, Lane], Tensor] = {}
-    for group in (1, 0):
-        for lane in reversed(Lane):
-            got[group, lane] = torch.zeros(1, dtype=torch.int64)
-            groups[group][1].receive(0, 1, 7, got[group, lane], lane).wait()
-    for send in sends:
-        send.wait()
-    assert [int(got[group, lane]) for lane in Lane for group in (0, 1)] == list(range(value))
-
-
-def test_all_members_agree_on_the_number_of_a_group_whoever_asks_first(links: list[Links]) -> None:
-    names = [f"group {i}" for i in range(20)]
-    numbers: dict[int, list[int]] = {}
-
-    def ask(rank: int) -> None:
-        order = names if rank % 2 else names[::-1]
-        told = {name: links[rank].wire(Members(name, (0, 1, 2, 3)))._number for name in order}
-        numbers[rank] = [told[name] for name in names]
-
-    together([lambda rank=rank: ask(rank) for rank in range(N)])
-    assert all(numbers[rank] == numbers[0] for rank in range(N))
-    assert len(set(numbers[0])) == len(names)
-
-
-def test_more_groups_than_a_tag_tells_apart_are_refused(links: list[Links], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_module, "GROUPS", 1)
-    with pytest.raises(RunError, match="a job can make 1 groups, this is number"):
-        wires(links, 0, 1, name="one too many")
-
-
-@pytest.mark.parametrize("channel", [-1, CHANNELS])
-def test_a_tag_that_does_not_fit_is_refused(links: list[Links], channel: int) -> None:
-    with pytest.raises(InputError, match=f"a tag or channel must be 0..32767 between processes, got {channel}"):
-        wires(links, 0, 1)[0].send(0, 1, channel, torch.zeros(1))
+    assert [int(t) for t in got] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("members", [(0, 1, 2, 3), (3, 1, 2)])
@@ -135,7 +88,7 @@ def test_a_schedule_between_processes_gets_the_bits_of_one(links: list[Links], m
     counts = op.block_counts(count)
     alone, apart = ({r: Buffers(inputs[r], torch.empty(int(counts[r]))) for r in range(n)} for _ in range(2))
     execute(schedule, op, alone, counts=counts)
-    on = wires(links, *members, name=str(members))
+    on = wires(links, *members)
     together([lambda r=r: execute(schedule, op, {r: apart[r]}, counts=counts, wire=on[r]) for r in range(n)])
     assert all(torch.equal(apart[r].output, alone[r].output) for r in range(n))
 
@@ -148,9 +101,29 @@ def test_a_helper_lives_with_the_first_member(links: list[Links]) -> None:
     inputs = torch.randn(n, 17)
     alone, apart = ({r: Buffers(inputs[r], torch.empty(17)) for r in range(n)} for _ in range(2))
     execute(schedule, op, alone)
-    on = wires(links, *members, name="with a helper")
+    on = wires(links, *members)
     counts = np.array([17])
     together([lambda r=r: execute(schedule, op, {r: apart[r]}, counts=counts, wire=on[r]) for r in range(n)])
+    assert all(torch.equal(apart[r].output, alone[r].output) for r in range(n))
+
+
+@pytest.mark.parametrize("schedule", ["ring@3", "direct", "halving-doubling"])
+@pytest.mark.parametrize("members", [(0, 1, 2, 3, 4, 5, 6, 7), (5, 0, 7, 2), (6, 1)])
+def test_processes_with_several_ranks_get_the_bits_of_one(schedule: str, members: tuple[int, ...]) -> None:
+    """Messages of several pairs of ranks share the way between two processes."""
+    of_rank = (0, 0, 0, 1, 1, 1, 2, 2)
+    store = serve_store()
+    links = connect(store, 3, 20.0, of_rank)
+    n, counts = len(members), np.array([101])
+    op, chosen = operation("all_reduce", n), schedule_of("all_reduce", schedule, n)
+    inputs = torch.randn(n, 101)
+    alone, apart = ({r: Buffers(inputs[r], torch.empty(101)) for r in range(n)} for _ in range(2))
+    execute(chosen, op, alone, counts=counts)
+    held = [{r: apart[r] for r in range(n) if of_rank[members[r]] == p} for p in range(3)]
+    bodies = [
+        lambda p=p: execute(chosen, op, held[p], counts=counts, wire=GlooWire(links[p], members)) for p in range(3) if held[p]
+    ]
+    together(bodies)
     assert all(torch.equal(apart[r].output, alone[r].output) for r in range(n))
 
 

@@ -1,0 +1,151 @@
+"""The way of a process to the ranks of its job that are in other processes: what it tells the desk, and what it hears."""
+
+import io
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+
+from emu.backend.executor.wire import GlooWire, Links, reach_store
+from emu.backend.rank.count import paused
+from emu.backend.rank.work import Work
+from emu.cluster.cluster import Agreed
+from emu.cluster.desk import Address, connection
+from emu.cluster.meeting import Arrival
+from emu.errors import RunError
+
+_GONE = (EOFError, OSError)
+CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None], None]
+
+
+class Beyond:
+    """One process's side; good for one run, and to be kept until all others have ended: they may still read what was sent.
+
+    Args:
+        address: Of the desk.
+        process: The one that is here.
+        ranks: Of each process.
+        host: The address of this machine that the other processes reach it by.
+        timeout_s: A process that is silent for so long in the midst of a request counts as gone.
+    """
+
+    def __init__(self, address: Address, process: int, ranks: list[range], host: str, timeout_s: float) -> None:
+        self.ranks = ranks[process]
+        store = reach_store(address.host, address.store_port)
+        self.store = PrefixStore("torch", reach_store(address.host, address.store_port))
+        of_rank = [p for p, held in enumerate(ranks) for _ in held]
+        self._links = Links(store, process, len(ranks), host, timeout_s, of_rank)
+        self._desk = connection(socket.create_connection((address.host, address.port)))
+        self._desk.send_bytes(address.token)
+        self._desk.send(process)
+        self._telling = threading.Lock()
+        self._made = 0
+        self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
+        self._open: dict[int, Arrival] = {}
+
+    def ask(self, arrival: Arrival) -> None:
+        """Make a request of a rank that is here known."""
+        number = self._numbers[arrival.made] = self._made
+        self._made += 1
+        self._open[number] = arrival
+        call = arrival.call
+        with paused():
+            bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
+            self._tell("ask", number, bare)
+
+    def wait(self, rank: int, work: Work) -> None:
+        """Say that a rank goes on only once a request of its own is done."""
+        number = self._numbers.get(work)
+        if number is not None:
+            self._tell("wait", rank, number)
+
+    def end(self, rank: int) -> None:
+        """Say that a rank's program has ended."""
+        self._tell("ended_rank", rank)
+
+    def fail(self, error: BaseException) -> None:
+        """Say that the job has failed here."""
+        self._tell("failed", _portable(error))
+
+    def explain(self, rank: int, lines: Sequence[str]) -> None:
+        """Say where in a rank's program the job has failed."""
+        self._tell("explained", rank, tuple(lines))
+
+    def stream(self, rank: int, name: str) -> TextIO:
+        """A rank's "out" or "err", told line by line."""
+        raw = io.BufferedWriter(_Lines(lambda text: self._tell("said", rank, name, text)))
+        return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
+
+    @contextmanager
+    def heard(self, carry_out: CarryOut, stop: Callable[[BaseException], None]) -> Iterator[None]:
+        """Do what the desk says, on a thread of its own, until all ranks of the job have ended."""
+        listener = threading.Thread(target=self._listen, args=(carry_out, stop), name="desk", daemon=True)
+        listener.start()
+        yield
+        listener.join()
+
+    def _listen(self, carry_out: CarryOut, stop: Callable[[BaseException], None]) -> None:
+        torch.set_num_threads(1)
+        try:
+            while (words := self._desk.recv())[0] == "go":
+                self._go(carry_out, *words[1:])
+        except _GONE:
+            stop(RunError("cluster: whoever started the ranks is gone"))
+            return
+        if words[0] == "stop":
+            stop(words[1])
+
+    def _go(self, carry_out: CarryOut, agreed: Agreed, numbers: list[int], is_shared: bool) -> None:
+        wire = GlooWire(self._links, self._open[numbers[0]].call.group.ranks) if is_shared else None
+        for number in numbers:
+            del self._numbers[self._open[number].made]
+        carry_out(agreed, [self._open.pop(number) for number in numbers], wire)
+        self._tell("done", numbers)
+
+    def _tell(self, *words: object) -> None:
+        with self._telling, suppress(*_GONE):  # of a desk that is gone the listener knows
+            self._desk.send(words)
+
+
+def _sized(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error as it can be read in another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return SystemExit(str(error.code)) if isinstance(error, SystemExit) else RunError(str(error))
+    return error
+
+
+class _Lines(io.RawIOBase):
+    """Hands on whole lines, and at the end what is left."""
+
+    def __init__(self, hand_on: Callable[[str], None]) -> None:
+        self._hand_on = hand_on
+        self._left = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        whole, newline, left = bytes(data).rpartition(b"\n")
+        if newline:
+            self._hand_on((self._left + whole + newline).decode("utf-8", "replace"))
+            self._left = b""
+        self._left += left
+        return len(data)
+
+    def close(self) -> None:
+        if self._left and not self.closed:
+            self._hand_on(self._left.decode("utf-8", "replace") + "\n")
+        super().close()

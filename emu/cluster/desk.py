@@ -1,0 +1,197 @@
+"""Where the processes of a job tell what their ranks ask for: it brings their calls together and says when to carry out what.
+
+It knows all that ranks as threads of one process know of one another, so calls that do not agree and a deadlock are known at
+once and told in the same words. Every process is told what to carry out in one order.
+"""
+
+import pickle
+import secrets
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, Self
+
+from emu.backend.executor.wire import serve_store
+from emu.cluster.cluster import agree, place
+from emu.cluster.meeting import Arrival, Meetings, Places
+from emu.collective.algorithm import Choice
+from emu.errors import EmuError, RunError
+
+TOKEN_BYTES = 32
+_GONE = (EOFError, ConnectionError)
+Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
+
+
+class Address(NamedTuple):
+    """What a process needs to know to reach the others of its job."""
+
+    host: str
+    port: int
+    token: bytes  # that only a process of the job can know
+    store_port: int
+
+
+def connection(by: socket.socket) -> Connection:
+    """A connection over a socket, which sends a small message at once."""
+    by.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(by.detach())
+
+
+class Desk:
+    """Serves one job, on a thread of its own; a context manager that ends it.
+
+    Args:
+        n_ranks: Of the job.
+        choice: Which algorithm serves each operation.
+        host: The address of this machine that the processes reach it by.
+        say: Is given what the ranks print.
+    """
+
+    def __init__(self, n_ranks: int, choice: Choice, host: str, say: Say) -> None:
+        self.failure: BaseException | None = None  # the first
+        self.failing = threading.Event()
+        self._n_ranks, self._choice, self._say = n_ranks, choice, say
+        self._places, self._meetings = Places(), Meetings()
+        self._open: dict[object, Arrival] = {}  # (process, number): what has been asked for and not been carried out
+        self._met: set[object] = set()  # of these, what has been told to be carried out
+        self._latest: dict[int, str] = {}
+        self._waits: dict[int, object] = {}
+        self._ended: set[int] = set()
+        self._processes: dict[Connection, int] = {}
+        self._lost = False  # a process: whoever waits for it is not in a deadlock
+        self._store = serve_store(host)
+        self._door = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.address = Address(host, self._door.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), self._store.port)
+        self._end, self._ends = Pipe(duplex=False)
+        self._thread = threading.Thread(target=self._serve, name="desk", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.close()
+        self._thread.join()
+        self._door.close()
+        for each in (self._end, *self._processes):
+            each.close()
+
+    def doing(self, rank: int) -> str:
+        """What a rank was last known to do."""
+        return self._latest.get(rank, "before its first request")
+
+    def _serve(self) -> None:
+        try:
+            while self._end not in (ready := wait([self._end, self._door, *self._processes])):
+                for each in ready:
+                    self._hear(each)
+        except BaseException as error:  # in the desk itself
+            self._fail(error)
+        self._listen_to_the_end()
+
+    def _hear(self, ready: Any) -> None:
+        if ready is self._door:
+            self._admit(self._door.accept()[0])
+            return
+        try:
+            kind, *given = ready.recv()
+        except _GONE:
+            del self._processes[ready]
+            self._lost = len(self._ended) < self._n_ranks
+            return
+        try:
+            getattr(self, f"_{kind}")(self._processes[ready], *given)
+        except Exception as error:
+            self._fail(error)
+
+    def _admit(self, guest: socket.socket) -> None:
+        known = connection(guest)
+        with suppress(*_GONE, OSError, pickle.UnpicklingError):
+            if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
+                self._processes[known] = known.recv()
+                return
+        known.close()
+
+    def _listen_to_the_end(self) -> None:
+        """What was told before the job ended is still said."""
+        while ready := wait(list(self._processes), timeout=0):
+            for each in ready:
+                self._hear(each)
+
+    def _ask(self, process: int, number: int, call: Any) -> None:
+        arrival = self._places.arrival(call, (process, number))
+        self._open[arrival.made] = arrival
+        self._latest[call.global_rank] = f"in {_told(arrival)}"
+        if complete := self._meetings.arrive(arrival):
+            self._go(complete)
+
+    def _go(self, arrivals: Sequence[Arrival]) -> None:
+        agreed = agree(self._choice, [a.call for a in arrivals])
+        numbers: defaultdict[int, list[int]] = defaultdict(list)
+        for arrival in arrivals:
+            process, number = arrival.made
+            numbers[process].append(number)
+            self._met.add(arrival.made)
+            if self._waits.get(arrival.call.global_rank) == arrival.made:
+                del self._waits[arrival.call.global_rank]
+        for each, process in self._processes.items():
+            if process in numbers:
+                self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
+
+    def _done(self, process: int, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            arrival = self._open.pop((process, number))
+            self._met.discard(arrival.made)
+            rank, told = arrival.call.global_rank, _told(arrival)
+            if self._latest[rank] == f"in {told}":
+                self._latest[rank] = f"after {told}"
+
+    def _wait(self, process: int, rank: int, number: int) -> None:
+        made = (process, number)
+        if made in self._open and made not in self._met:
+            self._waits[rank] = made
+            self._look_for_deadlock()
+
+    def _ended_rank(self, process: int, rank: int) -> None:
+        self._ended.add(rank)
+        self._latest[rank] = "after the end of its program"
+        self._look_for_deadlock()
+        if len(self._ended) == self._n_ranks:
+            self._tell_all("over")
+
+    def _failed(self, process: int, error: BaseException) -> None:
+        self._fail(error)
+
+    def _explained(self, process: int, rank: int, lines: tuple[str, ...]) -> None:
+        if isinstance(self.failure, EmuError) and self.failure.rank == rank:
+            self.failure.lines = lines
+
+    def _said(self, process: int, rank: int, stream: str, text: str) -> None:
+        self._say(rank, stream, text)
+
+    def _look_for_deadlock(self) -> None:
+        stuck = self._waits.keys() | self._ended
+        if self._waits and len(stuck) == self._n_ranks and not self._lost:
+            self._fail(RunError(f"deadlock: {self._meetings.story(self._waits, self._ended)}"))
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._tell_all("stop", error)
+            self.failing.set()
+
+    def _tell_all(self, *words: object) -> None:
+        for each in self._processes:
+            self._tell(each, *words)
+
+    def _tell(self, process: Connection, *words: object) -> None:
+        with suppress(*_GONE):  # a process that is gone is told of by whoever started it
+            process.send(words)
+
+
+def _told(arrival: Arrival) -> str:
+    return f"{arrival.call.describe()} on {place(arrival.call)}, call {arrival.instance + 1}"

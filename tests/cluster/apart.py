@@ -1,0 +1,51 @@
+"""Ranks in processes of their own, without Ray: forked from one that has loaded torch."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emu.backend.executor.wire import LOOPBACK
+from emu.backend.rank.record import merge
+from emu.cluster.desk import Desk
+from emu.cluster.job import Job, everywhere, processes_of
+from emu.collective.algorithm import Choice
+from emu.trace.trace import Trace
+from tests.forked import FORKS
+
+LONGEST_S = 60
+
+
+def run_apart(
+    n_ranks: int, per_process: int, program: Callable[[int], Any], said: list[tuple[int, str, str]] | None = None
+) -> tuple[list[Any], Trace]:
+    """The results in rank order, and the trace; raises what the job fails of."""
+    with Desk(n_ranks, Choice(), LOOPBACK, lambda *words: said.append(words) if said is not None else None) as desk:
+        job = Job(everywhere(program), n_ranks, per_process, desk.address, 60.0)
+        ended = _processes(job, len(processes_of(n_ranks, per_process)), desk)
+    if desk.failure is not None:
+        raise desk.failure
+    return [v for e in ended for v in e.values], merge([notes for e in ended for notes in e.notes])
+
+
+def _processes(job: Job, n: int, desk: Desk) -> Sequence[Any]:
+    pipes = [FORKS.Pipe(duplex=False) for _ in range(n)]
+    processes = [FORKS.Process(target=_be, args=(job, p, pipes[p][1]), daemon=True) for p in range(n)]
+    for process in processes:
+        process.start()
+    for _, ours in pipes:
+        ours.close()
+    try:
+        answers = []
+        for theirs, _ in pipes:
+            assert desk.failing.is_set() or theirs.poll(LONGEST_S), "a process does not end"
+            answers.append(theirs.recv_bytes())
+        return [pickle.loads(answer) for answer in answers]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _be(job: Job, process: int, pipe: Any) -> None:
+    pipe.send_bytes(pickle.dumps(job(process, LOOPBACK)))
+    pipe.recv_bytes()  # until all have ended: others may still read what this one has sent
