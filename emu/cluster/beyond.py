@@ -22,7 +22,7 @@ from emu.cluster.meeting import Arrival
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
-CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None], None]
+CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
 class Beyond:
@@ -85,7 +85,10 @@ class Beyond:
 
     @contextmanager
     def heard(self, carry_out: CarryOut, stop: Callable[[BaseException], None]) -> Iterator[None]:
-        """Do what the desk says, on a thread of its own, until all ranks of the job have ended."""
+        """Do what the desk says, on a thread of its own, until all ranks of the job have ended.
+
+        `carry_out` is given how, for whom and the wire, and what to call once it is done and before a rank goes on.
+        """
         listener = threading.Thread(target=self._listen, args=(carry_out, stop), name="desk", daemon=True)
         listener.start()
         yield
@@ -106,8 +109,7 @@ class Beyond:
         wire = GlooWire(self._links, self._open[numbers[0]].call.group.ranks) if is_shared else None
         for number in numbers:
             del self._numbers[self._open[number].made]
-        carry_out(agreed, [self._open.pop(number) for number in numbers], wire)
-        self._tell("done", numbers)
+        carry_out(agreed, [self._open.pop(number) for number in numbers], wire, lambda: self._tell("done", numbers))
 
     def _tell(self, *words: object) -> None:
         with self._telling, suppress(*_GONE):  # of a desk that is gone the listener knows

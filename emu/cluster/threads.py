@@ -184,25 +184,32 @@ class Threads:
             self._carry_out(agree(self._choice, [a.call for a in complete]), [*complete])
         return work
 
-    def _carry_out(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None = None) -> None:
+    def _carry_out(
+        self,
+        agreed: Agreed,
+        arrivals: list[Arrival],
+        wire: GlooWire | None = None,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
         ended = [(a.call.global_rank, a.made) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
         with _aside():
             carry_out(agreed, calls, wire)
         del calls  # whose memory nothing here may hold when a rank goes on
+        tell()
         for rank, work in ended:
             with self._lock:
                 work.watch.sized(agreed.size)
                 work.finish()
                 self._wake_if_waiting(rank, work)
 
-    def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None) -> None:
+    def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Do what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
             with self._held_by_none():
-                self._carry_out(agreed, arrivals, wire)
+                self._carry_out(agreed, arrivals, wire, tell)
         except BaseException as error:
             self._fail(rank, error)
 
