@@ -314,7 +314,7 @@ class Unreadable:
         (
             sends_another_size,
             RunError,
-            r"^mismatch on group world .*rank 0 calls send of 3 float32 with tag 0, rank 1 recv of 4 ",
+            rf"^mismatch on group world .*rank 0 calls send of 3 float32 {LINE} with tag 0, rank 1 recv of 4 ",
         ),
         (Unreadable(), RunError, r"^rank [01]: ValueError: invalid literal .*, before its first request; log: \S+$"),
     ],

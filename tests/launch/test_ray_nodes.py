@@ -1,0 +1,127 @@
+"""`emu run` on a Ray of two nodes, as docs/run.md has it: two raylets of this machine, each with an address of its own."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+RAY = str(Path(sys.executable).with_name("ray"))
+BOARD = ("--topology", "ub-mesh:board")
+WHERE = """
+import os, sys
+import torch.distributed as dist
+import ray, beside
+dist.init_process_group("gloo")
+print(ray.get_runtime_context().get_node_id(), os.getpid(), beside.WORD)
+print("to the other stream", file=sys.stderr)
+dist.barrier()
+"""
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as freed:
+        return freed.getsockname()[1]
+
+
+@contextmanager
+def node(log, *options):
+    """A node of a Ray, ended with all that it has started."""
+    words = (RAY, "start", *options, "--num-cpus=2", "--object-store-memory=100000000", "--block")
+    env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    with log.open("w") as out:
+        started = subprocess.Popen(words, stdout=out, stderr=out, env=env, start_new_session=True)
+    try:
+        until = time.monotonic() + 240
+        while "Ray runtime started" not in log.read_text():
+            assert time.monotonic() < until, log.read_text()
+            assert started.poll() is None, log.read_text()
+            time.sleep(0.5)
+        yield
+    finally:
+        family = psutil.Process(started.pid).children(recursive=True)
+        started.terminate()
+        for left in psutil.wait_procs(family, timeout=10)[1]:
+            left.kill()
+        started.wait()
+
+
+@pytest.fixture(scope="module")
+def address():
+    """That of a Ray with two nodes, which end with the module."""
+    folder = Path(tempfile.mkdtemp(prefix="emu-two-", dir="/tmp"))
+    port, log = free_port(), folder / "head.txt"
+    head = ("--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false", '--resources={"first": 2}')
+    other = (f"--address=127.0.0.1:{port}", "--node-ip-address=127.0.0.2", '--resources={"second": 2}')
+    with node(log, *head), node(folder / "other.txt", *other):
+        yield re.search(r"--address='(\S+)'", log.read_text())[1]
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(emu, address, ranks, *words):
+    return emu("run", "--ranks", str(ranks), *BOARD, "--cluster", "ray", "--ray-address", address, *words)
+
+
+@pytest.mark.parametrize("options", [(), ("--ranks-per-actor", "2")])
+def test_two_nodes_have_the_losses_and_the_trace_of_threads(emu, address, tmp_path, options):
+    files = [[str(tmp_path / f"{where}.{what}") for what in ("trace", "losses")] for where in ("ray", "local")]
+    ours = run(emu, address, 4, *options, "--json", "--trace", files[0][0], str(SCRIPTS / "ddp.py"), files[0][1])
+    expected = emu("run", "--ranks", "4", *BOARD, "--json", "--trace", files[1][0], str(SCRIPTS / "ddp.py"), files[1][1])
+    assert ours.code == expected.code == 0, ours.err
+    (got,), (wanted,) = ours.json, expected.json
+    assert {k: v for k, v in got.items() if not k.startswith("wall_")} == {
+        k: v for k, v in wanted.items() if not k.startswith("wall_")
+    }
+    assert Path(files[0][0]).read_bytes() == Path(files[1][0]).read_bytes()
+    assert torch.load(files[0][1]) == torch.load(files[1][1])
+
+
+def spread(out):
+    """By rank: node, process, and the word of the module beside the script."""
+    return {int(rank): words.split() for rank, words in re.findall(r"^\[rank (\d+)\] (.*)$", out, re.MULTILINE)}
+
+
+def test_ranks_are_on_both_nodes_and_find_what_is_beside_the_script(emu, address, tmp_path):
+    (tmp_path / "where.py").write_text(WHERE)
+    (tmp_path / "beside.py").write_text("WORD = 'here'")
+    options = tmp_path / "ray.toml"
+    options.write_text('strategy = "STRICT_SPREAD"\nresources = { CPU = 1 }\n')
+    done = run(
+        emu,
+        address,
+        4,
+        "--ranks-per-actor",
+        "2",
+        "--log-ranks",
+        "0,3",
+        "--ray-options",
+        str(options),
+        str(tmp_path / "where.py"),
+    )
+    assert done.code == 0, done.err
+    found = spread(done.out)
+    assert found.keys() == {0, 3}
+    assert found[0][0] != found[3][0], "one node has both actors"
+    assert {words[2] for words in found.values()} == {"here"}
+    assert "[rank 3] to the other stream" in done.err
+
+
+def test_what_the_nodes_have_no_room_for_is_one_line(emu, address, tmp_path):
+    options = tmp_path / "ray.toml"
+    options.write_text("resources = { second = 1 }\nwait_s = 1\n")
+    done = run(emu, address, 3, "--ray-options", str(options), str(SCRIPTS / "ddp.py"), "x")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith(
+        "emu: ray: no room for 3 actors of second 1 by PACK within 1 s; the 2 nodes have second 2 together"
+    )
