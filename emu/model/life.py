@@ -7,13 +7,14 @@ Weights that are sharded come and go as `emu.model.generate.sharded` has it: a b
 it is in the weights' place, in a forward until the next one has come.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from emu.model.operator import LOOKUP, LOSS, ModelOperator
+from emu.model.model import EMBEDDING, HEAD
+from emu.model.operator import LOOKUP, LOSS, NORM, PRODUCT, ModelOperator
 from emu.model.piece import Piece
-from emu.model.turn import DROP, FORWARD, GATHER, INPUT, REDUCE, Turn
+from emu.model.turn import DROP, FORWARD, GATHER, INPUT, REDUCE, WEIGHT, Turn
 
 _ROOT = -1  # the embedding and the head of a stage: one group of FSDP2
 
@@ -108,6 +109,21 @@ class Buffered(Whole):
     """The same, but that gradients are added to a buffer of their own, as Megatron-LM's."""
 
     adds: ClassVar[bool] = True
+
+
+@dataclass
+class Averaged(Whole):
+    """The same, but that a stage adds gradients up, and puts them together in buckets to be averaged, when all have come."""
+
+    bucket: int = 0  # bytes of the largest
+
+    def end(self, *, last: bool) -> None:
+        """A stage has had its last backward."""
+        if last:
+            summed = [(p.made(o), p.waits(o)) for p in self.pieces for o in p.operators if p.partial(o)]
+            for made, waited in summed:
+                self.ledger.change(gradients=made, activations=-waited)
+            self.ledger.rise(activations=self.bucket)
 
 
 @dataclass
@@ -262,24 +278,34 @@ class _Pass(NamedTuple):
     last: bool
 
 
+class Ends(NamedTuple):
+    """What lives of what a stage takes and gives, in bytes."""
+
+    gives: int = 0  # of what it keeps of what it gives, less what it takes from a buffer
+    taken: int = 0  # of the gradient of what it took that stays when its backward is in two, less a buffer whose place it takes
+    buffered: int = 0  # of the gradient of what it gave, which is in a buffer of its own
+
+
 @dataclass
 class Stage:
     """One stage of a rank: what its turns change of what lives."""
 
-    pieces: tuple[Piece, ...]
-    gives: int  # bytes of what it keeps of what it gives, less what it takes from a buffer
+    pieces: tuple[Piece, ...]  # of the pass that it is in
+    ends: Ends
     weights: Whole
-    known: Known
+    known: Sequence[Known]  # by pass
+    of_passes: Sequence[tuple[Piece, ...]]
 
     def take(self, turn: Turn, ledger: Ledger) -> None:
         """Let one turn go by; what was gone through before from as many weights is not again."""
         of = _Pass(turn.microbatch == 0, turn.microbatch == self.pieces[0].plan.passes - 1)
-        before = (turn.what, of, self.weights.state)
-        if before not in self.known:
+        before, known = (turn.what, of, self.weights.state), self.known[turn.microbatch]
+        self.pieces = self.of_passes[turn.microbatch]
+        if before not in known:
             self.weights.ledger = Ledger()
             self._go(turn.what, of)
-            self.known[before] = self.weights.ledger, self.weights.state
-        gone, after = self.known[before]
+            known[before] = self.weights.ledger, self.weights.state
+        gone, after = known[before]
         self.weights.restore(after)
         ledger.run(gone)
 
@@ -288,10 +314,16 @@ class Stage:
             self.weights.take(what)
             return
         self.weights.arrive()
+        first = self.pieces[0].name == EMBEDDING  # of tokens there is no gradient: theirs is one backward
         if what == FORWARD:
             self._forward()
+        elif what == INPUT:
+            if not first:
+                self._backward_input()
+        elif what == WEIGHT and not first:
+            self._backward_weight(of)
         else:
-            self._backward(of, ends=what != INPUT)
+            self._backward(of)
 
     def _forward(self) -> None:
         weights = self.weights
@@ -301,35 +333,75 @@ class Stage:
             weights.ledger.change(activations=piece.kept)
             weights.ledger.rise(activations=2 * piece.between)
             weights.leave(place)
-        weights.ledger.change(activations=self.gives)
+        weights.ledger.change(activations=self.ends.gives)
 
-    def _backward(self, of: _Pass, *, ends: bool) -> None:
+    def _backward_input(self) -> None:
+        """What the forward kept stays, and the gradients of what operators with parameters gave beside it."""
+        ledger = self.weights.ledger
+        for piece in reversed(self.pieces):
+            ledger.change(activations=piece.again)
+            for operator, saved in zip(reversed(piece.operators), reversed(piece.saved), strict=True):
+                ledger.rise(activations=piece.beside(operator))
+                ledger.change(activations=piece.given(operator) - (saved if piece.recomputed else 0))
+            ledger.change(activations=piece.between if piece.recomputed else 0)
+        ledger.change(activations=self.ends.taken - self.ends.buffered - self._scored)
+
+    def _backward_weight(self, of: _Pass) -> None:
+        """Of one operator with parameters after another; the last frees what is left."""
+        ledger = self.weights.ledger
+        kept = sum(piece.kept + sum(map(piece.given, piece.operators)) for piece in self.pieces)
+        after = ledger.now.activations + self.ends.buffered + self._scored - self.ends.gives - kept
+        for piece in self.pieces:
+            times, left = 0, piece.again
+            for operator, saved in zip(piece.operators, piece.saved, strict=True):
+                given, made = piece.given(operator), piece.made(operator)
+                freed = {PRODUCT: saved, NORM: min(saved, given)}.get(operator.kind, 0)
+                if piece.recomputed and given:
+                    times += 1  # all of it for each, of which lives on what no backward has taken
+                    ledger.change(activations=left)
+                ledger.rise(activations=made + (given if operator.kind == NORM else 0))
+                stays = self._stays(piece, operator, of)
+                waits = piece.waits(operator) - stays if of.first else 0
+                after += waits
+                ledger.change(gradients=stays, activations=waits - given - (times or 1) * freed)
+                left -= freed
+        ledger.change(activations=after - ledger.now.activations)
+        self.weights.end(last=of.last)
+
+    @property
+    def _scored(self) -> int:
+        """Bytes of logits and of what the loss keeps, which live no longer than the gradient of what came in is wanted."""
+        return sum(2 * piece.logits for piece in self.pieces if piece.name == HEAD)
+
+    def _backward(self, of: _Pass) -> None:
         weights, ledger, late = self.weights, self.weights.ledger, 0
-        began = ledger.now
         for place, piece in reversed(list(enumerate(self.pieces))):
             weights.enter_backward(place)
-            if piece.recomputed:
-                ledger.change(activations=sum(piece.saved) - piece.between)
+            ledger.change(activations=piece.again)
             for operator, saved in zip(reversed(piece.operators), reversed(piece.saved), strict=True):
                 late += self._operator(piece, operator, saved, of)
                 if operator.kind == LOSS:
                     weights.turn()
             weights.leave_backward(place, last=of.last)
         left = sum(piece.kept - (piece.between if piece.recomputed else sum(piece.saved)) for piece in self.pieces)
-        ledger.change(activations=-late - left - self.gives)
+        ledger.change(activations=-late - left - self.ends.gives)
         weights.end(last=of.last)
-        if not ends:
-            ledger.now = began
 
     def _operator(self, piece: Piece, operator: ModelOperator, saved: int, of: _Pass) -> int:
         """One operator's backward: bytes of a gradient that is added to another only as the whole backward ends."""
         made, tied = piece.made(operator), piece.tied(operator)
         added = self.weights.adds or (tied and operator.kind == LOOKUP)  # to that of the head, which is there
-        stays = made if of.first and not added and not self.weights.scatters else 0
+        stays = 0 if added else self._stays(piece, operator, of)
         lives = piece.waits(operator) - stays if not added and (of.first or tied or self._adds_late(piece, operator)) else 0
         self.weights.ledger.rise(stays, piece.beside(operator) + made - stays)
         self.weights.ledger.change(gradients=stays, activations=lives - saved)
+        if of.last and piece.routed is not None and operator.experts and not self.weights.scatters:
+            self.weights.ledger.change(activations=made)  # in a bucket of the block, till the end of the step
         return 0 if of.first else lives
+
+    def _stays(self, piece: Piece, operator: ModelOperator, of: _Pass) -> int:
+        """Bytes of a gradient that is its parameters' from now on."""
+        return piece.made(operator) if of.first and not self.weights.scatters and not piece.partial(operator) else 0
 
     def _adds_late(self, piece: Piece, operator: ModelOperator) -> bool:
         """Whether autograd adds up its gradient at the end of the backward; that of a table that is whole it does at once."""

@@ -4,15 +4,16 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapreplace
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.fits import part_names
-from emu.model.life import Buffered, Bytes, Known, Ledger, Sharded, Stage, Whole
-from emu.model.model import Model
+from emu.model.fits import part_names, stage_layers
+from emu.model.life import Averaged, Buffered, Bytes, Ends, Known, Ledger, Sharded, Stage, Whole
+from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.piece import Piece
 from emu.model.plan import Plan
+from emu.model.routed import Routed, RoutedOf, about_even
 from emu.model.stack import Stack
 from emu.model.turn import BACKWARD, FORWARD, REDUCE, Turn
 from emu.model.turns import turns, with_weights
@@ -38,19 +39,34 @@ class Place:
     plan: Plan
     stack: Stack
     place: int
-    made: dict[str, Piece] = field(default_factory=dict)  # pieces by name, which places may share
+    made: dict[Hashable, Piece] = field(default_factory=dict)  # pieces, which places may share
     known: dict[Hashable, Known] = field(default_factory=dict)  # what turns of equal stages do, as they may, too
+    routed: RoutedOf | None = None  # rows that travel to experts; None: spread about evenly
 
     @cached_property
     def pieces(self) -> dict[int, tuple[Piece, ...]]:
-        """Of each stage, by its number."""
-        numbers = self.plan.stages_of(self.place * self.plan.stage_ranks)
-        return {n: tuple(map(self._piece, part_names(self.plan, self.model, n))) for n in numbers}
+        """Of each stage, by its number, in the first pass."""
+        return {n: self._pieces(n, 0) for n in self.plan.stages_of(self.place * self.plan.stage_ranks)}
 
-    def _piece(self, name: str) -> Piece:
-        if name not in self.made:
-            self.made[name] = Piece(self.model, self.plan, self.stack, name)
-        return self.made[name]
+    def _pieces(self, stage: int, pass_: int) -> tuple[Piece, ...]:
+        names, first = part_names(self.plan, self.model, stage), sum(stage_layers(self.plan, self.model)[:stage])
+        layers = count(first - (names[0] == EMBEDDING))
+        return tuple(self._piece(name, self._rows(name, layer, pass_)) for name, layer in zip(names, layers, strict=False))
+
+    def _rows(self, name: str, layer: int, pass_: int) -> Routed | None:
+        if not self.plan.exchanges or self.stack.software != "pytorch" or name in (EMBEDDING, HEAD):
+            return None
+        return self.routed(layer, pass_) if self.routed is not None else self._even[name]
+
+    @cached_property
+    def _even(self) -> dict[str, Routed | None]:
+        """By kind of layer."""
+        return {kind: about_even(self.plan, self.model, kind) for kind in set(self.model.kinds)}
+
+    def _piece(self, name: str, rows: Routed | None) -> Piece:
+        if (name, rows) not in self.made:
+            self.made[name, rows] = Piece(self.model, self.plan, self.stack, name, rows)
+        return self.made[name, rows]
 
     def most(self, share: int = 0) -> Live:
         """When most lives; under ZeRO-1 on the rank with that share of the optimizer's states."""
@@ -113,11 +129,30 @@ class Place:
     def _stage(self, number: int) -> Stage:
         """What a stage gave lives with what it keeps; what it took, in a buffer of its own."""
         pieces, pytorch = self.pieces[number], self.stack.software == "pytorch"
-        given, taken = number < self.plan.stages - 1, number > 0
-        weights = Sharded(pieces, shards=self._holders[0]) if self._scatters else Whole(pieces) if pytorch else Buffered(pieces)
-        gives = pieces[0].between * (given - taken) if pytorch else 0  # Megatron-LM frees it as soon as it is sent
-        known = self.known.setdefault((gives, *(piece.name for piece in pieces)), {})
-        return Stage(pieces, gives, weights, known)
+        given, taken = number < self.plan.stages - 1 and number + 1 not in self.pieces, number > 0
+        between = pieces[0].between if pytorch else 0  # Megatron-LM frees it as soon as it is sent
+        beside = number - 1 in self.pieces  # what one stage of a place gives another takes the place of a buffer
+        last = number == self.plan.stages - 1
+        # What sequence parallelism gathers is not the buffer.
+        ends = Ends(between * (given - taken), between * (taken - beside), between * (not last and not self.plan.sp))
+        weights = self._weights_of(pieces)
+        if self.routed is None:
+            return Stage(pieces, ends, weights, [self._known_of(ends, pieces)] * self.plan.passes, [pieces] * self.plan.passes)
+        of_passes = [self._pieces(number, n) for n in range(self.plan.passes)]
+        return Stage(pieces, ends, weights, [self._known_of(ends, own) for own in of_passes], of_passes)
+
+    def _known_of(self, ends: Ends, pieces: tuple[Piece, ...]) -> Known:
+        return self.known.setdefault((ends, *((piece.name, piece.routed) for piece in pieces)), {})
+
+    def _weights_of(self, pieces: tuple[Piece, ...]) -> Whole:
+        if self._scatters:
+            return Sharded(pieces, shards=self._holders[0])
+        if self.stack.software != "pytorch":
+            return Buffered(pieces)
+        if self.plan.splits:
+            others = self.plan.dp * self.plan.cp > 1
+            return Averaged(pieces, bucket=min(sum(piece.averaged for piece in pieces), BUCKET) if others else 0)
+        return Whole(pieces)
 
     def _turns(self) -> Iterable[Turn]:
         plan = self.plan
@@ -137,8 +172,8 @@ class Place:
         if self.stack.software == "pytorch":
             sides = sum((n > 0) + (n < plan.stages - 1) for n in self.pieces)
             found += sides * plan.passes * piece.between
-            if plan.dp * plan.cp > 1 and plan.sharding != "fsdp":
-                found += min(self._gradients, BUCKET) if plan.splits else self._gradients
+            if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" and not plan.splits:
+                found += sum(piece.averaged for piece in self._all())
         return found
 
     @property
@@ -149,7 +184,7 @@ class Place:
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Bytes of the rank that holds most, by part, when most lives on it."""
-    made: dict[str, Piece] = {}
+    made: dict[Hashable, Piece] = {}
     known: dict[Hashable, Known] = {}
     places = (Place(model, plan, stack, place, made, known).most() for place in range(plan.pp))
     return max(places, key=sum)._asdict()
@@ -158,7 +193,7 @@ def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
 def certain(model: Model, plan: Plan, stack: Stack) -> bool:
     """Whether that is held equal to what real ranks hold, by a test; else it is an estimate."""
     alone = plan.sharding == "fsdp" and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
-    return stack.software == "pytorch" and not (plan.splits or plan.exchanges or alone)
+    return stack.software == "pytorch" and not alone
 
 
 def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:

@@ -3,16 +3,18 @@
 Counted as `emu.model.passes` was, from what real ranks hold.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emu.dtypes import item_bytes
 from emu.model.kernels import kept_by, passes_of
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import ATTENTION, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
+from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan import Plan
+from emu.model.routed import Routed
 from emu.model.stack import FUSED, Stack
 
+_INDEX = 8  # bytes of one of a row
 _TAKES = {
     GATE: 2,
     NORM: 3,
@@ -28,15 +30,27 @@ class Piece:
     plan: Plan
     stack: Stack
     name: str
+    routed: Routed | None = None  # rows that travel to experts in one pass, as PyTorch's pieces have them; None: none do here
 
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:
         """What the rank has of each; a head in a stage of its own has its own copy of a tied table."""
         part = self.model.part(self.name, self.tokens)
-        own = (o.untied() if self.plan.pp > 1 else o for o in part) if self.name == HEAD else part
+        own = part if self.name != HEAD or self.plan.ends_meet else (o.untied() for o in part)
+        if self.routed is not None:
+            return self._routed(tuple(own), self.routed.share)
         # PyTorch's router sees whole sequences where no token travels; Megatron-LM's its own tokens.
         whole = (1, 1) if self.stack.software == "pytorch" and not self.plan.exchanges else None
         return tuple(operator.on(self.plan.cut, whole if operator.routed else None) for operator in own)
+
+    def _routed(self, every: tuple[ModelOperator, ...], rows: tuple[int, int]) -> tuple[ModelOperator, ...]:
+        """Where tokens travel, those of a block of experts have the rank's own tokens, or such a share of their rows."""
+        cut = self.plan.cut
+        own = self.model.part(self.name, replace(self.tokens, length=self.plan.rank_seq // self.plan.tp))
+        return tuple(
+            mine.on(cut, rows if mine.experts else (1, 1)) if mine.experts or mine.routed else whole.on(cut)
+            for whole, mine in zip(every, own, strict=True)
+        )
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -70,12 +84,20 @@ class Piece:
         """By operator, bytes that its forward keeps; tokens and targets are there anyway."""
         kept = (kept_by(operator, self.stack, self.plan).bytes(self.item) for operator in self.operators)
         anyway = {LOSS: self.logits, LOOKUP: 0}
-        return tuple(anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True))
+        found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
+        if self.routed is not None:  # in which order rows lie by expert, and by where they come from
+            found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
+        return tuple(found)
 
     @property
     def recomputed(self) -> bool:
         """Whether its forward keeps no more than what came in."""
         return self.plan.recompute == "full" and self.is_layer
+
+    @property
+    def again(self) -> int:
+        """Bytes of what lives once more where it is worked out again, beside what its forward keeps."""
+        return sum(self.saved) - self.between if self.recomputed else 0
 
     @cached_property
     def kept(self) -> int:
@@ -98,6 +120,11 @@ class Piece:
     def weights_gradients(self) -> int:
         """Bytes of those of all its parameters."""
         return sum(map(self.gradient, self.operators))
+
+    @property
+    def averaged(self) -> int:
+        """Bytes of those that are averaged over all ranks that see other tokens: not of experts that tokens travel to."""
+        return sum(self.gradient(o) for o in self.operators if not (self.plan.exchanges and o.experts))
 
     @property
     def table_bytes(self) -> int:
@@ -131,9 +158,16 @@ class Piece:
         whole = operator.kind == LOOKUP and operator.cut and (self.plan.sharding == "fsdp" or self.plan.splits)
         return self.made(operator) * (self.plan.tp if whole and self.stack.software == "pytorch" else 1)
 
+    def partial(self, operator: ModelOperator) -> bool:
+        """Whether DTensor leaves its gradient to be added up till a stage has had its last backward in two."""
+        plan = self.plan
+        if not plan.splits or plan.tp == 1 or not operator.parameters:
+            return False
+        return (operator.kind == LOOKUP and bool(operator.cut)) or (plan.sp and operator.sequence)
+
     def tied(self, operator: ModelOperator) -> bool:
         """Whether its gradient is one of two of the table of words, which are added up on this rank."""
-        if not self.model.tied or self.plan.pp > 1:
+        if not self.model.tied or not self.plan.ends_meet:
             return False
         return (operator.kind == LOOKUP and bool(operator.cut)) or self.made(operator) > self.gradient(operator)
 
@@ -149,6 +183,12 @@ class Piece:
         if self.plan.ring == 1 or self.stack.software != "pytorch":
             return own
         return 3 * own - given // 2 + 6 * (own - given)
+
+    def given(self, operator: ModelOperator) -> int:
+        """Bytes of the gradient of what it gave, that waits where the backward is in two: for that of its parameters."""
+        if not operator.own_parameters or operator.kind == BIAS:  # a product has one with its bias
+            return 0
+        return self.item * (operator.outputs.whole + operator.outputs.cut)
 
     def beside(self, operator: ModelOperator) -> int:
         """Bytes of activations' gradients that live as its backward runs."""

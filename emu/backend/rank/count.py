@@ -295,7 +295,11 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sink(_operator(kind, traffic, [each.dtype for each in (*results, *(each for _, each in read))], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
-        if tensor.layout == torch.strided:
+        """A wrapper, such as that of a collective that is not waited for yet, tells of a storage as large, and has none."""
+        if type(tensor) is not Tensor and is_traceable_wrapper_subclass(tensor):
+            for local in _local(tensor):
+                self._hold(local)
+        elif tensor.layout == torch.strided:
             self.memory.hold(tensor.untyped_storage())
 
 

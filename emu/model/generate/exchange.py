@@ -4,10 +4,10 @@ What it moves beside was counted as `emu.model.passes` was. E experts, EP ranks 
 """
 
 from emu.model.generate.item import Ask, Doing
-from emu.model.generate.routed import Routed
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, Style
 from emu.model.operator import Amount
+from emu.model.routed import Routed
 
 EXCHANGE = "routed rows"
 _COUNT = "int64"  # of rows

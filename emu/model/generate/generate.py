@@ -3,7 +3,8 @@
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +13,12 @@ from emu.arrays import I64, column
 from emu.model.fits import check_executed, check_fits
 from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
-from emu.model.generate.routed import Splits, classes
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.peak import Place, certain
+from emu.model.peak import Live, Place, certain
 from emu.model.plan import Plan
 from emu.model.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
+from emu.model.routed import RoutedOf, Splits, classes
 from emu.model.spell import spell
 from emu.model.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
@@ -44,6 +45,8 @@ class Role(NamedTuple):
     tape: Tape
     ranks: I64  # of the run
     share: int  # of the optimizer's states, where each rank has one of its own
+    routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: as Megatron-LM has them
+    even: bool = True  # whether all ranks for which the same rows travel have as much of the states
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
@@ -64,8 +67,9 @@ def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = _at(plan, ranks, at)
-            for alike in tapes_of(model, plan, stack, place, own, routed, at) if len(own) else ():
-                yield Role(alike.tape, first + alike.ranks, alike.held.dense)
+            found = [*tapes_of(model, plan, stack, place, own, routed, at)] if len(own) else []
+            for alike in found:
+                yield Role(alike.tape, first + alike.ranks, alike.held.dense, routed, len(found) == 1)
 
 
 def _at(plan: Plan, ranks: I64, at: int) -> I64:
@@ -98,11 +102,15 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> I64:
     """[R, P] of each role; 0 where it is not known as it is where ranks run."""
-    uneven = plan.sharding == "fsdp" and any(len(roles) > 1 for roles in of_places)
-    if uneven or not certain(model, plan, stack):
+    if not certain(model, plan, stack) or not all(role.even or plan.sharding != "fsdp" for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
-    places = [Place(model, plan, stack, number) for number in range(plan.pp)]
-    return np.array([at.most(role.share) for at, roles in zip(places, of_places, strict=True) for role in roles])
+    known: dict[Hashable, Place] = {}
+
+    def most(place: int, role: Role) -> Live:
+        found = known.setdefault((place, role.routed), Place(model, plan, stack, place, routed=role.routed))
+        return found.most(role.share)
+
+    return np.array([most(place, role) for place, roles in enumerate(of_places) for role in roles])
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:

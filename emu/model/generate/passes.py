@@ -9,10 +9,10 @@ from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, run
 from emu.model.generate.item import ENTERS, Alone, Ask, Gradient, Inner, OfWeight, Step, Turn, Work
 from emu.model.generate.part import Part
-from emu.model.generate.routed import Routed, RoutedOf
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan import Plan
+from emu.model.routed import Routed, RoutedOf
 from emu.model.stack import Stack
 from emu.model.turn import BACKWARD, FORWARD, INPUT, WEIGHT
 

@@ -12,13 +12,13 @@ from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_shar
 from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes, elements_of, stage_parts, travelling_elements
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
-from emu.model.generate.routed import RoutedOf
 from emu.model.generate.sharded import Sharded
 from emu.model.generate.states import Held, held_by, of_one_size
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.model.ranks import DATA
+from emu.model.routed import RoutedOf
 from emu.model.stack import Stack
 from emu.model.turns import all_turns
 from emu.trace.trace import UPDATE

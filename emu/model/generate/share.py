@@ -6,10 +6,10 @@ from functools import cached_property
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Work
-from emu.model.generate.routed import Routed
 from emu.model.model import HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Tokens
 from emu.model.plan import Plan
+from emu.model.routed import Routed
 from emu.model.stack import Stack
 from emu.trace.kernel import MOVES, Shape
 

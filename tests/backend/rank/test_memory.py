@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank import memory
@@ -88,6 +89,14 @@ def test_what_was_made_uncounted_is_weights_when_it_is_tracked():
         made = held + 1
         assert count.memory.peak_by_part() == (400, 0, 0, 400)
     del made
+
+
+def test_what_wraps_a_collective_that_is_not_waited_for_yet_takes_nothing():
+    with Count(lambda _: None) as count:
+        came = torch.ones(1000)
+        wrapped = torch.ops._c10d_functional._wrap_tensor_autograd(came)
+        assert isinstance(wrapped, AsyncCollectiveTensor)
+        assert count.memory.live_bytes == 4000
 
 
 def test_nothing_is_left_behind():

@@ -7,8 +7,8 @@ import numpy as np
 from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
-from emu.model.generate.routed import own_rows
 from emu.model.read import find_model
+from emu.model.routed import own_rows
 from emu.model.spell import parse_plan
 from emu.model.stack import EXECUTED, Stack
 from emu.study.training.program import Program

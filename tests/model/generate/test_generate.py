@@ -1,5 +1,7 @@
 """A generated trace does what real ranks do: requests, order, dependencies and FLOPs exactly, memory traffic within 2 %."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,10 @@ from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.model.stack import EXECUTED, Precision, Stack
 from emu.trace.trace import Kind
-from tests.model.generate.executed import compared, executed
+from tests.model.generate.executed import compared, executed, splits_of
 from tests.two_layers import MODEL, TWO_LAYERS
 
+DATA = Path(__file__).parents[2] / "data"
 SINGLE = [
     "dp=1",
     "dp=2",
@@ -111,6 +114,7 @@ def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
     assert found.by_axis["dp"].events == (2 * found.ranks,) * 2
 
 
+FOUR_LAYERS, FOUR_OF_EXPERTS = (str(DATA / f"four-layers{of}.toml") for of in ("", "-of-experts"))
 # By the model: plans whose memory a real rank has to the byte of states and gradients.
 HELD = {
     TWO_LAYERS: [
@@ -141,11 +145,45 @@ HELD = {
         "dp=2,sharding=fsdp",
         "pp=2,dp=2,sharding=fsdp",
         "tp=2,dp=2,sharding=fsdp",
+        "pp=2,vp=2,order=zbv",  # whose ends share a table
+        "pp=2,vp=2,order=zero-bubble,tp=2",
     ],
     "mixtral-tiny": ["dp=1", "tp=2,sp", "capacity=1", "pp=2", "recompute=full,tp=2,sp,microbatch=2"],
     "deepseek-tiny": ["dp=1", "pp=2,tp=2", "dp=2,sharding=fsdp"],
+    # Backwards in two.
+    FOUR_LAYERS: [
+        f"pp=2,vp=2,{words}"
+        for words in (
+            "order=zbv,microbatch=2",
+            "order=zbv,tp=2,sp",
+            "order=zbv,dp=2,recompute=selective",
+            "order=zbv,recompute=full,microbatch=2",
+            "order=zero-bubble",
+            "order=zero-bubble,tp=2,dp=2",
+            "order=zero-bubble,cp=2,cp_comm=all_gather,recompute=full",
+            "order=dualpipev",
+            "order=dualpipev,tp=2,sp",
+        )
+    ],
+    # Tokens that travel to their experts.
+    FOUR_OF_EXPERTS: [
+        "dp=2,ep=2",
+        "dp=2,ep=2,capacity=1,microbatch=2",
+        "dp=2,etp=2,recompute=full",
+        "tp=2,sp,dp=2,ep=2,etp=1",
+        "pp=2,dp=2,ep=2",
+        "pp=2,vp=2,order=zbv,dp=2,ep=2,microbatch=2",
+        "dp=4,ep=2,sharding=fsdp",
+        "dp=4,ep=2,sharding=zero1,microbatch=1",
+    ],
 }
-HELD_QUICK = {(TWO_LAYERS, "recompute=full"), ("gpt-tiny", "pp=2,dp=2,sharding=fsdp"), ("mixtral-tiny", "capacity=1")}
+HELD_QUICK = {
+    (TWO_LAYERS, "recompute=full"),
+    ("gpt-tiny", "pp=2,dp=2,sharding=fsdp"),
+    ("mixtral-tiny", "capacity=1"),
+    (FOUR_LAYERS, "pp=2,vp=2,order=zbv,microbatch=2"),
+    (FOUR_OF_EXPERTS, "dp=2,ep=2,capacity=1,microbatch=2"),
+}
 
 
 @pytest.mark.parametrize(
@@ -159,9 +197,9 @@ HELD_QUICK = {(TWO_LAYERS, "recompute=full"), ("gpt-tiny", "pp=2,dp=2,sharding=f
 def test_what_lives_when_most_does_is_what_real_ranks_hold_then(name, words):
     """States and gradients exactly, all of it within 5 %."""
     model, plan = find_model(name), parse_plan(words, global_batch=8, seq=16)
-    made, ran = (
-        t.peak_by_part[t.role_of_rank] for t in (generate(model, plan, Stack(precision=EXECUTED)), executed(name, plan))
-    )
+    found = executed(name, plan)
+    told = generate(model, plan, Stack(precision=EXECUTED), splits_of(model, plan, found))
+    made, ran = (t.peak_by_part[t.role_of_rank] for t in (told, found))
     assert np.array_equal(made[:, :3], ran[:, :3])
     assert made.sum(axis=1) == pytest.approx(ran.sum(axis=1), rel=0.05)
 

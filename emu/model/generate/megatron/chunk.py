@@ -9,10 +9,10 @@ from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.passes import stage_parts
-from emu.model.generate.routed import fullest
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.plan import Plan
+from emu.model.routed import fullest
 from emu.model.stack import OVERLAPPED, Stack
 from emu.model.turn import BACKWARD, FORWARD
 

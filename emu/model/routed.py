@@ -80,12 +80,19 @@ def even(plan: Plan, model: Model, kind: str) -> Routed | None:
         InputError: experts cannot have equal numbers of them.
     """
     rows = own_rows(plan, model, kind)
-    if not rows:
-        return None
     if rows % plan.ep:
         mend = "another microbatch, seq or ep divides them, or a capacity fills them up"
         raise must_be("generate", "ep", f"a divisor of the {rows} rows that a rank gives in a pass", plan.ep, mend)
-    each = (rows // plan.ep,) * plan.ep
+    return about_even(plan, model, kind)
+
+
+def about_even(plan: Plan, model: Model, kind: str) -> Routed | None:
+    """The same, but that some experts have a row more where not all can have as many."""
+    rows = own_rows(plan, model, kind)
+    if not rows:
+        return None
+    less, more = divmod(rows, plan.ep)
+    each = (less + 1,) * more + (less,) * (plan.ep - more)
     return Routed(each, each, (rows,) * plan.expert_tp, rows)
 
 
