@@ -1,16 +1,17 @@
 """`emu estimate`: a training step at full size, without running it."""
 
 import importlib
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
-from emu.errors import must_be
 from emu.model.generate.generate import generate
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
-from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.estimate import Estimated, EstimateRequest, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.trace.read import save
 from launch.cli.looks import Looks, looks_options
@@ -25,7 +26,7 @@ from launch.cli.options import (
     topology_option,
 )
 from launch.cli.sweep import parse_sweeps, sweep_option
-from launch.cli.swept import Files, show_swept, sweep_estimates
+from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.estimate import estimate_report
@@ -87,14 +88,13 @@ def estimate_command(
     order = tuple(axes.split(",")) if axes else ()
     request = EstimateRequest(model, laid, under, (AUTO, *algorithms), order, scale_dp)
     if sweeps:
-        _check_swept(looks, trace)
+        check_swept("estimate", {"--html": looks.html, "--timeline": looks.timeline, "--trace": trace})
         words = {"model": model, "plan": plan, "stack": stack, "device": device}
         batch = {"seq": str(seq), "global-batch": str(global_batch)}
-        rows = sweep_estimates(words | batch, topologies, parse_sweeps(sweeps), request)
+        rows = sweep_steps(words | batch, topologies, parse_sweeps(sweeps), partial(_at, request), label="estimating the steps")
         show_swept(rows, f"A step of {model}", Files(csv, png), as_json=as_json)
         return
-    if csv is not None:
-        raise must_be("estimate", "--csv", "left out where there is no --sweep", str(csv))
+    check_not_swept("estimate", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
@@ -112,8 +112,7 @@ def estimate_command(
         importlib.import_module("launch.show.chart.parts").draw_parts(results, png)  # not above: it loads matplotlib
 
 
-def _check_swept(looks: Looks, trace: Path | None) -> None:
-    """What is of one step is not of many."""
-    for name, path in (("--html", looks.html), ("--timeline", looks.timeline), ("--trace", trace)):
-        if path is not None:
-            raise must_be("estimate", name, "left out where there is a --sweep", str(path), "it is of one step")
+def _at(request: EstimateRequest, point: Point) -> Estimated:
+    """The step at a point of a sweep; algorithms, axes and scale_dp are those of the request."""
+    plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
+    return estimate(replace(request, model=point.said["model"], plan=plan, stack=point.stack), point.topology, point.device)

@@ -56,7 +56,12 @@ def _checked(param: click.Parameter, path: Path | None) -> Path | None:
 
 def looks_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--html` and those of `timeline_options`; the command takes all as one `Looks`."""
-    return click.option("--html", help=_HTML, **_FILE)(timeline_options(command))
+    return html_option(timeline_options(command))
+
+
+def html_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--html`."""
+    return click.option("--html", help=_HTML, **_FILE)(command)
 
 
 def timeline_options(command: Callable[..., Any]) -> Callable[..., Any]:

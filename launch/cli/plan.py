@@ -2,7 +2,10 @@
 
 import importlib
 import os
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,10 +15,15 @@ from emu.store import user_folder
 from emu.study.choice.chooser import AUTO
 from emu.study.planning.find import find_plans
 from emu.study.planning.kept import Kept
-from emu.study.planning.row import PlanRequest
+from emu.study.planning.row import Planned, PlanRequest, PlanRow
+from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from launch.cli.looks import html_option
 from launch.cli.options import (
     ALGORITHM_HELP,
+    DEVICE_HELP,
     import_option,
     imported,
     json_option,
@@ -24,9 +32,12 @@ from launch.cli.options import (
     stack_option,
     topology_option,
 )
+from launch.cli.sweep import parse_sweeps, sweep_option
+from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
-from launch.show.progress import bar
+from launch.show.progress import bar, told
 from launch.show.text.plans import plans_report
+from launch.show.write import check_folder
 
 _PROCESSES = 2  # that time candidates, where there are cores for them
 
@@ -39,23 +50,22 @@ _PROCESSES = 2  # that time candidates, where there are cores for them
 @topology_option
 @click.option("--global-batch", required=True, type=click.IntRange(min=1), help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
-@click.option("--device", default="h100", show_default=True, help="The device that computes; see `emu list devices`.")
+@click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
-@click.option(
-    "--plan",
-    "given",
-    default="",
-    metavar="tp=8,sp",
-    help="Search only plans with these words, as of `emu train`. [default: all]",
-)
+@click.option("--plan", "given", default="", metavar="tp=8,sp", help="Search only plans with these words. [default: all]")
 @click.option("--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of yours, ranked with those found; repeat it.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Keep results in this folder. [default: the user's cache]")
 @click.option(
     "--png",
     type=click.Path(path_type=Path),
-    help="Draw MFU against memory, with the Pareto front, to this file.",
+    help="Draw MFU against memory, with the Pareto front, to this file; of a --sweep the step time of the best plans.",
+)
+@sweep_option
+@click.option(
+    "--csv", type=click.Path(path_type=Path), help="Write the best plans of a --sweep to this file. [default: print them]"
 )
 @stack_option
+@html_option
 @import_option
 @json_option
 def plan_command(
@@ -70,7 +80,10 @@ def plan_command(
     beside: tuple[str, ...],
     cache: Path | None,
     png: Path | None,
+    sweeps: tuple[str, ...],
+    csv: Path | None,
     stack: str,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Find the plan by which a model trains fastest on so many NPUs, and tell why the next ones lose.
@@ -79,17 +92,54 @@ def plan_command(
 
     \b
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack
+    emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack --sweep plan.tp=1,2,4,8
     """
     under = stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
     request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named)
-    built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
+    check_folder("--png", png)
     folder = cache or (user_folder() / "plans" if imported() is None else None)  # a file of one's own has no digest
+    if sweeps:
+        check_swept("plan", {"--html": html, "--beside": beside})
+        words = {"model": model, "plan": given, "stack": stack, "device": device}
+        sizes = {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
+        with closing(Kept(folder)) as kept:
+            rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best, request, kept))
+        show_swept(rows, f"The best plan of {model}", Files(csv, png), as_json=as_json)
+        return
+    check_not_swept("plan", csv)
+    built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with closing(Kept(folder)) as kept:
-        planned = find_plans(request, built, found, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=bar)
+        planned = _find(request, built, found, kept)
+    if html is not None:
+        _write_page(planned, request, built, found, html)
     if as_json:
         print_json(planned)
     else:
         click.echo(plans_report(planned))
     if png is not None:
         importlib.import_module("launch.show.chart.plans").draw_plans(planned, png)  # not above: it loads matplotlib
+
+
+def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept) -> Planned:
+    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=bar)
+
+
+def _best(request: PlanRequest, kept: Kept, point: Point) -> PlanRow:
+    """The fastest plan at a point of a sweep."""
+    npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
+    asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
+    asked = replace(asked, model=point.said["model"], given=point.said["plan"], stack=point.stack, best=1)
+    return _find(asked, [point.topology], point.device, kept).rows[0]
+
+
+def _write_page(planned: Planned, request: PlanRequest, topologies: Sequence[Topology], device: Device, path: Path) -> None:
+    """The report, with all that is told of a step for the fastest plan."""
+    row = planned.fastest
+    plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)
+    asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, tuple(row.axes.split(",")))
+    [topology, *_] = [each for each in topologies if each.name == row.topology]
+    with told("timing the fastest plan once more, for the report"):
+        shown = estimate_moments(asked, topology, device)
+    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plans"))  # loads matplotlib
+    page.write_page(plans.plans_page(planned, shown), path)

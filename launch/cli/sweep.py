@@ -17,12 +17,12 @@ from launch.data.stacks import STACKS
 
 F = TypeVar("F", bound=Callable[..., object])
 _PLAIN = ("model", "device", "seq", "global-batch")
-_KNOWN = (*_PLAIN, *(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
+_PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
 _RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
 _HELP = (
     "Take NAME at each of these values, instead of the one given; repeat it for all combinations. NAME is "
-    f"{', '.join(_PLAIN)}, plan.WORD, stack.WORD, topology.SETTING or device.SETTING; VALUES are one after another, or "
-    "25GB/s..400GB/s:5, five that grow by the same factor."
+    f"{', '.join(_PLAIN)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING; VALUES are one "
+    "after another, or 25GB/s..400GB/s:5, five that grow by the same factor."
 )
 Words = Mapping[str, str]  # what the command was given, by option
 
@@ -40,13 +40,17 @@ def sweep_option(command: F) -> F:
     return click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)(command)
 
 
-def parse_sweeps(texts: Sequence[str]) -> tuple[Sweep, ...]:
+def parse_sweeps(texts: Sequence[str], *also: str) -> tuple[Sweep, ...]:
     """What is swept, in the order given.
+
+    Args:
+        texts: NAME=VALUES.
+        also: Names besides, of options that not every command has.
 
     Raises:
         InputError: no NAME=VALUES, a name that is unknown (with the nearest) or given twice, no value, or no range.
     """
-    sweeps = tuple(map(_parse, texts))
+    sweeps = tuple(_parse(text, (*_PLAIN, *also, *_PARTS)) for text in texts)
     names = [sweep.name for sweep in sweeps]
     for name in names:
         if names.count(name) > 1:
@@ -73,12 +77,12 @@ def at(words: Words, point: Words) -> Words:
     return changed
 
 
-def _parse(text: str) -> Sweep:
+def _parse(text: str, known: Sequence[str]) -> Sweep:
     name, equals, said = text.partition("=")
     name = name.strip().replace("_", "-") if "." not in name else name.strip()
     part, _, key = name.partition(".")
-    if name not in _KNOWN and not (part in ("topology", "device") and key):
-        raise unknown("quantity to sweep", name, _KNOWN)
+    if name not in known and not (part in ("topology", "device") and key):
+        raise unknown("quantity to sweep", name, known)
     if not equals or not said.strip():
         raise must_be("--sweep", f"values of {name}", "one or more", said, f"e.g. {name}=1,2,4")
     values = tuple(_range(name, said)) if ".." in said else tuple(value.strip() for value in said.split(","))

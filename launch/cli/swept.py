@@ -1,32 +1,52 @@
-"""`emu estimate --sweep`: the step at each point."""
+"""`--sweep` of `emu estimate` and `emu plan`: the step at each point."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from emu.errors import InputError, must_be
-from emu.model.spell import parse_plan
-from emu.study.training.estimate import EstimateRequest, estimate
+from emu.model.stack import Stack
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 from launch.cli.options import print_json, stack_of
 from launch.cli.sweep import Sweep, Words, at, points
 from launch.data.devices import find_device
 from launch.show.progress import tracked
-from launch.show.text.swept import Swept, swept_csv
+from launch.show.text.swept import Swept, Timed, swept_csv
 from launch.show.write import writing
 
+_WHOLE = ("seq", "global-batch", "npus")  # numbers of tokens, sequences and NPUs
 
-def sweep_estimates(words: Words, topologies: Sequence[str], sweeps: Sequence[Sweep], request: EstimateRequest) -> list[Swept]:
-    """The step at every point on every topology; a plan that fits neither model nor topology leaves its reason.
+
+class Point(NamedTuple):
+    """What a command would have been given at one point."""
+
+    said: Words
+    topology: Topology
+    device: Device
+    stack: Stack
+
+    def whole(self, name: str) -> int:
+        """One of the numbers that are whole."""
+        return int(self.said[name])
+
+
+def sweep_steps(
+    words: Words, topologies: Sequence[str], sweeps: Sequence[Sweep], timed: Callable[[Point], Timed], *, label: str = ""
+) -> list[Swept]:
+    """The step at every point on every topology; what fits neither model nor topology leaves its reason.
 
     Args:
         words: What is given beside: model, plan, stack, device, seq, global-batch.
         topologies: Where.
         sweeps: What is changed.
-        request: Its algorithms, axes and scale_dp serve every point.
+        timed: The step of a point.
+        label: Of a bar that each point advances; "": `timed` tells what it does itself.
 
     Raises:
         InputError: a value that is none, wherever; or no point has a step.
@@ -34,16 +54,13 @@ def sweep_estimates(words: Words, topologies: Sequence[str], sweeps: Sequence[Sw
     where = [(point, at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
     for _, said in where:
-        find_device(said["device"], stack_of(said["stack"]).precision.activation)
-        _whole(said)
+        _check(said)
     rows = []
-    for point, said in tracked(where, f"estimating {len(where)} steps", len(where)):
+    for point, said in tracked(where, label, len(where)) if label else where:
         try:
-            plan = parse_plan(said["plan"], **_whole(said))
             stack = stack_of(said["stack"])
-            asked = EstimateRequest(said["model"], plan, stack, request.algorithms, request.axes, request.scale_dp)
-            step = estimate(asked, built[said["topology"]], find_device(said["device"], stack.precision.activation))
-            rows.append(Swept(said["topology"], point, "", step))
+            asked = Point(said, built[said["topology"]], find_device(said["device"], stack.precision.activation), stack)
+            rows.append(Swept(said["topology"], point, "", timed(asked)))
         except InputError as error:
             rows.append(Swept(said["topology"], point, str(error), None))
     if all(row.step is None for row in rows):
@@ -51,12 +68,11 @@ def sweep_estimates(words: Words, topologies: Sequence[str], sweeps: Sequence[Sw
     return rows
 
 
-def _whole(said: Words) -> dict[str, int]:
-    """Tokens and sequences."""
-    for name in ("seq", "global-batch"):
-        if not said[name].isdecimal():
-            raise must_be("--sweep", name, "whole numbers", said[name])
-    return {"seq": int(said["seq"]), "global_batch": int(said["global-batch"])}
+def _check(said: Words) -> None:
+    find_device(said["device"], stack_of(said["stack"]).precision.activation)
+    for name in said.keys() & set(_WHOLE):
+        if not said[name].isdecimal() or not int(said[name]):
+            raise must_be("--sweep", name, "whole numbers of 1 or more", said[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +99,32 @@ def show_swept(rows: Sequence[Swept], title: str, files: Files, *, as_json: bool
         click.echo(table, nl=False)
     if files.png is not None:
         importlib.import_module("launch.show.chart.swept").draw_swept(rows, title, files.png)  # not above: it loads matplotlib
+
+
+def check_swept(where: str, of_one: Mapping[str, object]) -> None:
+    """Refuse options that are of one step, and not of many.
+
+    Args:
+        where: The command.
+        of_one: What they were given; None or nothing: not given.
+
+    Raises:
+        InputError: one was given.
+    """
+    for name, given in of_one.items():
+        if given:
+            raise must_be(where, name, "left out where there is a --sweep", _told(given), "it is of one step")
+
+
+def check_not_swept(where: str, csv: Path | None) -> None:
+    """Refuse the file of a table that there is none of.
+
+    Raises:
+        InputError: it was given.
+    """
+    if csv is not None:
+        raise must_be(where, "--csv", "left out where there is no --sweep", str(csv))
+
+
+def _told(given: object) -> str:
+    return ", ".join(given) if isinstance(given, tuple) else str(given)

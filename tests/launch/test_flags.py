@@ -43,7 +43,8 @@ FLAGS = {
     "repro infinitehbd": {"--table"},
     "repro railx": {"--table"},
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
-    | {"--beside", "--cache", "--png"},
+    | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small
+    | {"--sweep", "--csv"},
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",

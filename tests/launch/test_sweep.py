@@ -63,7 +63,7 @@ def test_a_point_that_fits_nothing_leaves_its_reason(emu):
         ("device.gem_share=0.5", "no setting of a device is called 'gem_share'; did you mean gemm_share"),
         ("topology.bandwidth=fast", "bandwidth must be a rate"),
         ("model=llama-tinny", "did you mean llama-tiny"),
-        ("seq=many", "--sweep: seq must be whole numbers, got 'many'"),
+        ("seq=many", "--sweep: seq must be whole numbers of 1 or more, got 'many'"),
         ("seq=64..32:3", "--sweep: the range of seq must be LOW..HIGH:COUNT of one unit, LOW above 0 and below HIGH"),
         ("seq=0..32:3", "the range of seq must be"),
         ("seq=1..32", "the range of seq must be"),

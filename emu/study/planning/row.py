@@ -104,3 +104,8 @@ class Planned:
     seen: tuple[tuple[int, float], ...]  # bytes of memory and MFU of the plans timed
     assumptions: tuple[str, ...]
     wall_s: float
+
+    @property
+    def fastest(self) -> PlanRow:
+        """The first of those that were found."""
+        return next(row for row in self.rows if not row.why)

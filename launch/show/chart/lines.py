@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
 
 from emu.units import format_size, format_time
 from launch.show.page import INK, page, spaced
@@ -18,6 +18,7 @@ _GREY = "#66727e"  # of a pale line's name, which must be read
 _LABEL_PT, _APART_PT = 8.0, 11.0
 _WIDE_IN, _HIGH_IN, _REST_IN = 10.0, 6.0, 1.4
 _MOST_TICKS = 12
+_NARROW = 0.6  # decades between the least time and the most
 
 
 class Line(NamedTuple):
@@ -61,7 +62,7 @@ def _dress(axes: Axes, sizes: Sequence[float], below: Below) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sizes[:: -(-len(sizes) // _MOST_TICKS)]))
-    axes.yaxis.set_major_locator(LogLocator(subs=_steps(*axes.get_ylim())))
+    axes.yaxis.set_major_locator(_times(*axes.get_ylim()))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda place, _: below.words[place] if below.words else format_size(place))
@@ -72,10 +73,12 @@ def _dress(axes: Axes, sizes: Sequence[float], below: Below) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _steps(low: float, high: float) -> tuple[int, ...]:
-    """Which multiples of a power of ten are told: so that there are some, and not too many."""
+def _times(low: float, high: float) -> Locator:
+    """Which are told: some, and not too many; between multiples of a power of ten where there would be none of these."""
     decades = np.log10(high / low)
-    return (1,) if decades > 4 else (1, 2, 5) if decades > 1 else tuple(range(1, 10))
+    if decades < _NARROW:
+        return MaxNLocator(7, steps=[1, 2, 2.5, 5, 10])
+    return LogLocator(subs=(1,) if decades > 4 else (1, 2, 5) if decades > 1 else tuple(range(1, 10)))
 
 
 def _name_ends(figure: Figure, axes: Axes, drawn: Iterable[Line]) -> None:

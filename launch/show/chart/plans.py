@@ -37,7 +37,7 @@ def plans(planned: Planned) -> Figure:
     axes.plot(
         *zip(*front, strict=True), "o-", color=_FRONT, markersize=5, linewidth=1.4, label="none has more MFU in less memory"
     )
-    found = next(row for row in planned.rows if not row.why)
+    found = planned.fastest
     axes.plot(found.peak_memory_bytes, found.mfu, "*", color=_BEST, markersize=14, label=f"fastest: {found.plan}", zorder=4)
     for row in (row for row in planned.rows if row.beside):
         axes.plot(row.peak_memory_bytes, row.mfu, "D", color=_YOURS, markersize=7, label=f"yours: {row.plan}", zorder=4)

@@ -32,6 +32,7 @@ class Cell:
 
     text: str
     key: float | str | None = None  # what the column is sorted by; None: the text
+    wide: bool = False  # a sentence, which a narrow column would stretch over many lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,13 @@ def replayed(report: Callable[..., Report], tmp_path: Path) -> Report:
     return report("replay", str(tmp_path / "ddp.trace"), "--topology", "ub-mesh:board")
 
 
+def planned(report: Callable[..., Report], tmp_path: Path) -> Report:
+    asked = ("--npus", "2", "--global-batch", "2", "--stack", "software=megatron", "--plan", "recompute=none")
+    beside = ("--beside", "pp=2,recompute=full", "--cache", str(tmp_path))
+    made = report("plan", *MODEL, *asked, *beside, "--topology", "ub-mesh:board")
+    return Report(made.path, made.json["rows"][0] | {"every": made.json})
+
+
 def figures(dom: str) -> dict[str, str]:
     return dict(re.findall(r'data-figure="(\w+)" data-value="([^"]*)"', dom))
 
@@ -92,13 +99,14 @@ def dom_of(path: Path, folder: Path) -> tuple[str, str]:
 @pytest.mark.skipif(
     BROWSER is None, reason="no chromium is installed: `apt-get install chromium` lets this test open the report"
 )
-@pytest.mark.parametrize("command", ["estimate", "train", "run", "replay"])
+@pytest.mark.parametrize("command", ["estimate", "train", "run", "replay", "plan"])
 def test_a_browser_opens_the_report_and_shows_its_figures(command: str, report: Callable[..., Report], tmp_path: Path) -> None:
     made = {
         "estimate": lambda: estimated(report),
         "train": lambda: trained(report),
         "run": lambda: ran(report, tmp_path),
         "replay": lambda: replayed(report, tmp_path),
+        "plan": lambda: planned(report, tmp_path),
     }[command]()
     heads = "document.querySelectorAll('th:last-child').forEach(h => { h.click(); h.click(); });"
     made.path.write_text(made.text.replace("</body>", f"<script>{heads}</script></body>"))
@@ -112,6 +120,27 @@ def test_a_browser_opens_the_report_and_shows_its_figures(command: str, report: 
     busy = re.findall(r'data-key="([\d.e-]+)" class="number">[\d.]+ %</td></tr>', dom)
     assert busy == sorted(busy, key=float, reverse=True)
     assert dom.count("<rect") > 4
+
+
+def test_a_report_of_plans_says_what_the_json_says(report: Callable[..., Report], tmp_path: Path) -> None:
+    made = planned(report, tmp_path)
+    text, found = html.unescape(made.text), made.json["every"]
+    rows = re.findall(r'<tr><td data-key="(\d+)" class="number">\1(\*?)</td><td class="word">(.*?)</td>', text)
+    rows = rows[: len(found["rows"])]  # the table of plans comes first
+    assert [plan.replace("<wbr>", "") for _, _, plan in rows] == [row["plan"] for row in found["rows"]]
+    assert [bool(star) for _, star, _ in rows] == [row["beside"] for row in found["rows"]]
+    assert any(row["beside"] for row in found["rows"])
+    for row in found["rows"]:
+        assert row["why"] in text.replace("<wbr>", "")
+        assert f'data-key="{row["step_time_s"]}"' in text
+    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', text)
+    (line,) = re.findall(r'<polyline points="([^"]*)"', text)
+    assert len(circles) == len(found["seen"]) + len(found["front"]) + 2  # the fastest, and that beside
+    assert set(line.split()) <= {",".join(at) for at in circles}
+    for head in ("MFU against memory", "The fastest plan: Critical path", "The fastest plan: Memory", "What was searched"):
+        assert f"<h2>{head}</h2>" in text
+    for sentence in found["assumptions"]:
+        assert text.count(f">{sentence}<") == 1
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium is installed")
