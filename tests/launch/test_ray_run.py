@@ -1,0 +1,207 @@
+"""Scripts of `emu run` in processes of Ray: what threads give, to the bit and to the event, and one line for each failure."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from emu.cluster.script import run_script
+from emu.collective.algorithm import ALGORITHMS, Choice
+from emu.errors import RunError
+from emu.registry import import_file
+from launch.ray.cluster import RayCluster
+from tests.launch.test_ray_cluster import gone, wait_for
+
+pytestmark = pytest.mark.ray
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+N = 4
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with RayCluster(per_actor=2, timeout_s=60.0) as ranks:
+        yield ranks
+    ranks._process.log.unlink(missing_ok=True)  # kept, as errors have named it
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Writes a script, in the folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, name="train.py"):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["ddp", "tensor_parallel"])
+def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, name):
+    choice = Choice({"all_reduce": "direct"})
+    ours, expected = (tmp_path / "ray", tmp_path / "local")
+    traces = [
+        run_script(SCRIPTS / f"{name}.py", [str(file)], N, choice, hide=("launch",), cluster=where)
+        for where, file in ((cluster, ours), (None, expected))
+    ]
+    assert [code for _, code in traces] == [0, 0]
+    assert torch.load(ours) == torch.load(expected)
+    assert traces[0][0].digest() == traces[1][0].digest()
+
+
+SPEAKS = """
+import os, sys
+import torch.distributed as dist
+import beside
+dist.init_process_group("nccl")
+assert os.environ["RANK"] == os.environ["LOCAL_RANK"] == str(dist.get_rank())
+print(sys.argv[1:], beside.WORD, end="\\n")
+print("half a line", end="")
+sys.stderr.write("not well\\n")
+dist.barrier()
+if len(sys.argv) > 2:
+    sys.exit(int(sys.argv[2]))
+"""
+
+
+def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard(cluster, script, capsys):
+    script("WORD = 'mine'", "beside.py")
+    _, code = run_script(script(SPEAKS), ["a"], N, heard=[0, 3], cluster=cluster)
+    assert code == 0
+    told = capsys.readouterr()
+    said = [f"[rank {rank}] {line}" for rank in (0, 3) for line in ("['a'] mine", "half a line")]
+    assert sorted(told.out.splitlines()) == sorted(said)
+    assert sorted(told.err.splitlines()) == ["[rank 0] not well", "[rank 3] not well"]
+
+
+def test_the_exit_code_is_the_scripts(cluster, script):
+    script("WORD = 'mine'", "beside.py")
+    assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+
+
+FAILS = """
+import torch, torch.distributed as dist
+dist.init_process_group()
+rank = dist.get_rank()
+{fault}
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            "if rank != 2: dist.all_reduce(torch.ones(3)); dist.broadcast(torch.ones(2), 0)",
+            r"^(mismatch|deadlock).*rank 2.* barrier \(train.py:6\)",
+        ),
+        (
+            "dist.all_reduce(torch.ones(3 + rank // 3))",
+            r"^mismatch on group world .* of [34] float32 \(train.py:5\), rank \d all_reduce \(sum\) of [34] .*\(train.py:5\)",
+        ),
+        (
+            "if rank == 1: dist.recv(torch.ones(2), 3)",
+            r"^deadlock: .*rank 1 waits in recv .*\(train.py:5\).* the send of rank 3",
+        ),
+        ("if rank == 3: 1 / 0", r"^rank 3: ZeroDivisionError: division by zero \(train.py:5\)$"),
+    ],
+)
+def test_a_script_that_fails_is_one_line_with_the_users_own(cluster, script, fault, message):
+    began = time.monotonic()
+    with pytest.raises(RunError, match=message) as error:
+        run_script(script(FAILS.format(fault=fault)), [], N, cluster=cluster)
+    assert time.monotonic() - began < 60  # with new actors
+    if "1 / 0" in fault:
+        assert [line for line in error.value.lines if "1 / 0" in line]
+
+
+OWN = """
+import numpy as np
+from emu.collective.algorithm import collective
+from emu.collective.schedule import Schedule, Sends
+
+def others(n):
+    return np.nonzero(~np.eye(n, dtype=bool))
+
+@collective("all_gather", "own-direct", claim=None)
+def build(n):
+    src, dst = others(n)
+    return Schedule.build(n, n, [Sends(src, dst, src)])
+"""
+SERVED = """
+import torch, torch.distributed as dist
+dist.init_process_group()
+parts = [torch.zeros(2) for _ in range(4)]
+dist.all_gather(parts, torch.full((2,), float(dist.get_rank())))
+assert torch.cat(parts).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+whole = torch.ones(5)
+dist.all_reduce(whole)
+assert whole.tolist() == [4] * 5
+"""
+
+
+def test_what_a_users_file_has_in_it_and_the_dims_that_are_asked_serve_a_script(cluster, script):
+    import_file(script(OWN, "own.py"))
+    try:
+        choice = Choice.parse(("all_gather=own-direct", "all_reduce=torus-buckets:2x2"))
+        _, code = run_script(script(SERVED), [], N, choice, cluster=cluster)
+    finally:
+        ALGORITHMS._filed.pop("all_gather/own-direct")
+    assert code == 0
+
+
+ENDLESS = """
+import os, sys
+import torch, torch.distributed as dist
+dist.init_process_group()
+data = torch.zeros(2**16)
+dist.all_reduce(data)
+print(os.getpid(), flush=True)
+while True:
+    dist.all_reduce(data)
+"""
+
+
+def endless(script):
+    words = ("run", "--ranks", "2", "--topology", "ub-mesh:board", "--cluster", "ray", str(script(ENDLESS)))
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from launch.main import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_a_command_whose_rank_is_killed_or_that_is_interrupted_leaves_nothing(script, how):
+    command = endless(script)
+    try:
+        pids = dict(command.stdout.readline().removeprefix("[rank ").split("] ") for _ in range(2))
+        started = psutil.Process(command.pid).children(recursive=True)
+        began = time.monotonic()
+        if how == "killed":
+            os.kill(int(pids["1"]), signal.SIGKILL)
+        else:
+            command.send_signal(signal.SIGINT)
+        _, err = command.communicate(timeout=60)
+    finally:
+        command.kill()
+        command.communicate()
+    wait_for(partial(gone, started))
+    told = err.splitlines()[-1]
+    if how == "interrupted":
+        assert (command.returncode, told) == (130, "emu: interrupted")
+    else:
+        words, _, log = told.partition("; log: ")
+        assert command.returncode == 1
+        assert words.startswith(
+            "emu: rank 1: its process died, in all_reduce (sum) of 65536 float32 (train.py:9) on group world"
+        )
+        Path(log).unlink()
+    assert time.monotonic() - began < 60
