@@ -8,7 +8,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.backend.executor.execute import Buffers, execute
 from emu.backend.executor.wire import GlooWire
-from emu.backend.rank.call import Call, dtype_name
+from emu.backend.rank.call import ANY, Call, dtype_name
 from emu.backend.rank.count import paused
 from emu.backend.rank.lines import caller, in_brackets, raised_at
 from emu.backend.rank.record import Notes
@@ -71,14 +71,17 @@ class Agreed(NamedTuple):
     size: int  # elements of the largest buffer of any member
     counts: I64  # [B] elements of each block of a collective
     served: Served | None  # by which algorithm; None: a message
+    source: int = ANY  # of a message: the group rank that sends it
+    instance: int = 0  # of a message: which one of that rank's to this one, under its tag
 
 
-def agree(choice: Choice, calls: Sequence[Call]) -> Agreed:
+def agree(choice: Choice, calls: Sequence[Call], instance: int) -> Agreed:
     """Settle how a request is carried out.
 
     Args:
         choice: Which algorithm serves it.
         calls: Of all members in group-rank order, or of sender and receiver; their data is not looked at.
+        instance: The place of the first of them.
 
     Raises:
         RunError: the members do not agree on the size of a block.
@@ -86,7 +89,7 @@ def agree(choice: Choice, calls: Sequence[Call]) -> Agreed:
     first = calls[0]
     size = max(c.count for c in calls)
     if first.operation in MESSAGES:
-        return Agreed(size, np.array([size]), None)
+        return Agreed(size, np.array([size]), None, first.rank, instance)
     what = operation(first.operation, len(first.group.ranks), first.root)
     request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype))
     return Agreed(size, _block_counts(what, calls), choice.served(request))
@@ -102,14 +105,14 @@ def carry_out(agreed: Agreed, calls: Sequence[Call], wire: GlooWire | None = Non
     """
     with paused():
         if agreed.served is None:
-            _pass_on(calls, wire)
+            _pass_on(calls, wire, agreed.source)
         else:
             _execute(agreed, agreed.served, calls, wire)
         for call in calls:
             call.deliver()
 
 
-def _pass_on(calls: Sequence[Call], wire: GlooWire | None) -> None:
+def _pass_on(calls: Sequence[Call], wire: GlooWire | None, source: int) -> None:
     if wire is None:
         sent, received = sorted(calls, key=lambda call: MESSAGES.index(call.operation))
         received.output.copy_(sent.input)
@@ -118,7 +121,7 @@ def _pass_on(calls: Sequence[Call], wire: GlooWire | None) -> None:
     if call.count and call.operation == "send":
         wire.send(call.rank, call.root, 0, call.input).wait()
     elif call.count:
-        wire.receive(call.root, call.rank, 0, call.output).wait()
+        wire.receive(source, call.rank, 0, call.output).wait()
 
 
 def _execute(agreed: Agreed, served: Served, calls: Sequence[Call], wire: GlooWire | None) -> None:

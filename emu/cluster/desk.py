@@ -130,7 +130,7 @@ class Desk:
             self._go(complete)
 
     def _go(self, arrivals: Sequence[Arrival]) -> None:
-        agreed = agree(self._choice, [a.call for a in arrivals])
+        agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
         numbers: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in arrivals:
             process, number = arrival.made

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from emu.backend.rank.call import Call
+from emu.backend.rank.call import ANY, Call
 from emu.cluster.cluster import MESSAGES, check_agrees, place
 from emu.errors import RunError
 
@@ -75,11 +75,13 @@ class Meetings:
         return [meeting.arrived[rank] for rank in sorted(meeting.arrived)]
 
     def _message(self, arrival: Arrival) -> Sequence[Arrival]:
-        waiting = self._messages[channel_of(arrival.call)]
-        if not waiting or waiting[0].call.operation == arrival.call.operation:
+        call = arrival.call
+        waiting = self._messages[call.group[:2], call.root if call.operation == "send" else call.rank, call.tag]
+        other = next((a for a in waiting if _meet(a.call, call)), None)
+        if other is None:
             waiting.append(arrival)
             return ()
-        other = waiting.popleft()
+        waiting.remove(other)
         pair = (arrival, other) if arrival.call.operation == "send" else (other, arrival)
         check_message(*(p.call for p in pair))
         return pair
@@ -93,6 +95,14 @@ class Meetings:
         more = [f"{len(told) - _LISTED} more ranks wait"] if len(told) > _LISTED else []
         gone = [f"rank {_listed(sorted(ended))} has ended"] if ended else []
         return "; ".join(told[:_LISTED] + more + gone)
+
+
+def _meet(one: Call, other: Call) -> bool:
+    """Whether they are a send and a receive of it; both are of messages to one rank under one tag."""
+    if one.operation == other.operation:
+        return False
+    sent, received = (one, other) if one.operation == "send" else (other, one)
+    return received.root in (ANY, sent.rank)
 
 
 def check_message(sent: Call, received: Call) -> None:
@@ -112,7 +122,8 @@ def _wait(rank: int, arrival: Arrival, meeting: _Meeting | None) -> str:
     call = arrival.call
     if meeting is None:
         side = "receive" if call.operation == "send" else "send"
-        missing = f"the {side} of rank {call.group.ranks[call.root]} (tag {call.tag})"
+        peer = "any rank" if call.root == ANY else f"rank {call.group.ranks[call.root]}"
+        missing = f"the {side} of {peer} (tag {call.tag})"
     else:
         absent = [r for i, r in enumerate(call.group.ranks) if i not in meeting.arrived]
         missing = f"rank {_listed(absent)}"

@@ -159,6 +159,9 @@ def _as_launched(
         for module in (dist, distributed_c10d, device_mesh):
             changes.enter_context(replaced(module, "init_process_group", init))
         changes.enter_context(replaced(distributed_c10d, "_new_group_with_tag", _new_group()))
+        for name, function in (("monitored_barrier", _monitored_barrier), ("split_group", _split_group)):
+            for module in (dist, distributed_c10d):
+                changes.enter_context(replaced(module, name, function))
         changes.enter_context(as_npus(npu, n_ranks))
         for where, name, value in [*once_a_process(on_thread), *spawns(on_thread, n_ranks)]:
             changes.enter_context(replaced(where, name, value))
@@ -217,6 +220,21 @@ def _new_group() -> Callable[..., Any]:
         return original(ranks, timeout, None, None, *args, **kwargs)
 
     return new_group
+
+
+def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """In place of PyTorch's, which allows it to gloo alone."""
+    of: Any = group or distributed_c10d._get_default_group()
+    of.monitored_barrier(timeout, wait_all_ranks)
+
+
+def _split_group(
+    parent_pg: Any = None, split_ranks: Any = None, timeout: Any = None, pg_options: object = None, group_desc: Any = None
+) -> Any:
+    """In place of PyTorch's, which allows it to NCCL alone: the caller's part of a group; None if it is in none."""
+    parent: Any = parent_pg or distributed_c10d._get_default_group()
+    mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
+    return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None
 
 
 @contextmanager

@@ -162,15 +162,12 @@ class Threads:
     def _check_here(self, rank: int) -> None:
         here = getattr(self._here, "rank", None)
         if os.getpid() != self._process:
-            raise RunError(
-                f"cluster: a process that rank {rank} has started asks for communication; the ranks are there already, one a "
-                f"thread, so take RANK and WORLD_SIZE from the environment, or torch.multiprocessing.spawn"
-            )
+            mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
+            raise RunError(f"cluster: a process that rank {rank} has started asks for communication; {mend}")
         if here != rank:
             who = "a thread that a rank has started" if here is None else f"rank {here}"
-            raise RunError(
-                f"cluster: {who} asks for communication of rank {rank}, or waits for it; let each rank do so on its own thread"
-            )
+            what = f"asks for communication of rank {rank}, or waits for it"
+            raise RunError(f"cluster: {who} {what}; let each rank do so on its own thread")
 
     def _submit(self, call: Call) -> Work:
         rank = call.global_rank
@@ -181,7 +178,7 @@ class Threads:
         if self._beyond is not None:
             self._beyond.ask(arrival)
         elif complete := self._meetings.arrive(arrival):
-            self._carry_out(agree(self._choice, [a.call for a in complete]), [*complete])
+            self._carry_out(agree(self._choice, [a.call for a in complete], complete[0].instance), [*complete])
         return work
 
     def _carry_out(
@@ -191,15 +188,17 @@ class Threads:
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
-        ended = [(a.call.global_rank, a.made) for a in arrivals]
+        ended = [(a.call.global_rank, a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
         with _aside():
             carry_out(agreed, calls, wire)
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
-        for rank, work in ended:
+        for rank, work, operation in ended:
             with self._lock:
+                if operation == "recv":
+                    work.met(agreed.source, agreed.instance)
                 work.watch.sized(agreed.size)
                 work.finish()
                 self._wake_if_waiting(rank, work)
@@ -393,8 +392,7 @@ class LocalCluster:
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
         """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
-        recording, left = Recording(n_ranks), None
-        values: list[object] = []
+        recording, left, values = Recording(n_ranks), None, list[object]()
         try:
             values = program(lambda own: Threads(n_ranks, choice, recording, own))
         except SystemExit as end:

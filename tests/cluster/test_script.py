@@ -109,6 +109,23 @@ assert x.item() == 2 and dist.get_backend() == dist.get_backend(pair) == "emu"
     assert trace.events_of(0).name.count("all_reduce") == 1
 
 
+def test_what_pytorch_allows_to_one_backend_is_ours_too(run):
+    run(
+        """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+dist.monitored_barrier()
+half = dist.split_group(split_ranks=[[0, 1], [2, 3]], group_desc="half")
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total, group=half)
+assert total.item() == (1 if dist.get_rank() < 2 else 5)
+quarter = dist.split_group(half, [[1]])
+assert (quarter is None) == (dist.get_rank() % 2 == 0)
+""",
+        n=4,
+    )
+
+
 def test_each_rank_has_a_main_module_of_its_own_for_pickle(run):
     run(
         """

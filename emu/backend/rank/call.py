@@ -20,6 +20,7 @@ from emu.errors import InputError, must_be
 
 REDUCE_OF = {
     ReduceOp.SUM: "sum",
+    ReduceOp.PREMUL_SUM: "sum",  # of what each rank multiplies by its own factor before
     ReduceOp.AVG: "avg",
     ReduceOp.PRODUCT: "product",
     ReduceOp.MIN: "min",
@@ -46,6 +47,7 @@ class Known(NamedTuple):
 
 
 NOWHERE = Members("", ())
+ANY = -1  # the peer of a receive that takes what comes first
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,7 +110,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> Call:
     """Reduce tensors in place over all ranks."""
     flat, copies = _in_place("all_reduce", tensors)
-    return Call("all_reduce", "all_reduce", flat, flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op))
+    return Call(
+        "all_reduce", "all_reduce", _scaled(flat, op), flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op)
+    )
 
 
 def barrier() -> Call:
@@ -128,7 +132,7 @@ def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> Cal
     """Reduce tensors into the root's; the others' stay as they are."""
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
-    return Call("reduce", "reduce", flat, made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root)
+    return Call("reduce", "reduce", _scaled(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root)
 
 
 def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Call:
@@ -149,7 +153,7 @@ def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: in
 
 def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> Call:
     """Reduce `inputs[0][r]` of all ranks into the output of rank r."""
-    given = _packed("reduce_scatter", inputs[0])
+    given = _scaled(_packed("reduce_scatter", inputs[0]), op)
     flat, copies = _in_place("reduce_scatter", outputs)
     counts = _all([t.numel() for t in inputs[0]])
     how = _reduce_name(op)
@@ -162,8 +166,9 @@ def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], o
         _check_divides("reduce_scatter", tensor, n)
     given = _packed("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
     flat, copies = _in_place("reduce_scatter", outputs)
+    given = _scaled(given.reshape(-1), op)
     how, counts = _reduce_name(op), _all([flat.numel()] * n)
-    return Call("reduce_scatter", "reduce_scatter", _apart(given.reshape(-1), flat), flat, counts, list(outputs), copies, how)
+    return Call("reduce_scatter", "reduce_scatter", _apart(given, flat), flat, counts, list(outputs), copies, how)
 
 
 def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -> Call:
@@ -207,7 +212,7 @@ def send(tensor: Tensor, peer: int, tag: int) -> Call:
 
 
 def receive(tensor: Tensor, peer: int, tag: int) -> Call:
-    """Receive a tensor from group rank `peer`."""
+    """Receive a tensor from group rank `peer`, or from `ANY`."""
     flat, copies = _in_place("recv", [tensor])
     return Call("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
 
@@ -236,6 +241,14 @@ def _reduce_name(op: Any) -> str:
         known = ", ".join(REDUCE_OF.values())
         raise NotImplementedError(f"emu: reduce operation {kind.name} is not emulated; take one of {known}")
     return REDUCE_OF[kind]
+
+
+def _scaled(given: Tensor, op: Any) -> Tensor:
+    """The input times the factor that a rank gives with the operation, if it gives one."""
+    if getattr(op, "op", op) != ReduceOp.PREMUL_SUM:
+        return given
+    factor = op.__getstate__()[1]
+    return given * (factor.to(given.dtype) if isinstance(factor, Tensor) else factor)
 
 
 def _check(where: str, tensors: Sequence[Tensor]) -> None:

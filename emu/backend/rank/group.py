@@ -13,7 +13,7 @@ from emu.backend.rank import call
 from emu.backend.rank.call import Call, Members
 from emu.backend.rank.count import paused
 from emu.backend.rank.lines import caller
-from emu.backend.rank.work import Work
+from emu.backend.rank.work import Together, Work
 from emu.errors import RunError
 
 BACKEND = "emu"
@@ -42,6 +42,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         size = options.group_size
         super().__init__(options.group_rank, size)
         self.axis: str | None = None  # set by a mesh that has no group of its own for a dim
+        self._coalesced: list[Work] | None = None  # since coalescing has begun
         self._store = options.store
         self._front = front
         self._place = options.group_rank
@@ -98,7 +99,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if own is None:
             name, ranks = self._known_as
             raise RunError(f"{made.name}: group {name} of ranks {ranks} is none of the caller's; every rank makes its own")
-        return own._front.submit(made.on(own.members, own._place, caller()))
+        work = own._front.submit(made.on(own.members, own._place, caller()))
+        if own._coalesced is not None:
+            own._coalesced.append(work)
+        return work
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
         """Reduce in place over all ranks."""
@@ -183,27 +187,32 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> NoReturn:
-        """Refuse: which message comes first is not defined."""
-        raise _not_emulated("recv_anysource", "name the rank to receive from")
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
+        """Receive the tensor that any rank has sent first."""
+        return self._submit(call.receive, tensors[0], call.ANY, tag)
 
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> NoReturn:
-        """Refuse: gloo's own."""
-        raise _not_emulated("monitored_barrier", "take barrier, a rank that never comes is named")
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Block until all ranks are here; one that never comes is named, as it is of every request."""
+        self.barrier().wait()
 
-    def split_group(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: PyTorch allows it to NCCL alone."""
-        raise _not_emulated("split_group", "take new_group")
+    def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:
+        """A group of some of these ranks, which only they ask for; None on the others."""
+        if self._rank not in ranks:
+            return None
+        members = sorted(self._ranks[rank] for rank in ranks)
+        return dist.new_group(members, timeout, use_local_synchronization=True, group_desc=options.get("group_desc"))
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: all ranks of a job are known from the start."""
         raise _not_emulated("merge_remote_group", "take new_group")
 
-    def _start_coalescing(self, device: torch.device) -> NoReturn:
-        raise _not_emulated("coalescing by device", "call the coalesced methods")
+    def _start_coalescing(self, device: torch.device) -> None:
+        (self._own or self)._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> NoReturn:
-        raise _not_emulated("coalescing by device", "call the coalesced methods")
+    def _end_coalescing(self, device: torch.device) -> Together:
+        own = self._own or self
+        works, own._coalesced = own._coalesced or [], None
+        return Together(works)
 
     def shutdown(self) -> None:
         """Do nothing: no connection is held."""

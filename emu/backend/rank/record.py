@@ -279,6 +279,11 @@ class Issue:
         """All members have called; the largest buffer of any has `count` elements."""
         self._recorder.resize(self._seq, count, count * self._itemsize)
 
+    def matched(self, peer: int, instance: int) -> None:
+        """A receive has its message."""
+        rows = self._recorder.rows
+        rows[self._seq] = rows[self._seq]._replace(root=peer, instance=instance)
+
 
 class Recording:
     """The recorders of all ranks that are here."""

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from emu.backend.rank.call import ANY
+
 
 class Watch(Protocol):
     """Is told what the program waits for: only that is a dependency, not that the host was blocked."""
@@ -25,6 +27,9 @@ class Watch(Protocol):
     def sized(self, count: int) -> None:
         """All members have called; the largest buffer of any has `count` elements."""
 
+    def matched(self, peer: int, instance: int) -> None:
+        """A receive has its message: whose, by group rank, and which one of that rank's."""
+
 
 class Unwatched:
     """Nobody records."""
@@ -36,6 +41,9 @@ class Unwatched:
         """Do nothing."""
 
     def sized(self, count: int) -> None:
+        """Do nothing."""
+
+    def matched(self, peer: int, instance: int) -> None:
         """Do nothing."""
 
 
@@ -52,6 +60,7 @@ class Work(dist.Work):
         super().__init__()
         self.done = False
         self.watch: Watch = Unwatched()
+        self.source = ANY  # of a receive that is done: the group rank that has sent
         self._tensors = tensors
         self._block = block
         self._poll = poll
@@ -61,6 +70,11 @@ class Work(dist.Work):
         """Mark it done, or failed."""
         self._error = error
         self.done = True
+
+    def met(self, peer: int, instance: int) -> None:
+        """A receive: which message of which rank it is."""
+        self.source = peer
+        self.watch.matched(peer, instance)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the answer is there; raise if the request failed."""
@@ -102,3 +116,43 @@ class Work(dist.Work):
     def result(self) -> list[Tensor]:
         """The tensors that hold the answer."""
         return self._tensors
+
+    def _source_rank(self) -> int:
+        return self.source
+
+
+class Together(dist.Work):
+    """Requests that were coalesced, each of which runs as its own."""
+
+    def __init__(self, works: list[Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until all are done; raise what the first failed of, if one did."""
+        return all(work.wait(timeout) for work in self._works)
+
+    def synchronize(self) -> None:
+        """Do as `wait`."""
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """A future of all their tensors, that is done already."""
+        futures = torch.futures.collect_all([work.get_future() for work in self._works])
+        return futures.then(lambda done: [tensor for each in done.wait() for tensor in each.wait()])
+
+    def is_completed(self) -> bool:
+        """Whether all are done."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Whether all have succeeded."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> BaseException | None:
+        """What the first to fail failed of."""
+        return next((error for error in map(Work.exception, self._works) if error), None)
+
+    def result(self) -> list[Tensor]:
+        """All tensors that hold answers."""
+        return [tensor for work in self._works for tensor in work.result()]

@@ -10,9 +10,11 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from emu.backend.rank.group import Group
+from emu.backend.rank.record import Recording
 from emu.cluster.script import run_script
 from emu.cluster.threads import Threads
 from emu.errors import InputError, RunError
+from emu.trace.trace import Kind
 from tests.forked import Ended, Fork, script
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "every_method.py"
@@ -241,16 +243,101 @@ def test_a_collective_does_not_disturb_autograd():
     assert Threads(2).run(program) == [([3.0, 3.0], [6.0, 6.0])] * 2
 
 
+def test_a_receive_from_any_rank_takes_what_was_sent_first_and_says_by_whom():
+    def program(rank):
+        got = torch.zeros(2)
+        if rank:
+            dist.send(torch.full((2,), float(rank)), 0, tag=5)
+            return None
+        first = dist.recv(got, tag=5), got.tolist()
+        named = dist.recv(got, 2, tag=5), got.tolist()
+        late = dist.irecv(got, tag=5)
+        late.wait()
+        return first, named, (late._source_rank(), got.tolist())
+
+    recording = Recording(4)
+    told = Threads(4, recording=recording).run(program)[0]
+    assert told == ((1, [1, 1]), (2, [2, 2]), (3, [3, 3]))
+    events = recording.trace().events_of(0)
+    received = [(r, i) for k, r, i in zip(events.kind, events.root, events.instance, strict=True) if k == Kind.RECV]
+    assert received == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_messages_to_one_rank_meet_in_their_order_whether_their_sender_is_named_or_not():
+    def program(rank):
+        if rank == 1:
+            for value in range(4):
+                dist.send(torch.tensor([value]), 0)
+            return None
+        if rank == 0:
+            got = [torch.empty(1, dtype=torch.int64) for _ in range(4)]
+            for work in [dist.irecv(t, None if i % 2 else 1) for i, t in enumerate(got)]:
+                work.wait()
+            return [t.item() for t in got]
+        return None
+
+    recording = Recording(2)
+    assert Threads(2, recording=recording).run(program)[0] == [0, 1, 2, 3]
+    events = recording.trace().events_of(0)
+    assert [i for k, i in zip(events.kind, events.instance, strict=True) if k == Kind.RECV] == [0, 1, 2, 3]
+
+
+def test_a_receive_that_no_rank_sends_to_is_named():
+    with pytest.raises(RunError, match=r"deadlock: rank 0 waits in recv .* for the send of any rank \(tag 0\)"):
+        Threads(2).run(lambda rank: rank or dist.recv(torch.ones(1)))
+
+
+def test_a_sum_of_what_each_rank_multiplies_first():
+    def program(rank):
+        factor = dist._make_nccl_premul_sum(rank + 1.0)
+        whole, rooted, share = torch.full((2,), 10.0), torch.ones(3), torch.empty(1)
+        dist.all_reduce(whole, factor)
+        dist.reduce(rooted, 0, dist._make_nccl_premul_sum(torch.tensor([rank + 1.0])))
+        dist.reduce_scatter_single(share, torch.arange(2.0), factor)
+        listed = torch.empty(1)
+        dist.reduce_scatter(listed, [torch.tensor([1.0]), torch.tensor([2.0])], factor)
+        return whole.tolist(), rooted.tolist(), share.item(), listed.item()
+
+    assert Threads(2).run(program) == [([30.0, 30.0], [3.0] * 3, 0.0, 3.0), ([30.0, 30.0], [1.0] * 3, 3.0, 6.0)]
+
+
+def test_requests_that_are_coalesced_by_device_are_awaited_together():
+    def program(rank):
+        group, device = dist.group.WORLD, torch.device("cpu")
+        a, b = torch.ones(2), torch.full((3,), float(rank))
+        with dist.distributed_c10d._coalescing_manager(group, device, async_ops=True) as both:
+            dist.all_reduce(a)
+            dist.all_reduce(b)
+        both.wait()
+        group._start_coalescing(device)
+        works = [dist.broadcast(a, 1, async_op=True), dist.all_reduce(b, async_op=True)]
+        together = group._end_coalescing(device)
+        together.wait()
+        assert together.is_completed()
+        assert together.is_success()
+        assert together.exception() is None
+        assert len(together.get_future().wait()) == len(together.result()) == len(works)
+        return a.tolist(), b.tolist()
+
+    assert Threads(2).run(program) == [([2.0, 2.0], [2.0] * 3)] * 2
+
+
+def test_a_group_is_split_and_a_barrier_monitored():
+    def program(rank):
+        dist.group.WORLD.monitored_barrier()
+        half = dist.group.WORLD.split_group([2 * (rank // 2), 2 * (rank // 2) + 1])
+        assert dist.group.WORLD.split_group([(rank + 1) % 4]) is None
+        total = torch.tensor([float(rank)])
+        dist.all_reduce(total, group=half)
+        return total.item(), dist.get_process_group_ranks(half)
+
+    assert Threads(4).run(program) == [(1.0, [0, 1])] * 2 + [(5.0, [2, 3])] * 2
+
+
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda group: group.recv_anysource([torch.ones(1)], 0), "recv_anysource"),
-        (lambda group: group.monitored_barrier(), "monitored_barrier"),
-        (lambda group: group.split_group([0]), "split_group"),
         (lambda group: group.merge_remote_group(None, 2), "merge_remote_group"),
-        (lambda group: group._start_coalescing(torch.device("cpu")), "coalescing by device"),
-        (lambda group: group._end_coalescing(torch.device("cpu")), "coalescing by device"),
-        (lambda _: dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0)), "reduce operation PREMUL_SUM"),
     ],
 )
 def test_what_is_not_emulated_says_so_by_its_name(call, named):
