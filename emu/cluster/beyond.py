@@ -1,6 +1,7 @@
 """The way of a process to the ranks of its job that are in other processes: what it tells the desk, and what it hears."""
 
 import io
+import os
 import pickle
 import socket
 import threading
@@ -46,6 +47,7 @@ class Beyond:
         self._desk.send_bytes(address.token)
         self._desk.send(process)
         self._telling = threading.Lock()
+        self._pid = os.getpid()
         self._made = 0
         self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
         self._open: dict[int, Arrival] = {}
@@ -80,8 +82,14 @@ class Beyond:
 
     def stream(self, rank: int, name: str) -> TextIO:
         """A rank's "out" or "err", told line by line."""
-        raw = io.BufferedWriter(_Lines(lambda text: self._tell("said", rank, name, text)))
+        raw = io.BufferedWriter(_Lines(lambda text: self._say(rank, name, text)))
         return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
+
+    def _say(self, rank: int, name: str, text: str) -> None:
+        if os.getpid() == self._pid:
+            self._tell("said", rank, name, text)
+        else:  # a process that the script has forked, such as a DataLoader's, has no connection of its own
+            os.write(2, text.encode())
 
     @contextmanager
     def heard(self, carry_out: CarryOut, stop: Callable[[BaseException], None]) -> Iterator[None]:

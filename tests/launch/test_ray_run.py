@@ -43,7 +43,7 @@ def script(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize("name", ["ddp", "tensor_parallel"])
+@pytest.mark.parametrize("name", ["ddp", pytest.param("tensor_parallel", marks=pytest.mark.slow)])
 def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, name):
     choice = Choice({"all_reduce": "direct"})
     ours, expected = (tmp_path / "ray", tmp_path / "local")
@@ -65,6 +65,11 @@ assert os.environ["RANK"] == os.environ["LOCAL_RANK"] == str(dist.get_rank())
 print(sys.argv[1:], beside.WORD, end="\\n")
 print("half a line", end="")
 sys.stderr.write("not well\\n")
+child = os.fork()
+if not child:  # such as a worker of a DataLoader: it has no part in what its rank tells
+    print(" of a child")
+    os._exit(0)
+os.waitpid(child, 0)
 dist.barrier()
 if len(sys.argv) > 2:
     sys.exit(int(sys.argv[2]))
@@ -81,6 +86,7 @@ def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard
     assert sorted(told.err.splitlines()) == ["[rank 0] not well", "[rank 3] not well"]
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_scripts(cluster, script):
     script("WORD = 'mine'", "beside.py")
     assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
@@ -95,6 +101,7 @@ dist.barrier()
 """
 
 
+@pytest.mark.slow  # each needs new actors; tests/cluster/test_desk.py holds the same without Ray
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
