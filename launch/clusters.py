@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # it loads torch
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 CLUSTERS = ("local", "ray")
+FAKE = "fake"  # where no rank runs: of `emu run` alone
 _ALONE = "--cluster ray"
 
 
@@ -29,17 +30,18 @@ class Where:
     """What was asked for of where the ranks run.
 
     Raises:
-        InputError: another word than those of `CLUSTERS`, no ranks in an actor, or what belongs to Ray without it.
+        InputError: another word than those that are known, no ranks in an actor, or what belongs to Ray without it.
     """
 
     cluster: str = "local"
     ray_address: str | None = None
     ranks_per_actor: int | None = None
     ray_options: Path | None = None
+    known: tuple[str, ...] = CLUSTERS
 
     def __post_init__(self) -> None:
-        if self.cluster not in CLUSTERS:
-            raise unknown("cluster", self.cluster, CLUSTERS)
+        if self.cluster not in self.known:
+            raise unknown("cluster", self.cluster, self.known)
         given = {
             "--ray-address": self.ray_address,
             "--ranks-per-actor": self.ranks_per_actor,
@@ -74,7 +76,16 @@ class Where:
 
 def cluster_options(command: F) -> F:
     """Where the ranks really run; the command takes all as one `Where`."""
+    return _options(command, CLUSTERS, "Ranks are threads (local), or in processes of Ray (ray).")
 
+
+def script_cluster_options(command: F) -> F:
+    """The same, or nowhere."""
+    said = "Ranks are threads (local), in processes of Ray (ray), or nowhere (fake): tensors without data, any number of ranks."
+    return _options(command, (*CLUSTERS, FAKE), said)
+
+
+def _options(command: F, known: tuple[str, ...], said: str) -> F:
     @wraps(command)
     def called(
         *given: Any,
@@ -84,12 +95,10 @@ def cluster_options(command: F) -> F:
         ray_options: Path | None,
         **rest: Any,
     ) -> Any:
-        return command(*given, where=Where(cluster, ray_address, ranks_per_actor, ray_options), **rest)
+        return command(*given, where=Where(cluster, ray_address, ranks_per_actor, ray_options, known), **rest)
 
     options = (
-        click.option(
-            "--cluster", default="local", show_default=True, help="Ranks are threads (local), or in processes of Ray (ray)."
-        ),
+        click.option("--cluster", default="local", show_default=True, help=said),
         click.option("--ray-address", metavar="HOST:PORT", help="A Ray that runs. [default: start one on this machine]"),
         click.option("--ranks-per-actor", type=int, metavar="N", help="Ranks in each process of Ray, as threads. [default: 1]"),
         click.option(

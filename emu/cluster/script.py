@@ -54,6 +54,20 @@ class Script:
     npu: Npu | None = UNNAMED
     heard: frozenset[int] | None = None
 
+    @staticmethod
+    def read(
+        path: str | Path, argv: Sequence[str], hide: Sequence[str], npu: Npu | None, heard: Collection[int] | None
+    ) -> "Script":
+        """The script of a file; arguments and errors as of `run_script`."""
+        file, hidden = Path(path).resolve(), (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
+        listed = None if heard is None else frozenset(heard)
+        return Script(file, _read(file), tuple(argv), Path.cwd(), hidden, npu, listed)
+
+    @property
+    def meta(self) -> tuple[tuple[str, str], ...]:
+        """What a trace says of what it is of."""
+        return (("script", self.file.name), ("torch", str(torch.__version__)))
+
     def __call__(self, make: Make) -> list[None]:
         """Run it on every rank that is here."""
         file = self._settled()
@@ -120,13 +134,9 @@ def run_script(
         InputError: the script cannot be read or is not Python.
         RunError: a rank failed (its own exception is the cause), a deadlock, or calls that do not agree.
     """
-    hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
-    file = Path(path).resolve()
-    listed = None if heard is None else frozenset(heard)
-    script = Script(file, _read(file), tuple(argv), Path.cwd(), hidden, npu, listed)
+    script = Script.read(path, argv, hide, npu, heard)
     performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
-    trace = merge(performed.notes, (("script", file.name), ("torch", str(torch.__version__))))
-    return trace, 0 if performed.left is None else _exit_code(performed.left)
+    return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
 
 
 def _read(file: Path) -> bytes:
@@ -141,7 +151,8 @@ def _read(file: Path) -> bytes:
     return source
 
 
-def _exit_code(left: SystemExit) -> int:
+def exit_code(left: SystemExit) -> int:
+    """The code with which Python would end; words are said on stderr."""
     if isinstance(left.code, int):
         return left.code
     print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")

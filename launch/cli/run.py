@@ -4,21 +4,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import click
 
+from emu.cluster.fake.run import trace_script
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import run_script
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import AUTO, choice_on
 from emu.study.training.recorded import has_steps, with_steps
 from emu.study.training.step import time_trace, with_choice
+from emu.study.training.traced import time_step
 from emu.topology.placement import place
 from emu.trace.read import save
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
-from launch.clusters import Where, cluster_options
+from launch.clusters import FAKE, Where, script_cluster_options
 from launch.show.progress import bar
 
 
@@ -32,7 +35,12 @@ from launch.show.progress import bar
 )
 @click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
 @click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
-@cluster_options
+@script_cluster_options
+@click.option(
+    "--roles",
+    metavar="0,1,1023",
+    help="Ranks to trace with --cluster fake. [default: along each dim of the script's meshes 0, 1 and last, of pp all]",
+)
 @import_option
 @json_option
 @click.argument("script", type=click.Path(path_type=Path))
@@ -49,6 +57,7 @@ def run_command(
     no_cuda: bool,
     log_ranks: str | None,
     where: Where,
+    roles: str | None,
     as_json: bool,
     script: Path,
     args: tuple[str, ...],
@@ -56,12 +65,14 @@ def run_command(
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.
 
     A script without a step of an optimizer is timed as a whole. Everything after SCRIPT belongs to the script; the exit code is
-    the script's.
+    the script's. With --cluster fake tensors have shapes but no data, so that any number of ranks will do: the few that do
+    something of their own are traced, up to the first step that asks for what the step before it asked.
 
     \b
     emu run --ranks 8 --topology ub-mesh:board train.py
     emu run --ranks 8 --topology ub-mesh:board --trace ddp.trace --timeline ddp.json train.py
     emu run --ranks 8 --topology ub-mesh:board --cluster ray --ranks-per-actor 2 --log-ranks 0 train.py
+    emu run --ranks 1024 --topology hpn:segment:dims=128x8 --cluster fake train.py
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
@@ -71,11 +82,18 @@ def run_command(
         place(each, ranks)
     heard = _heard(log_ranks, ranks)
     npu = None if no_cuda else Npu(found.name, found.memory_bytes)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained(), where.opened(script.resolve().parent) as cluster:
-        recorded, code = run_script(script, args, ranks, choices[0], hide=("launch",), npu=npu, heard=heard, cluster=cluster)
+    told: dict[str, Any] = {"hide": ("launch",), "npu": npu, "heard": heard}
+    named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
+    with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
+        if fake:
+            recorded, code = trace_script(script, args, ranks, named, tell=_tell, **told)
+        else:
+            with where.opened(script.resolve().parent) as cluster:
+                recorded, code = run_script(script, args, ranks, choices[0], cluster=cluster, **told)
     if code == 0:
         recorded = with_steps(recorded)
-    recorded = with_choice(recorded, choices[0])
+    if not fake:
+        recorded = with_choice(recorded, choices[0])
     if trace is not None:
         save(recorded, trace)
     if not has_steps(recorded):
@@ -83,19 +101,33 @@ def run_command(
         click.echo(f"emu: the script {why}, so there is nothing to time", err=True)
         return code
     with bar("timing the step"):
-        timed = [time_trace(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
+        time_one = time_step if fake else time_trace
+        timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(f"Run of {script.name}", timed, looks, as_json=as_json)
     return code
 
 
 def _heard(words: str | None, ranks: int) -> list[int] | None:
     """The ranks of `--log-ranks`."""
-    if words is None:
-        return None
+    return None if words is None else _ranks("--log-ranks", words, ranks)
+
+
+def _roles(words: str | None, cluster: str, ranks: int) -> list[int]:
+    """The ranks of `--roles`."""
+    if words is not None and cluster != FAKE:
+        raise must_be("run", "--roles", "left out where all ranks run", words, f"add --cluster {FAKE}")
+    return [] if words is None else _ranks("--roles", words, ranks)
+
+
+def _ranks(flag: str, words: str, ranks: int) -> list[int]:
     found = [int(word) if word.isdecimal() else -1 for word in words.split(",")]
     if not all(0 <= rank < ranks for rank in found):
-        raise must_be("run", "--log-ranks", f"ranks of 0..{ranks - 1} with commas between them", words, "such as 0,3")
+        raise must_be("run", flag, f"ranks of 0..{ranks - 1} with commas between them", words, "such as 0,3")
     return found
+
+
+def _tell(words: str) -> None:
+    click.echo(f"emu: {words}", err=True)
 
 
 @contextmanager

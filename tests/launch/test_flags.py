@@ -33,7 +33,11 @@ FLAGS = {
     | LOOKS
     | CLUSTER,
     # Every rank prints the same: that of some may be enough.
-    "run": TIMED | LOOKS | CLUSTER | {"--ranks", "--trace", "--no-cuda", "--log-ranks"},
+    "run": TIMED
+    | LOOKS
+    | CLUSTER
+    | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
+    | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
     "replay": TIMED | LOOKS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--axes", "--scale-dp", "--png", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value

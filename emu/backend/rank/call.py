@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import ReduceOp
 
 from emu.arrays import I64
@@ -228,7 +229,7 @@ def check_written(made: Call) -> None:
         if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
             shape = list(tensor.shape)
             raise must_be(made.name, "tensors", "of elements of their own", f"{shape} that repeats some", "clone it first")
-        if tensor.numel() and tensor.is_contiguous():
+        if tensor.numel() and tensor.is_contiguous() and not isinstance(tensor, FakeTensor):
             spans.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes))
     spans.sort()
     if any(end > start for (_, end), (start, _) in pairwise(spans)):
@@ -296,7 +297,7 @@ def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, tupl
 
 def _apart(given: Tensor, output: Tensor) -> Tensor:
     """The input, copied if it shares some of the output's memory without being it."""
-    if given.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or given.numel() == 0:
+    if given.untyped_storage()._cdata != output.untyped_storage()._cdata or given.numel() == 0:
         return given
     low, high = given.storage_offset(), given.storage_offset() + given.numel()
     first, last = output.storage_offset(), output.storage_offset() + output.numel()

@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -231,6 +231,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory = Memory()
         self._sink = sink
         self._fake = False
+        self._paused = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -261,7 +262,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
         kwargs = kwargs or {}
-        if not self._fake and _fake_mode():  # DTensor tries an operator on shapes alone, the first time it sees it
+        if self._paused or (not self._fake and _fake_mode()):  # DTensor tries an operator on shapes alone, the first time
             return func(*args, **kwargs)
         kind = _kind(func)
         if kind.composite:
@@ -349,5 +350,20 @@ def track(tensors: Iterable[Tensor]) -> None:
 
 def paused() -> AbstractContextManager[None]:
     """Count nothing on this thread meanwhile: for the work of an executor, which no rank does."""
+    if _fake_mode():
+        return _uncounted()
     guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
     return guard
+
+
+@contextmanager
+def _uncounted() -> Iterator[None]:
+    """As `paused` where tensors are fake: without their mode, operators would look for data."""
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count) and not mode._paused]
+    for mode in modes:
+        mode._paused = True
+    try:
+        yield
+    finally:
+        for mode in modes:
+            mode._paused = False

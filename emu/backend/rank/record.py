@@ -193,6 +193,16 @@ class Recorder:
         """Take the operators of another rank, which has done the same so far, for those of this one."""
         self._counted = other
 
+    @property
+    def steps(self) -> int:
+        """How many have ended."""
+        return max(self._step - 1, 0)
+
+    def asked(self, step: int) -> list[_Row]:
+        """The requests of a step, whatever their places in their groups."""
+        rows = (row for row in self.rows if row.step == step and row.kind not in (Kind.COMPUTE, Kind.MARK))
+        return [row._replace(step=0, instance=0) for row in rows]
+
     def did(self) -> tuple[object, ...]:
         """All so far, but on which groups."""
         return list(self.rows), list(self.waits), dict(self.splits)
@@ -227,6 +237,15 @@ class Notes(NamedTuple):
     splits: tuple[tuple[int, ...], ...]
     groups: tuple[Members, ...]  # by the rank's group number
     peak_by_part: tuple[int, ...]
+
+    def of_step(self, step: int) -> "Notes":
+        """A step alone, as number 1; with `step` 0, when none has ended, all as one."""
+        kept = {seq: new for new, seq in enumerate(seq for seq, row in enumerate(self.rows) if row.step == step)}
+        return self._replace(
+            rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),
+            waits=tuple(tuple(kept[w] for w in self.waits[seq] if w in kept) for seq in kept),
+            splits=tuple(self.splits[seq] for seq in kept),
+        )
 
     def events(self) -> Events:
         """The rows as columns."""

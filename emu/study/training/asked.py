@@ -1,6 +1,7 @@
-"""What one rank of each place of a pipeline asks for, and which of it is the same request again.
+"""What one rank of each place asks for, and which of it is the same request again.
 
-A axes, P places, C requests of all these ranks, M meetings of them, Q different requests.
+A place is what one rank stands for: all ranks of a stage of a pipeline, or those of a script that do the same.
+A axes, N ranks, P places, C requests of the ranks that stand for places, M meetings of them, Q different requests.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
 from emu.model.plan import Plan
+from emu.trace.device.dtypes import timed_bytes
 from emu.trace.requests import MESSAGE
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
@@ -46,6 +48,28 @@ class Asked:
     meeting: I64  # [C] in which it meets the others of its group
     different: I64  # [M] which of the different requests each meeting is for
     requests: tuple[Different, ...]  # [Q]
+    of: "Standing"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Axis:
+    """Groups that one axis divides the ranks into."""
+
+    name: str
+    ranks: I64  # [groups, members]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Standing:
+    """One rank of each place, which stands for all of it."""
+
+    events: tuple[Events, ...]  # [P]
+    axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
+    axes: tuple[Axis, ...]  # [A]
+    place_of_rank: I64  # [N]
+    meta: tuple[tuple[str, str], ...] = ()  # of the trace
+    peak_by_part: I64 | None = None  # [P, parts of memory] of all ranks of a place the most; None: it is known otherwise
+    dtype: str = "float32"  # what float32 is timed as
 
 
 class _Columns(NamedTuple):
@@ -53,7 +77,7 @@ class _Columns(NamedTuple):
 
     event: I64
     asker: I64  # its place
-    place: I64  # of the rank that asks; -1 where places ask together
+    together: I64  # the first of the places that ask together with that of the rank that asks
     axis: I64
     src: I64  # place of a message's ends; -1 of a collective
     dst: I64
@@ -67,85 +91,111 @@ class _Columns(NamedTuple):
     splits: I64  # into those that occur
 
 
-def asked_by(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Asked:
-    """What ranks that stand for their places ask for.
+def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Standing:
+    """One rank of each stage of a plan.
 
     Args:
         tapes: [P] of one rank of each place.
         plan: How ranks are grouped.
         meta: Of the trace.
-
-    Raises:
-        InputError: places that do not meet, or messages between ranks of one place, which the one that stands for them has not.
     """
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    rows = {axis: members(plan, axis) for axis in axes}
-    across = [bool((rows[axis] // plan.stage_ranks != rows[axis][:, :1] // plan.stage_ranks).any()) for axis in axes]
-    trace = _trace(tapes, axes, rows, across, plan, meta)
-    words: dict[object, int] = {}
-    columns = _columns(trace, tapes, axes, np.array(across, dtype=np.bool_), words)
-    within = np.flatnonzero((columns.src >= 0) & ~np.array(across, dtype=np.bool_)[columns.axis])
-    if len(within):
-        axis = axes[int(columns.axis[within[0]])]
-        mend = "take cp_comm=all_gather, or fewer ranks, of which the whole graph is timed"
-        raise must_be("compose", "messages", "between stages in a step of so many ranks", f"some on {axis}", mend)
-    meeting, first, size = _equal((columns.axis, columns.place, columns.src, columns.dst, columns.tag, columns.instance))
-    _check(columns, size[meeting], [rows[axis].shape[1] if far else 1 for axis, far in zip(axes, across, strict=True)])
-    same = (*columns[2:6], *columns[8:])
-    request, one, _ = _equal(tuple(c[first] for c in same))
-    different = tuple(_different(columns, int(first[i]), list(words), rows, axes, plan) for i in one)
-    return Asked(trace, columns.event, columns.asker == columns.src, meeting, request, different)
-
-
-def _trace(
-    tapes: Sequence[Tape],
-    axes: Sequence[str],
-    rows: dict[str, I64],
-    across: Sequence[bool],
-    plan: Plan,
-    meta: tuple[tuple[str, str], ...],
-) -> Trace:
-    """Of the ranks that stand for their places, each alone in its groups but in those that reach over places."""
-    groups: list[Group] = []
-    number: dict[tuple[str, int], int] = {}
-    for axis, far in zip(axes, across, strict=True):
-        places = (rows[axis][0] // plan.stage_ranks).tolist() if far else []
-        for own in [tuple(places)] if far else [(place,) for place in range(plan.pp)]:
-            number |= {(axis, place): len(groups) for place in own}
-            groups.append(Group(axis, own))
-    return Trace(
+    return Standing(
         tuple(tape.events() for tape in tapes),
-        column(np.arange(plan.pp), np.int32),
-        tuple(groups),
-        tuple(tuple(number[axis, place] for axis in tape.axes) for place, tape in enumerate(tapes)),
-        np.zeros((plan.pp, len(PARTS)), np.int64),
+        tuple(tuple(axes.index(axis) for axis in tape.axes) for tape in tapes),
+        tuple(Axis(axis, members(plan, axis)) for axis in axes),
+        np.arange(plan.world) // plan.stage_ranks,
         meta,
     )
 
 
-def _columns(trace: Trace, tapes: Sequence[Tape], axes: Sequence[str], across: Bool, words: dict[object, int]) -> _Columns:
-    first = np.cumsum([0, *map(len, trace.events)])
+def asked_by(standing: Standing) -> Asked:
+    """What ranks that stand for their places ask for.
+
+    Raises:
+        InputError: places that do not meet, or messages between ranks of one place, which the one that stands for them has not.
+    """
+    places = [standing.place_of_rank[axis.ranks] for axis in standing.axes]
+    meets = [_together(of_axis, len(standing.events)) for of_axis in places]
+    words: dict[object, int] = {}
+    columns = _columns(standing, places, meets, words)
+    within = np.flatnonzero((columns.src >= 0) & (columns.src == columns.dst))
+    if len(within):
+        axis = standing.axes[int(columns.axis[within[0]])].name
+        mend = "take cp_comm=all_gather, or fewer ranks, of which the whole graph is timed"
+        raise must_be("compose", "messages", "between stages in a step of so many ranks", f"some on {axis}", mend)
+    meeting, first, size = _equal((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
+    _check(columns, size[meeting], [np.bincount(each, minlength=len(standing.events)) for each in meets])
+    request, one, _ = _equal(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
+    different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
+    trace = _trace(standing, meets)
+    return Asked(trace, columns.event, columns.asker == columns.src, meeting, request, different, standing)
+
+
+def _together(places: I64, n_places: int) -> I64:
+    """[P] the first of the places that meet on an axis, of groups [groups, members]: itself where each is alone."""
+    first = np.arange(n_places)
+    for group in np.unique(np.sort(places, axis=1), axis=0):
+        of = first[np.unique(group)]
+        first[np.isin(first, of)] = of.min()
+    return first
+
+
+def _trace(standing: Standing, meets: Sequence[I64]) -> Trace:
+    """Of the ranks that stand for their places, each alone in its groups but in those that reach over places."""
+    groups: list[Group] = []
+    number: dict[tuple[int, int], int] = {}
+    for i, (axis, first) in enumerate(zip(standing.axes, meets, strict=True)):
+        for each in np.unique(first).tolist():
+            number[i, each] = len(groups)
+            groups.append(Group(axis.name, tuple(np.flatnonzero(first == each).tolist())))
+    n_places = len(standing.events)
+    return Trace(
+        standing.events,
+        column(np.arange(n_places), np.int32),
+        tuple(groups),
+        tuple(tuple(number[axis, int(meets[axis][place])] for axis in own) for place, own in enumerate(standing.axes_of)),
+        np.zeros((n_places, len(PARTS)), np.int64) if standing.peak_by_part is None else standing.peak_by_part,
+        standing.meta,
+    )
+
+
+def _columns(standing: Standing, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]) -> _Columns:
+    first = np.cumsum([0, *map(len, standing.events)])
     parts = []
-    for place, (events, tape) in enumerate(zip(trace.events, tapes, strict=True)):
+    for place, (events, axes) in enumerate(zip(standing.events, standing.axes_of, strict=True)):
         at = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
-        axis = np.array([axes.index(name) for name in tape.axes], dtype=np.int64)[events.group[at]]
-        parts.append(_of_place(events, at, axis, place, across, words)._replace(event=at + first[place]))
+        axis = np.array(axes, dtype=np.int64)[events.group[at]]
+        size = timed_bytes(events, standing.dtype)[at]
+        parts.append(
+            _of_place(events, at, axis, place, places, meets, words)._replace(event=at + first[place], size_bytes=size)
+        )
     return _Columns(*(np.concatenate(c) for c in zip(*parts, strict=True)))
 
 
-def _of_place(events: Events, at: I64, axis: I64, place: int, across: Bool, words: dict[object, int]) -> _Columns:
-    kind, peer, tag, instance, size, elements = (
-        c[at].astype(np.int64) for c in (events.kind, events.root, events.tag, events.instance, events.bytes, events.count)
+def _of_place(
+    events: Events, at: I64, axis: I64, place: int, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]
+) -> _Columns:
+    kind, root, tag, instance, elements = (
+        c[at].astype(np.int64) for c in (events.kind, events.root, events.tag, events.instance, events.count)
     )
     together = kind == Kind.COLLECTIVE
+    peer = _peers(axis, root, place, places)
     src = np.where(together, -1, np.where(kind == Kind.SEND, place, peer))
     dst = np.where(together, -1, np.where(kind == Kind.SEND, peer, place))
     names = [events.name[i] if one else MESSAGE for i, one in zip(at.tolist(), together.tolist(), strict=True)]
     name, dtype = _numbers(names, words), _numbers([events.dtype[i] for i in at.tolist()], words)
     given = [tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()) for i in at.tolist()]
-    own = np.where(across[axis] | ~together, -1, place)
-    what = (name, dtype, np.where(together, peer, 0), size, elements, _numbers(given, words))
+    own = np.array([each[place] for each in meets], dtype=np.int64)[axis]
+    what = (name, dtype, np.where(together, root, 0), at, elements, _numbers(given, words))
     return _Columns(at, np.full_like(at, place), own, axis, src, dst, instance, tag * ~together, *what)
+
+
+def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
+    """[requests of a place] the place of the member whose number in its group each one names."""
+    groups = [each[(each == place).any(axis=1).argmax()] for each in places]
+    of = np.concatenate(([0], np.cumsum([len(group) for group in groups])))
+    return np.asarray(np.concatenate(groups)[of[axis] + root])
 
 
 def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
@@ -162,9 +212,11 @@ def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
     return column(number, np.int64), column(first, np.int64), column(size, np.int64)
 
 
-def _check(columns: _Columns, size: I64, members_across: Sequence[int]) -> None:
+def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
     """Both ends of each message, and all places of a request that reaches over places, must be there."""
-    needed = np.where(columns.src >= 0, 2, np.array([1, *members_across])[columns.axis + 1])
+    together = np.array([len(each) for each in places_of])
+    needed = np.concatenate(places_of)[(np.cumsum(together) - together)[columns.axis] + columns.together]
+    needed = np.where(columns.src >= 0, 2, needed)
     lonely = np.flatnonzero(size != needed)
     if len(lonely):
         row = lonely[0]
@@ -173,15 +225,18 @@ def _check(columns: _Columns, size: I64, members_across: Sequence[int]) -> None:
 
 
 def _different(
-    columns: _Columns, row: int, words: list[object], rows: dict[str, I64], axes: Sequence[str], plan: Plan
+    columns: _Columns, row: int, words: list[object], standing: Standing, places: Sequence[I64], meets: Sequence[I64]
 ) -> Different:
-    axis, place, src, dst = (int(c[row]) for c in (columns.axis, columns.place, columns.src, columns.dst))
-    ranks = every = rows[axes[axis]]
+    axis, together, src, dst = (int(c[row]) for c in (columns.axis, columns.together, columns.src, columns.dst))
+    ranks, of = standing.axes[axis].ranks, places[axis]
+    every = ranks
     if src >= 0:
-        ranks = ranks[:, [src, dst]]
-    elif place >= 0:
-        ranks = ranks[ranks[:, 0] // plan.stage_ranks == place]
-    splits, kind = words[columns.splits[row]], (axis, place, src, dst)
+        there = (of == src).any(axis=1) & (of == dst).any(axis=1)
+        ends = [ranks[there][of[there] == end] for end in (src, dst)]
+        ranks = np.stack(ends, axis=1)
+    else:
+        ranks = ranks[meets[axis][of[:, 0]] == together]
+    splits, kind = words[columns.splits[row]], (axis, together, src, dst)
     said = (str(words[columns.name[row]]), str(words[columns.dtype[row]]))
     amounts = int(columns.root[row]), int(columns.size_bytes[row]), int(columns.elements[row])
     given = splits if isinstance(splits, tuple) else ()

@@ -21,8 +21,7 @@ from emu.fabric.named import named
 from emu.fabric.run import run
 from emu.model.generate.generate import Role
 from emu.model.generate.tape import Tape
-from emu.model.plan import Plan
-from emu.study.training.asked import Asked, asked_by
+from emu.study.training.asked import Asked, Standing, asked_by
 from emu.study.training.once import HEAVY, LIGHT, ROUNDS, WITHIN, time_each
 from emu.study.training.parts import parts_of
 from emu.study.training.shared import Bodies, bodies_of, busy_s
@@ -43,7 +42,6 @@ COMPOSED = (
     f"{WITHIN:.0%} away. Thirty small "
     "steps were within 0.01 % of the whole graph's time at the median, and 5 % at the worst (benchmarks/README.md)"
 )
-Meta = tuple[tuple[str, str], ...]
 
 
 class Line(NamedTuple):
@@ -70,7 +68,7 @@ def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device:
     for number, events in enumerate(trace.events):
         timed = np.flatnonzero(computes(events))
         own = timed + first_event[number]
-        begins[own] = ends[own] = builder.tasks(device.ticks(events, "float32")[timed], number, timed)
+        begins[own] = ends[own] = builder.tasks(device.ticks(events, asked.of.dtype)[timed], number, timed)
     begins[asked.event], ends[asked.event], meetings = _meet(builder, asked, bodies)
     leaves = np.where(_rooted(trace), begins, ends)
     for number, events in enumerate(trace.events):
@@ -107,14 +105,14 @@ def _meet(builder: Builder, asked: Asked, bodies: Bodies) -> tuple[I64, I64, I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComposedStep(TimedTrace):
-    """A step by one rank of each place of the pipeline."""
+    """A step by one rank of each place."""
 
-    each: int  # ranks that every one of the trace stands for: itself and those after it
+    place_of_rank: I64  # [N]
 
     @property
     def ranks(self) -> int:
         """Of the run."""
-        return self.trace.n_ranks * self.each
+        return len(self.place_of_rank)
 
     @property
     def how(self) -> str:
@@ -124,7 +122,7 @@ class ComposedStep(TimedTrace):
     def step(self) -> Step:
         """The figures; ranks are those of the run."""
         told = TimedTrace.step(self)
-        return replace(told, rank=told.rank * self.each)
+        return replace(told, rank=int((self.place_of_rank == told.rank).argmax()))
 
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says, and what composing leaves out."""
@@ -146,7 +144,6 @@ class Composition:
     busy_s: F64  # [L] of each link of the topology at full rate
     choice: Choice
     topology: Topology
-    each: int  # ranks that every place's one stands for
     wall_s: float  # that it took to learn this
 
     def timed(self, device: Device) -> ComposedStep:
@@ -155,31 +152,22 @@ class Composition:
         Raises:
             InputError: a step that ends beyond the clock.
         """
-        began, device = time.perf_counter(), device.over(self.asked.trace.n_ranks * self.each)
+        began, of = time.perf_counter(), self.asked.of
+        device = device.over(len(of.place_of_rank))
         replayed = compose(self.asked, self.bodies, self.services, device)
         with named("compose", partial(event_name, self.asked.trace, replayed)):
             timeline = run(replayed.graph)
         found = report(self.asked.trace, replayed, timeline)
         shares = self.busy_s / (found.step_time_s or 1.0)
-        timed = self.asked.trace, self.topology, device, "float32", self.choice, replayed, timeline, found, shares
-        return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.each)
+        timed = self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares
+        return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, of.place_of_rank)
 
 
-def composition(
-    tapes: Sequence[Tape],
-    plan: Plan,
-    meta: Meta,
-    choice: Choice,
-    topology: Topology,
-    launch_fs: int,
-    npus: I64 | None = None,
-) -> Composition:
+def composition(standing: Standing, choice: Choice, topology: Topology, launch_fs: int, npus: I64 | None = None) -> Composition:
     """Each different request of a step timed on the fabric.
 
     Args:
-        tapes: [P] of the ranks that stand for their places.
-        plan: How ranks are grouped.
-        meta: Of the trace.
+        standing: The ranks that stand for their places.
         choice: What serves their requests.
         topology: Where they run.
         launch_fs: Ticks that each rank takes to enter a request.
@@ -189,14 +177,13 @@ def composition(
         InputError: places that do not meet, or a request that cannot be timed.
     """
     began = time.perf_counter()
-    asked = asked_by(tapes, plan, meta)
+    asked = asked_by(standing)
     parts = parts_of(asked.requests, choice)
-    placement = column(place(topology, plan.world) if npus is None else npus, np.int64)
+    placement = column(place(topology, len(standing.place_of_rank)) if npus is None else npus, np.int64)
     once = time_each(asked.requests, parts, topology, placement, launch_fs)
     met = [(part.request, part.what) for of_request in parts for part in of_request]
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
     times = np.bincount(asked.different, minlength=len(once))
     bodies = bodies_of(once, [each.kind for each in asked.requests], times, topology.links.bandwidth_Bps)
     busy = busy_s(once, times, len(topology.links))
-    wall_s = time.perf_counter() - began
-    return Composition(asked, tuple(services), bodies, busy, choice, topology, plan.stage_ranks, wall_s)
+    return Composition(asked, tuple(services), bodies, busy, choice, topology, time.perf_counter() - began)

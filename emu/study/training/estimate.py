@@ -18,6 +18,7 @@ from emu.model.spell import spell
 from emu.model.spell_stack import spell_stack
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
+from emu.study.training.asked import by_plan
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import composition, standing
 from emu.study.training.placed import axes_of, npus_of, with_axes
@@ -181,7 +182,7 @@ def _timed(
     of_places, npus = roles_of(model, plan, stack), npus_of(topology, plan, request.axes)
     choice = choice_on(topology, request.algorithms, "float32", npus=npus)
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
-    composing = cache(lambda: composition(standing(of_places), plan, meta, choice, topology, launch_fs, npus))
+    composing = cache(lambda: composition(by_plan(standing(of_places), plan, meta), choice, topology, launch_fs, npus))
     if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) > most_events:
         return composing().timed
     placed = with_axes(topology, plan, request.axes)

@@ -14,7 +14,7 @@ from emu.model.spell import parse_plan
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training import once as timing
-from emu.study.training.asked import asked_by
+from emu.study.training.asked import asked_by, by_plan
 from emu.study.training.composed import COMPOSED, composition, standing
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.once import Once, time_once
@@ -32,7 +32,7 @@ def both(line, words, model="llama-tiny", **batch):
     """The step composed, and as the whole graph has it."""
     found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(), build_topology(line)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
-    few = composition(standing(roles), plan, (), choice, topology, H100.request_overhead_fs).timed(H100)
+    few = composition(by_plan(standing(roles), plan), choice, topology, H100.request_overhead_fs).timed(H100)
     return few.step(), time_trace(trace_of(roles, found, plan, stack), choice, topology, H100, "float32").step()
 
 
@@ -117,7 +117,7 @@ def test_places_that_do_not_meet_are_refused():
     plan = parse_plan("pp=2", global_batch=4, seq=64)
     tapes, alone = (standing(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1")))
     with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
-        asked_by([tapes[0], alone[0]], plan)
+        asked_by(by_plan([tapes[0], alone[0]], plan))
 
 
 def test_messages_within_a_stage_are_refused_with_what_to_take_instead():
@@ -125,7 +125,7 @@ def test_messages_within_a_stage_are_refused_with_what_to_take_instead():
     tapes = standing(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
     told = r"^compose: messages must be between stages .*, got 'some on cp'; take cp_comm=all_gather"
     with pytest.raises(InputError, match=told):
-        asked_by(tapes, plan)
+        asked_by(by_plan(tapes, plan))
 
 
 def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(monkeypatch):

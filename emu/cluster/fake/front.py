@@ -1,0 +1,85 @@
+"""A process group whose other members are not there: each is taken to ask for what this one asks, with the same data."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+from torch._C._distributed_c10d import HashStore
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.distributed.distributed_c10d import init_process_group
+
+from emu.backend.rank.call import Call
+from emu.backend.rank.count import paused
+from emu.backend.rank.group import BACKEND
+from emu.backend.rank.record import Recorder
+from emu.backend.rank.work import Work
+
+_MESSAGES = ("send", "recv")
+_OF_ROOT = ("gather", "scatter")  # whose size the root alone sees
+_TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
+    "sum": lambda data, n: data * n,
+    "product": lambda data, n: data**n,
+    "xor": lambda data, n: data * (n % 2),
+}
+
+
+class Front:
+    """Answers the requests of the one rank that is here, as soon as it makes them.
+
+    Args:
+        rank: Which one.
+        recorder: Takes down what it does.
+        forget: Is told of real tensors that hold what only another rank knows.
+    """
+
+    def __init__(self, rank: int, recorder: Recorder, forget: Callable[[list[Tensor]], None]) -> None:
+        self._rank = rank
+        self._recorder = recorder
+        self._forget = forget
+        self._made: defaultdict[object, int] = defaultdict(int)
+
+    def join(self, n_ranks: int) -> None:
+        """Make PyTorch's default group."""
+        init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks)
+
+    def submit(self, call: Call) -> Work:
+        """Take down a request; it is done."""
+        work = Work(call.result, lambda _: None, lambda _: None)
+        work.watch = self._recorder.request(call, self._instance(call))
+        work.watch.sized(_size(call))
+        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
+            self._answer(call)
+        with paused():
+            call.deliver()
+        work.finish()
+        return work
+
+    def _instance(self, call: Call) -> int:
+        key: tuple[object, ...] = call.group[:2]
+        if call.operation in _MESSAGES:
+            key = (*key, call.operation, call.root, call.tag)
+        self._made[key] += 1
+        return self._made[key] - 1
+
+    def _answer(self, call: Call) -> None:
+        """Of whole numbers, which are real: what equal members would get."""
+        n, at = len(call.group.ranks), call.rank
+        if call.operation in ("broadcast", "scatter", "recv") and call.root != at:
+            self._forget(call.result)
+            return
+        with unset_fake_temporarily(), paused():
+            given, made = call.input.view(-1), call.output.view(-1)
+            if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
+                given = given.view(n, -1)[at]
+            if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
+                given = _TIMES[call.reduce](given, n)
+            if given.numel() and made.numel() % given.numel() == 0:
+                made.copy_(given.repeat(made.numel() // given.numel()))
+
+
+def _size(call: Call) -> int:
+    """Elements of the largest buffer of any member."""
+    n = len(call.group.ranks)
+    if call.operation in _OF_ROOT:
+        return n * int(call.known.elements.max(initial=0))
+    return call.count
