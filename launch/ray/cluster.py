@@ -123,7 +123,7 @@ class RayCluster:
         ranks = processes[process]
         whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         doing = ", ".join(desk.doing(rank) if len(ranks) == 1 else f"{rank} {desk.doing(rank)}" for rank in ranks)
-        words = "its process died" if how == "died" else said
+        words = f"{'its' if len(ranks) == 1 else 'their'} process died" if how == "died" else said
         return RunError(f"{whose}: {words}, {doing}; log: {self._process.log}")
 
 

@@ -151,6 +151,23 @@ def test_what_a_rank_has_sent_arrives_after_its_end():
     assert run_apart(2, 1, sends_and_ends)[0] == [0, 15.0]
 
 
+def takes_any(rank):
+    if rank:
+        dist.send(torch.full((2,), float(rank)), 0, tag=rank % 2)
+        return None
+    found = []
+    for tag in (0, 1, 1):
+        got = torch.zeros(2)
+        found.append((dist.recv(got, tag=tag), got[0].item()))
+    return found
+
+
+def test_a_message_of_any_rank_is_told_whose_it_is():
+    found = run_apart(4, 2, takes_any)[0][0]
+    assert all(source == value for source, value in found)
+    assert [found[0][0], *sorted(source for source, _ in found[1:])] == [2, 1, 3]
+
+
 def slow(rank):
     if rank == 1:
         time.sleep(1.5)

@@ -3,17 +3,22 @@
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
+
+from tests.launch.test_ray_cluster import gone, wait_for
+from tests.launch.test_ray_run import COMMAND, ENDLESS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
@@ -125,3 +130,22 @@ def test_what_the_nodes_have_no_room_for_is_one_line(emu, address, tmp_path):
     assert done.err.splitlines()[-1].startswith(
         "emu: ray: no room for 3 actors of second 1 by PACK within 1 s; the 2 nodes have second 2 together"
     )
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_that_is_interrupted_or_killed_ends_its_ranks_and_leaves_the_ray(address, tmp_path, how):
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    words = ["--ranks", "2", *BOARD, "--cluster", "ray", "--ray-address", address, str(script)]
+    command = subprocess.Popen([sys.executable, "-c", COMMAND, "run", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        pids = [int(command.stdout.readline().partition("] ")[2]) for _ in range(2)]
+        actors = [psutil.Process(pid) for pid in pids]
+        command.send_signal(how)
+        command.communicate(timeout=60)
+    finally:
+        command.kill()
+        command.communicate()
+    wait_for(partial(gone, actors))
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port))).close()

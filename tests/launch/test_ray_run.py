@@ -176,11 +176,14 @@ while True:
 """
 
 
+# A shell ignores Ctrl-C for what it starts in the background.
+COMMAND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from launch.main import main; main()"
+
+
 def endless(script):
     words = ("run", "--ranks", "2", "--topology", "ub-mesh:board", "--cluster", "ray", str(script(ENDLESS)))
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from launch.main import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+        [sys.executable, "-c", COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     )
 
 
