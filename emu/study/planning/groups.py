@@ -3,12 +3,13 @@
 G groups, N members of each.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from emu.arrays import I64, digest
 from emu.model.generate.generate import members
 from emu.model.plan import Plan
+from emu.study.planning.rates import Taken
 from emu.study.training.asked import choosing
 from emu.study.training.placed import npus_of
 from emu.topology.topology import Topology
@@ -29,6 +30,8 @@ class Where:
 
     plan: Plan  # any of them
     npus: I64  # [ranks]
+    messages: dict[Hashable, Sequence[Taken]] = field(default_factory=dict)  # that are known, by their way and size
+    _members: dict[str, I64] = field(default_factory=dict)
     _groups: dict[Hashable, Groups] = field(default_factory=dict)
     _names: dict[Hashable, Hashable] = field(default_factory=dict)
 
@@ -45,16 +48,16 @@ class Where:
     def at(self, place: int, axis: str) -> Groups:
         """Those of an axis at one place of their pipelines; or all, of an axis that reaches over places."""
         if (place, axis) not in self._groups:
-            every = members(self.plan, axis)
-            of_place = every // self.plan.stage_ranks
-            own = every if (of_place != of_place[:, :1]).any() else every[of_place[:, 0] == place]
+            every, of_place = self._every(axis), self.plan.stage_ranks
+            across = every[0, 0] // of_place != every[0, -1] // of_place
+            own = every if across else every[every[:, 0] // of_place == place]
             self._groups[place, axis] = self._of(own, every)
         return self._groups[place, axis]
 
     def between(self, src: int, dst: int) -> Groups:
         """Each rank of a place with its own of another."""
         if (src, dst) not in self._groups:
-            rows = members(self.plan, "pp")[:, [src, dst]]
+            rows = self._every("pp")[:, [src, dst]]
             self._groups[src, dst] = self._of(rows, rows)
         return self._groups[src, dst]
 
@@ -63,6 +66,11 @@ class Where:
         if (place, axes) not in self._names:
             self._names[place, axes] = tuple(self.at(place, axis).name for axis in axes)
         return self._names[place, axes]
+
+    def _every(self, axis: str) -> I64:
+        if axis not in self._members:
+            self._members[axis] = members(self.plan, axis)
+        return self._members[axis]
 
     def _of(self, ranks: I64, every: I64) -> Groups:
         npus, chosen = self.npus[ranks], self.npus[choosing(ranks, every)]

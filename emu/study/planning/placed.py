@@ -3,6 +3,8 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
+
 from emu.model.plan import Plan
 from emu.study.planning.bound import Outline, Outlines
 from emu.study.planning.groups import Where
@@ -11,6 +13,7 @@ from emu.study.planning.requests import Known, Missing, Request, There
 from emu.study.planning.row import Candidate
 from emu.topology.topology import Topology
 
+_PLACEMENTS = 256  # that are kept: of 16,384 NPUs one takes a megabyte
 Times = Callable[[int, Mapping[Hashable, Request]], Mapping[Hashable, Taken]]  # of requests on one of the topologies
 
 
@@ -22,7 +25,7 @@ class Placed:
     topologies: Sequence[Topology]  # as the software has them
     _rates: list[Rates] = field(init=False)
     _known: list[Known] = field(init=False)
-    _where: dict[Hashable, Where] = field(default_factory=dict)
+    _where: LRUCache[Hashable, Where] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

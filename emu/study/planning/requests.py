@@ -83,7 +83,6 @@ class Known:
 
     times: dict[Hashable, Taken] = field(default_factory=dict)
     missing: dict[Hashable, Missing] = field(default_factory=dict)
-    messages: dict[Hashable, Sequence[Taken]] = field(default_factory=dict)
 
     def time(self, request: Request, after: int) -> Taken | None:
         """What it takes; None: it has to be timed first, after others."""
@@ -114,12 +113,12 @@ class There:
 
     def messages(self, to: int, size: int) -> Sequence[Taken]:
         """As of `Requests`."""
-        key, n = (id(self.where), to, size), self.where.plan.pp
-        if key in self.known.messages:
-            return self.known.messages[key]
+        kept, n = self.where.messages, self.where.plan.pp
+        if (to, size) in kept:
+            return kept[to, size]
         asks = [Request(Ask("pp", MESSAGE, size, "int8"), self.where.between(place, (place + to) % n)) for place in range(n)]
         found = [self.known.time(each, _ENDS) for each in asks]
         if None not in found:
-            self.known.messages[key] = [each for each in found if each is not None]
+            kept[to, size] = [each for each in found if each is not None]
         otherwise = self.anywhere.messages(to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
