@@ -18,9 +18,10 @@ SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")
 SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))]
 LARGE = [
     (asked("llama-tiny", 64, 2, 64, best=10), "servers:nodes=8,gpus=8"),
-    (asked("gpt-moe-tiny", 16, 2, 64, best=10), "ub-mesh:rack"),
-    (asked("llama-tiny", 8, 4, 64, "pytorch", best=10), "fat-tree:radix=4"),
-    (asked("llama-tiny", 64, 16, 64, best=10), "ub-mesh:rack"),
+    (asked("gpt-moe-tiny", 16, 1, 64, best=10), "ub-mesh:rack"),
+    (asked("deepseek-tiny", 16, 1, 64, best=10), "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"),
+    (asked("llama-tiny", 8, 2, 64, "pytorch", best=10), "fat-tree:radix=4"),
+    (asked("llama-tiny", 64, 4, 64, best=10), "ub-mesh:rack"),
 ]
 
 
@@ -60,8 +61,7 @@ def test_a_search_of_a_space_at_random_finds_what_timing_every_candidate_finds(s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("request_", "line"), LARGE)
-def test_a_search_of_a_space_of_up_to_two_thousand_plans_finds_what_timing_every_candidate_finds(request_, line):
-    assert len({each.plan for each in candidates(request_)}) <= 2000
+def test_a_search_of_hundreds_of_plans_finds_what_timing_every_candidate_finds(request_, line):
     same(request_, line, H100)
 
 
