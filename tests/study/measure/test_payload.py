@@ -23,7 +23,7 @@ def input_block(payload: Payload, op: Operation, rank: int, block: int) -> Tenso
     counts = payload.block_counts
     blocks = op.input_blocks(rank)
     before = int(counts[blocks[blocks < block]].sum())
-    return payload.buffers()[rank].input[before : before + int(counts[block])]
+    return payload.inputs[rank][before : before + int(counts[block])]
 
 
 def over_a_stack(stack: Tensor, reduce: str) -> Tensor:
