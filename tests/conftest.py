@@ -15,8 +15,14 @@ settings.load_profile("the same every time, however busy the machine")
 
 
 def pytest_configure() -> None:
-    """One thread a test, before torch is loaded: there is a worker a core, and threads that wait for one another spin."""
+    """One thread a test, before torch is loaded: there is a worker a core and one more, and threads that wait spin."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, as a worker that has started a Ray or another process waits for it much of the time."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,6 +34,7 @@ class Proved:
     rows: int = 0  # of the schedule from one root
     uniform: bool = True  # every rank that wants a block gets the same bits
     fault: Fault | None = None
+    schedule: Schedule | None = None  # from the first root, where every row was held
 
 
 def roots_of(operation: str, n: int) -> list[int]:
@@ -63,7 +64,7 @@ def proved(found: Algorithm, shape: Shape) -> Proved:
         done.append(replace(_from_root(found, shape, root), roots=tuple(roots[:end])))
         if done[-1].said != "ok":
             return done[-1]
-    return replace(done[-1], uniform=all(each.uniform for each in done))
+    return replace(done[-1], uniform=all(each.uniform for each in done), schedule=done[0].schedule)
 
 
 def _from_root(found: Algorithm, shape: Shape, root: int) -> Proved:
@@ -75,4 +76,6 @@ def _from_root(found: Algorithm, shape: Shape, root: int) -> Proved:
         return Proved(str(error), "not run", (root,))
     except EmuError as error:
         return Proved(str(error), "", (root,), fault=error.fault if isinstance(error, ProofError) else None)
-    return Proved("ok", of.how, (root,), of.rows, of.how == "exact" or folds_alike(of.schedule))
+    if of.how == "exact":
+        return Proved("ok", of.how, (root,), of.rows, schedule=of.schedule)
+    return Proved("ok", of.how, (root,), of.rows, folds_alike(of.schedule))

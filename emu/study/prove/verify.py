@@ -18,7 +18,7 @@ from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
 from emu.collective.operation import ROOTED, cut, operation
 from emu.collective.proof import Fault
-from emu.collective.schedule import MAX_ROWS
+from emu.collective.schedule import Schedule
 from emu.collective.shape import Part, Shape, dims_of, ranks_of, show_shape
 from emu.fabric.alone import run_named
 from emu.fabric.ideal import ideal
@@ -131,10 +131,10 @@ def _verified(found: Algorithm, shape: Shape) -> Verified:
 
 def _claim(found: Algorithm, shape: Shape, done: Proved) -> tuple[str, int, Fraction]:
     """How the claim is kept, the time taken and the time claimed."""
-    if done.said != "ok" or found.claim is None or done.rows > MAX_ROWS:
+    if done.said != "ok" or found.claim is None or done.schedule is None:
         return "" if done.said != "ok" else "none" if found.claim is None else "not timed", 0, Fraction(0)
     try:
-        claimed_fs, taken_fs = _claimed_fs(found, found.claim, shape), _taken_fs(found, found.claim, shape)
+        claimed_fs, taken_fs = _claimed_fs(found, found.claim, shape), _taken_fs(found, found.claim, shape, done.schedule)
     except Exception as error:  # whatever a user's claim does wrong
         return f"claim on {show_shape(shape)} ranks: {type(error).__name__}: {error}", 0, Fraction(0)
     return _judge(found.claim, shape, taken_fs, claimed_fs), taken_fs, claimed_fs
@@ -146,8 +146,8 @@ def _claimed_fs(found: Algorithm, claim: Claim, shape: Shape) -> Fraction:
     return sum(((_latency(c) * alpha + _body(c) * beta * size) * _MS for c, (alpha, beta) in terms), Fraction(0))
 
 
-def _taken_fs(found: Algorithm, claim: Claim, shape: Shape) -> int:
-    built, blocks = found.schedule(shape), operation(found.operation, ranks_of(shape)).n_blocks
+def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> int:
+    blocks = operation(found.operation, ranks_of(shape)).n_blocks
     block_bytes = _SHARE_BYTES * (sum(built.shares) or built.n_slots // blocks)
     slots = cut(np.full(blocks, block_bytes), built.n_slots, built.shares)
     classes = range(len(claim.terms(shape)))
