@@ -57,11 +57,12 @@ def _refused(left, src, dst, key):
     return str(refused.value)
 
 
-def _check_routes(left, src, dst, routes):
-    ends, starts = left.links.dst[routes.link], left.links.src[routes.link]
-    assert np.array_equal(starts[routes.start[:-1]], src)
-    assert np.array_equal(ends[routes.start[1:] - 1], dst)
-    inside = np.setdiff1d(np.arange(1, len(ends)), routes.start)
+def _check_routes(left, src, dst, links, stop):
+    """Of the links of all routes, one route after another, each up to its `stop`."""
+    ends, starts, begin = left.links.dst[links], left.links.src[links], np.append(0, stop)
+    assert np.array_equal(starts[begin[:-1]], src)
+    assert np.array_equal(ends[stop - 1], dst)
+    inside = np.setdiff1d(np.arange(1, len(ends)), begin)
     assert np.array_equal(ends[inside - 1], starts[inside])
 
 
@@ -75,8 +76,9 @@ def _refusals(line, part, seed):
     src, dst = _joined(left, rng).T
     for key in (0, 1):
         keys = np.full(len(src), key)
-        lost = left.router(src, dst, keys).hops == 0
-        _check_routes(left, src[~lost], dst[~lost], left.routes(src[~lost], dst[~lost], keys[~lost]))
+        routes = left.router(src, dst, keys)
+        lost = routes.hops == 0
+        _check_routes(left, src[~lost], dst[~lost], routes.link, np.cumsum(routes.hops[~lost]))
         for a, b in zip(src[lost][:3].tolist(), dst[lost][:3].tolist(), strict=True):
             told = _refused(left, a, b, key)
             assert told.startswith(f"{line} without ")
