@@ -1,23 +1,36 @@
 """Every architecture learns the same on ranks that share its tensors or its sequences as on one."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from emu.collective.algorithm import Choice
-from emu.model.model import MODELS
+from emu.model.model import ARCHITECTURES, MODELS
 from emu.model.plan import Plan
 from emu.model.spell import spell
 from emu.study.training.learn import learn
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
+from tests.two_layers import TWO_LAYERS
 
 TINY = [name for name, _ in MODELS if name.endswith("-tiny")]
+SMALLEST = [TWO_LAYERS, *map(str, sorted((Path(__file__).parents[1] / "data" / "small").glob("*.toml")))]
 
 
-@pytest.mark.parametrize("name", TINY)
+def test_the_smallest_are_of_every_architecture():
+    assert {tomllib.loads(Path(each).read_text())["architecture"] for each in SMALLEST} == {name for name, _ in ARCHITECTURES}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(each, id=Path(each).stem) for each in SMALLEST]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in TINY],  # of more layers of the same kinds
+)
 @pytest.mark.parametrize("sp", [False, True], ids=["", "sp"])
-def test_two_shards_learn_what_the_whole_learns(name, sp):
+def test_two_shards_learn_what_the_whole_learns(model, sp):
     plan = Plan(tp=2, sp=sp, global_batch=4, seq=32)
-    learned = learn(Program(name, plan, read_text(), 2, seed=0, learning_rate=1e-3), Choice())
+    learned = learn(Program(model, plan, read_text(), 2, seed=0, learning_rate=1e-3), Choice())
     assert learned.loss == pytest.approx(learned.reference_loss, rel=1e-5)
     assert learned.loss[1] < learned.loss[0]
     assert learned.gradient_error < 1e-4

@@ -17,6 +17,7 @@ from emu.study.training.step import time_trace
 from emu.study.training.text import read_text
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
+from tests.two_layers import TWO_LAYERS
 
 BOARD = build_topology("ub-mesh:board")
 SWITCH = build_topology("switch:n=8,bandwidth=450GB/s,latency=1us")
@@ -31,7 +32,7 @@ def asked(plan, model="llama-tiny", precision=None, **batch):
 
 @pytest.mark.parametrize("plan", ["dp=1", "dp=2,tp=2", "tp=4,sp,clip=0"])
 def test_an_estimated_step_takes_as_long_as_that_of_real_ranks(plan):
-    request = asked(plan, precision=EXECUTED, global_batch=8, seq=64)
+    request = asked(plan, TWO_LAYERS, EXECUTED, global_batch=8, seq=64)
     program = Program(request.model, request.plan, read_text(), 3, seed=0, learning_rate=1e-3)
     _, trace = on_threads(request.plan.world, Choice(), program)
     ran = time_trace(trace, choice_on(BOARD, ("auto",), "float32"), BOARD, H100, "float32").step()
