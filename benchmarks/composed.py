@@ -1,8 +1,8 @@
-"""How far a composed step is from the whole graph's: thirty plans on small fabrics, where both can be had.
+"""How far a composed step is from the whole graph's: 36 plans on small fabrics, where both can be had.
 
     python -m benchmarks.composed [BEGINNING ...]
 
-In ten of them data and pipeline parallelism share NICs.
+In 14 of them data and pipeline parallelism share NICs.
 """
 
 import sys
@@ -15,6 +15,7 @@ from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
 from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.training.asked import by_plan
 from emu.study.training.composed import composition, standing
 from emu.study.training.step import Step, time_trace
 from emu.topology.catalogue import build_topology
@@ -32,6 +33,7 @@ class Case:
     plan: str
     global_batch: int
     shared: bool = False  # whether DP and PP share NICs
+    software: str = "pytorch"
 
 
 _TORUS = "torus:dims=4x8,bandwidth=25GB/s,latency=500ns"
@@ -69,6 +71,12 @@ CASES = {
     "torus-tp-dp-pp": Case(_TORUS, "tp=4,sp,dp=4,pp=2", 16),
     "torus-dp-pp": Case(_TORUS, "dp=8,pp=4", 32, shared=True),
     "cube-tp-dp-pp": Case(_CUBE, "tp=4,sp,dp=4,pp=4", 16),
+    "rack-cp": Case("ub-mesh:rack", "tp=4,sp,cp=4,dp=2,pp=2", 16),
+    "rack-cp-messages": Case("ub-mesh:rack", "tp=4,sp,cp=4,dp=2,pp=2", 16, software="megatron"),
+    "servers-cp-messages": Case(_SERVERS, "tp=2,cp=4,dp=4", 16, software="megatron"),
+    "torus-cp": Case(_TORUS, "cp=4,dp=4,pp=2", 16, shared=True),
+    "torus-cp-messages": Case(_TORUS, "cp=4,dp=4,pp=2", 16, shared=True, software="megatron"),
+    "tree-cp-messages": Case(_TREE, "cp=4,dp=4,pp=2", 16, shared=True, software="megatron"),
     "cube-fsdp": Case(_CUBE, "tp=4,sp,dp=16,sharding=fsdp,microbatch=1", 32),
 }
 
@@ -90,16 +98,25 @@ class Compared:
 
 def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     """A case both ways."""
-    found, plan, stack = MODELS.find(model), parse_plan(case.plan, global_batch=case.global_batch, seq=seq), Stack()
+    found, plan, stack = (
+        MODELS.find(model),
+        parse_plan(case.plan, global_batch=case.global_batch, seq=seq),
+        Stack(case.software),
+    )
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
     began = time.process_time()
-    known = composition(standing(roles), plan, meta_of(found, plan, stack), choice, topology, device.request_overhead_fs)
+    asks = by_plan(standing(roles), plan, meta_of(found, plan, stack))
+    known = composition(asks, choice, topology, device.request_overhead_fs)
     composed = known.timed(device)
     between = time.process_time()
     whole = time_trace(trace_of(roles, found, plan, stack), choice, topology, device, "float32")
     taken = between - began, time.process_time() - between
     return Compared(composed.step(), whole.step(), whole.how, taken)
+
+
+def _plan_told(case: Case) -> str:
+    return case.plan if case.software == "pytorch" else f"{case.plan}; {case.software}"
 
 
 def main() -> int:
@@ -117,7 +134,7 @@ def main() -> int:
         errors.append(abs(found.error))
         times = f"{found.whole.step_time_s:.4g} s ({found.cpu_s[1]:.1f} s) | {found.how}"
         times += f" | {found.composed.step_time_s:.4g} s ({found.cpu_s[0]:.1f} s)"
-        told = f"{case.topology} | {case.plan} | {'yes' if case.shared else 'no'} | {times} | {100 * found.error:+.2f} %"
+        told = f"{case.topology} | {_plan_told(case)} | {'yes' if case.shared else 'no'} | {times} | {100 * found.error:+.2f} %"
         sys.stdout.write(f"| `{name}` | {told} |\n")
         sys.stdout.flush()
     met = median(errors) <= MEDIAN and max(errors) <= WORST

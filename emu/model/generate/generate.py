@@ -46,6 +46,7 @@ class Role(NamedTuple):
     ranks: I64  # of the run
     share: int  # of the optimizer's states, where each rank has one of its own
     routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: as Megatron-LM has them
+    at: int = 0  # their place in a ring of cp
     even: bool = True  # whether all ranks for which the same rows travel have as much of the states
 
 
@@ -62,14 +63,14 @@ def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
     first = place * plan.stage_ranks
     if stack.software == "megatron":
         for at, tape in enumerate(megatron.tapes_of(model, plan, stack, place)):
-            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), 0)
+            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), 0, at=at)
         return
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = _at(plan, ranks, at)
             found = [*tapes_of(model, plan, stack, place, own, routed, at)] if len(own) else []
             for alike in found:
-                yield Role(alike.tape, first + alike.ranks, alike.held.dense, routed, len(found) == 1)
+                yield Role(alike.tape, first + alike.ranks, alike.held.dense, routed, at, len(found) == 1)
 
 
 def _at(plan: Plan, ranks: I64, at: int) -> I64:

@@ -70,17 +70,18 @@ class Standing:
     meta: tuple[tuple[str, str], ...] = ()  # of the trace
     peak_by_part: I64 | None = None  # [P, parts of memory] of all ranks of a place the most; None: it is known otherwise
     dtype: str = "float32"  # what float32 is timed as
+    rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
 
 
 class _Columns(NamedTuple):
     """[C]."""
 
     event: I64
-    asker: I64  # its place
+    sends: Bool  # whether it is the send of a message
     together: I64  # the first of the places that ask together with that of the rank that asks
     axis: I64
     src: I64  # place of a message's ends; -1 of a collective
-    dst: I64
+    dst: I64  # ... in a ring, of which all are in one place, -1 less how far each member sends
     instance: I64
     tag: I64
     name: I64  # into words, as `dtype`
@@ -95,7 +96,7 @@ def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...]
     """One rank of each stage of a plan.
 
     Args:
-        tapes: [P] of one rank of each place.
+        tapes: [P] of the first rank of each place, or one that does as much.
         plan: How ranks are grouped.
         meta: Of the trace.
     """
@@ -106,6 +107,7 @@ def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...]
         tuple(Axis(axis, members(plan, axis)) for axis in axes),
         np.arange(plan.world) // plan.stage_ranks,
         meta,
+        rings=True,
     )
 
 
@@ -122,14 +124,14 @@ def asked_by(standing: Standing) -> Asked:
     within = np.flatnonzero((columns.src >= 0) & (columns.src == columns.dst))
     if len(within):
         axis = standing.axes[int(columns.axis[within[0]])].name
-        mend = "take cp_comm=all_gather, or fewer ranks, of which the whole graph is timed"
-        raise must_be("compose", "messages", "between stages in a step of so many ranks", f"some on {axis}", mend)
+        mend = "take fewer ranks, of which the whole graph is timed"
+        raise must_be("compose", "messages", "between ranks that do other things", f"some on {axis}", mend)
     meeting, first, size = _equal((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
     _check(columns, size[meeting], [np.bincount(each, minlength=len(standing.events)) for each in meets])
     request, one, _ = _equal(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
     different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
     trace = _trace(standing, meets)
-    return Asked(trace, columns.event, columns.asker == columns.src, meeting, request, different, standing)
+    return Asked(trace, columns.event, columns.sends, meeting, request, different, standing)
 
 
 def _together(places: I64, n_places: int) -> I64:
@@ -167,10 +169,17 @@ def _columns(standing: Standing, places: Sequence[I64], meets: Sequence[I64], wo
         at = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
         axis = np.array(axes, dtype=np.int64)[events.group[at]]
         size = timed_bytes(events, standing.dtype)[at]
-        parts.append(
-            _of_place(events, at, axis, place, places, meets, words)._replace(event=at + first[place], size_bytes=size)
-        )
+        own = _of_place(events, at, axis, place, places, meets, words)
+        own = own._replace(event=at + first[place], size_bytes=size)
+        parts.append(_with_rings(own, events.root[at].astype(np.int64), standing) if standing.rings else own)
     return _Columns(*(np.concatenate(c) for c in zip(*parts, strict=True)))
+
+
+def _with_rings(own: _Columns, root: I64, standing: Standing) -> _Columns:
+    """The same, but that messages within a place tell how far each member sends; what comes to it is sent so far, too."""
+    members = np.array([axis.ranks.shape[1] for axis in standing.axes], dtype=np.int64)[own.axis]
+    far = np.where(own.sends, root, -root) % members
+    return own._replace(dst=np.where((own.src >= 0) & (own.src == own.dst), -1 - far, own.dst))
 
 
 def _of_place(
@@ -179,16 +188,16 @@ def _of_place(
     kind, root, tag, instance, elements = (
         c[at].astype(np.int64) for c in (events.kind, events.root, events.tag, events.instance, events.count)
     )
-    together = kind == Kind.COLLECTIVE
+    together, sends = kind == Kind.COLLECTIVE, kind == Kind.SEND
     peer = _peers(axis, root, place, places)
-    src = np.where(together, -1, np.where(kind == Kind.SEND, place, peer))
-    dst = np.where(together, -1, np.where(kind == Kind.SEND, peer, place))
+    src = np.where(together, -1, np.where(sends, place, peer))
+    dst = np.where(together, -1, np.where(sends, peer, place))
     names = [events.name[i] if one else MESSAGE for i, one in zip(at.tolist(), together.tolist(), strict=True)]
     name, dtype = _numbers(names, words), _numbers([events.dtype[i] for i in at.tolist()], words)
     given = [tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()) for i in at.tolist()]
     own = np.array([each[place] for each in meets], dtype=np.int64)[axis]
     what = (name, dtype, np.where(together, root, 0), at, elements, _numbers(given, words))
-    return _Columns(at, np.full_like(at, place), own, axis, src, dst, instance, tag * ~together, *what)
+    return _Columns(at, sends, own, axis, src, dst, instance, tag * ~together, *what)
 
 
 def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
@@ -230,7 +239,10 @@ def _different(
     axis, together, src, dst = (int(c[row]) for c in (columns.axis, columns.together, columns.src, columns.dst))
     ranks, of = standing.axes[axis].ranks, places[axis]
     every = ranks
-    if src >= 0:
+    if src >= 0 > dst:
+        there = ranks[(of == src).all(axis=1)]
+        ranks = np.stack((there, np.roll(there, dst + 1, axis=1)), axis=-1).reshape(-1, 2)
+    elif src >= 0:
         there = (of == src).any(axis=1) & (of == dst).any(axis=1)
         ends = [ranks[there][of[there] == end] for end in (src, dst)]
         ranks = np.stack(ends, axis=1)

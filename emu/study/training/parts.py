@@ -52,8 +52,9 @@ def _parts(asked: Different, choice: Choice) -> list[Part]:
 
 
 def _blocks(asked: Different) -> bytes:
-    """Each member gives what the first gives."""
+    """Each member gives what the first gives; in a ring, where that is all to one other, to one as far from itself."""
     if not asked.splits:
         return b""
-    n = asked.ranks.shape[1]
-    return packed_blocks(asked.name, operation(asked.name, n, asked.root), [np.array(asked.splits)] * n, asked.elements)
+    n, ring = asked.ranks.shape[1], np.count_nonzero(asked.splits) == 1 and not asked.splits[0]
+    given = [np.roll(asked.splits, member if ring else 0) for member in range(n)]
+    return packed_blocks(asked.name, operation(asked.name, n, asked.root), given, asked.elements)

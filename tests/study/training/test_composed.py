@@ -1,6 +1,6 @@
 """A step composed of requests timed once, against the whole graph of all its ranks."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -28,9 +28,9 @@ H100 = find_device("h100", "bfloat16")
 MS = TICKS_PER_S // 1000
 
 
-def both(line, words, model="llama-tiny", **batch):
+def both(line, words, model="llama-tiny", software="pytorch", **batch):
     """The step composed, and as the whole graph has it."""
-    found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(), build_topology(line)
+    found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(software), build_topology(line)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
     few = composition(by_plan(standing(roles), plan), choice, topology, H100.request_overhead_fs).timed(H100)
     return few.step(), time_trace(trace_of(roles, found, plan, stack), choice, topology, H100, "float32").step()
@@ -59,6 +59,17 @@ def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(l
     path = [[(p.what, p.axis, p.stage) for p in step.critical_path[:3]] for step in (few, whole)]
     assert path[0] == path[1]
     assert [link.busy for link in few.busiest_links] == pytest.approx([link.busy for link in whole.busiest_links], rel=1e-3)
+
+
+@pytest.mark.parametrize("software", ["pytorch", "megatron"])
+@pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,cp=4,dp=2"), ("servers:nodes=4", "tp=2,cp=2,dp=4,pp=2")])
+def test_keys_and_values_go_round_their_rings_in_a_composed_step_too(line, words, software):
+    """PyTorch's to one member each by an all_to_all, Megatron-LM's by messages."""
+    few, whole = both(line, words, software=software, global_batch=16, seq=256)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=3e-3)  # PyTorch's ranks see other halves of the keys
+    assert few.compute_s == pytest.approx(whole.compute_s, rel=1e-2)
+    assert few.exposed_comm_by_axis_s["cp"] == pytest.approx(whole.exposed_comm_by_axis_s["cp"], rel=1e-2)
+    assert few.exposed_comm_by_axis_s["cp"] > 0
 
 
 def test_where_two_axes_share_nics_a_composed_step_tells_what_that_costs():
@@ -120,12 +131,11 @@ def test_places_that_do_not_meet_are_refused():
         asked_by(by_plan([tapes[0], alone[0]], plan))
 
 
-def test_messages_within_a_stage_are_refused_with_what_to_take_instead():
+def test_messages_within_a_place_that_are_no_ring_are_refused_with_what_to_take_instead():
     plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack("megatron")
     tapes = standing(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
-    told = r"^compose: messages must be between stages .*, got 'some on cp'; take cp_comm=all_gather"
-    with pytest.raises(InputError, match=told):
-        asked_by(by_plan(tapes, plan))
+    with pytest.raises(InputError, match=r"^compose: messages must be between ranks .*, got 'some on cp'; take fewer ranks"):
+        asked_by(replace(by_plan(tapes, plan), rings=False))
 
 
 def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(monkeypatch):
