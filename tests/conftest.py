@@ -9,7 +9,6 @@ from hypothesis import settings
 
 from emu.study.choice import kept
 
-LONG = ("test_readme.py", "test_ray_cluster.py")  # a test of theirs may take as long as hundreds of others
 settings.register_profile("the same every time, however busy the machine", deadline=None, derandomize=True)
 settings.load_profile("the same every time, however busy the machine")
 
@@ -39,8 +38,8 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest, so that at the end no worker waits for another's."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Begin with the README and with Ray, whose tests may take as long as hundreds of others: none is left at the end."""
+    items.sort(key=lambda item: item.path.name != "test_readme.py" and item.get_closest_marker("ray") is None)
 
 
 @pytest.fixture(autouse=True)
