@@ -4,7 +4,7 @@ N ranks, B blocks. A block that one rank has is copied; one that several have is
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import prod
 
@@ -17,6 +17,7 @@ from emu.errors import InputError, must_be
 from emu.registry import unknown
 
 _MOST_PAIRS = 2**29
+_FEW = 1024  # ranks, of which the blocks of each are kept
 Pairs = I32 | Callable[[], I32]  # [rows, 2] (rank, block), sorted; or what makes them, where they are many and seldom asked for
 
 
@@ -34,6 +35,7 @@ class Operation:
     having: Pairs  # who has which block
     wanting: Pairs
     root: int = 0  # of a rooted operation
+    _known: dict[tuple[int, bool], I32] = field(default_factory=dict, init=False, repr=False)  # blocks of few ranks, by side
 
     @property
     def have(self) -> I32:
@@ -47,11 +49,22 @@ class Operation:
 
     def input_blocks(self, rank: int) -> I32:
         """The blocks that `rank` has, ascending."""
-        return _blocks_of(self.have, rank)
+        return self._blocks(rank, wants=False)
 
     def output_blocks(self, rank: int) -> I32:
         """The blocks that `rank` wants, ascending."""
-        return _blocks_of(self.want, rank)
+        return self._blocks(rank, wants=True)
+
+    def _blocks(self, rank: int, *, wants: bool) -> I32:
+        """Ranks that run ask for theirs with every call."""
+        known = self._known.get((rank, wants))
+        if known is None:
+            known = _blocks_of(self.want if wants else self.have, rank)
+            if self.n_ranks <= _FEW:
+                known = known.copy()  # not with all others, of which it is a part
+                known.setflags(write=False)
+                self._known[rank, wants] = known
+        return known
 
     def block_counts(self, count: int) -> I64:
         """[B] elements of each block where the whole size is `count` elements, as even as can be.

@@ -183,3 +183,14 @@ def test_the_largest_sizes_are_cut_as_whole_numbers_of_any_length_say(count, n, 
     assert blocks.tolist() == [high - low for low, high in pairwise(edges)]
     parts = [sum(shares[:i]) * count // sum(shares) for i in range(len(shares) + 1)]
     assert cut(np.array([count]), len(shares), tuple(shares)).count.tolist() == [high - low for low, high in pairwise(parts)]
+
+
+def test_blocks_that_are_asked_for_again_are_not_searched_again_nor_keep_all_others():
+    op = operation("all_to_all", 5)
+    for rank in (3, 0, 3):
+        assert op.input_blocks(rank).tolist() == op.have[op.have[:, 0] == rank, 1].tolist()
+        assert op.output_blocks(rank).tolist() == op.want[op.want[:, 0] == rank, 1].tolist()
+    assert op.input_blocks(3) is op.input_blocks(3)
+    assert op.input_blocks(3).base is None
+    with pytest.raises(ValueError, match="read-only"):
+        op.input_blocks(3)[0] = 1
