@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test slow check format fidelity clean
+.PHONY: demo test slow check format fidelity conformance clean
 
 demo: .venv/ready
 	@echo "1 of 3: a small Llama learns on 8 emulated NPUs of a UB-Mesh rack: tensor, pipeline and data parallel (some 10 s)"
@@ -31,6 +31,11 @@ check: .venv/ready
 fidelity: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fidelity]'
 	$(BIN)/python -m benchmarks.fidelity
+
+# Some 10 minutes: PyTorch's own tests of distributed training on emulated ranks, and beside them on gloo.
+conformance: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[conformance]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.conformance
 
 format: .venv/ready
 	$(BIN)/ruff check --fix

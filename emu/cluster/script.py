@@ -21,7 +21,7 @@ from emu.backend.rank.record import merge
 from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
-from emu.cluster.once import leave, once_a_process
+from emu.cluster.once import Replacement, leave, once_a_process
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.spawn import spawns
@@ -169,12 +169,8 @@ def _as_launched(
     with ExitStack() as changes:
         for module in (dist, distributed_c10d, device_mesh):
             changes.enter_context(replaced(module, "init_process_group", init))
-        changes.enter_context(replaced(distributed_c10d, "_new_group_with_tag", _new_group()))
-        for name, function in (("monitored_barrier", _monitored_barrier), ("split_group", _split_group)):
-            for module in (dist, distributed_c10d):
-                changes.enter_context(replaced(module, name, function))
         changes.enter_context(as_npus(npu, n_ranks))
-        for where, name, value in [*once_a_process(on_thread), *spawns(on_thread, n_ranks)]:
+        for where, name, value in [*groups(), *once_a_process(on_thread), *spawns(on_thread, n_ranks)]:
             changes.enter_context(replaced(where, name, value))
         changes.enter_context(replaced(sys, "argv", [str(file), *argv]))
         changes.enter_context(replaced(sys, "path", [str(file.parent), *sys.path]))
@@ -218,6 +214,14 @@ def _init(cluster: Ranks, n_ranks: int, on_thread: threading.local) -> Callable[
         cluster.join(on_thread.rank, n)
 
     return init_process_group
+
+
+def groups() -> Iterator[Replacement]:
+    """In place of what PyTorch asks a group's backend for by the name that the program gives."""
+    yield distributed_c10d, "_new_group_with_tag", _new_group()
+    for module in (dist, distributed_c10d):
+        yield module, "monitored_barrier", _monitored_barrier
+        yield module, "split_group", _split_group
 
 
 def _new_group() -> Callable[..., Any]:

@@ -354,3 +354,16 @@ def test_a_script_beside_folders_named_as_ours_gets_its_own(emu, tmp_path: Path)
     )
     done = emu("run", "--ranks", "2", "--topology", BOARD, str(script))
     assert done.code == 0, done.err
+
+
+def test_the_same_command_twice_gives_the_same_bytes(emu, tmp_path: Path) -> None:
+    """Of the amp script, which uses all of a device: its streams, events and random numbers."""
+    traces = [tmp_path / f"{i}.trace" for i in range(2)]
+    script = SCRIPTS / "tutorials" / "amp.py"
+    done = [
+        emu("run", "--ranks", "2", "--topology", BOARD, "--json", "--trace", str(trace), str(script), str(tmp_path / "losses"))
+        for trace in traces
+    ]
+    assert [each.code for each in done] == [0, 0]
+    assert traces[0].read_bytes() == traces[1].read_bytes()
+    assert virtual(done[0].json[0]) == virtual(done[1].json[0])
