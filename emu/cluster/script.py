@@ -4,6 +4,7 @@ Every change to Python and PyTorch that a script needs, and its undo, is in `_as
 """
 
 import os
+import platform
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -91,10 +92,13 @@ class Script:
 
     def _settled(self) -> Path:
         """Go to the folder; or stay in the copy of the script's own that Ray has brought to a machine where it is not."""
-        if not self.file.is_file() and Path(self.file.name).is_file():
+        if self.file.is_file() and self.folder.is_dir():
+            os.chdir(self.folder)
+            return self.file
+        if Path(self.file.name).is_file():
             return Path.cwd() / self.file.name
-        os.chdir(self.folder)
-        return self.file
+        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(self.file)!r}"
+        raise InputError(f"run: {where}; run from the script's own folder, which Ray brings, or share the disk")
 
     @contextmanager
     def _speaking(self, cluster: Ranks, rank: int) -> Iterator[None]:

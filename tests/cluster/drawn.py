@@ -22,7 +22,7 @@ FAULTS = {
     "early end": "deadlock",
     "raises": "ValueError: drawn",
     "raises in a hook": "ValueError: drawn in a hook",
-    "asks in a thread": "a thread that a rank has started asks for communication",
+    "asks in a thread": "Default process group has not been initialized",
     "leaves": "exit 3",
     "dies": "process died",
     "is killed": "process died",
