@@ -10,7 +10,8 @@ from torch import nn
 from torch.distributed.nn import functional
 
 import launch
-from emu.cluster.script import run_script
+from emu.cluster.script import Script, run_script
+from emu.cluster.threads import Threads
 from emu.errors import InputError, RunError
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -320,3 +321,12 @@ def test_a_script_without_a_process_group_runs_on_every_rank(run, capsys):
 def test_a_deadlock_in_a_script_is_one_line(run):
     with pytest.raises(RunError, match=r"^deadlock: rank 0 waits in barrier .* for rank 1; rank 1 has ended$"):
         run("import torch.distributed as d; d.init_process_group(); d.get_rank() or d.barrier()")
+
+
+def test_a_machine_takes_the_copy_of_a_script_that_is_brought_there_or_says_what_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    away = Script(Path("/nowhere/train.py"), b"", (), Path("/nowhere"), ())
+    with pytest.raises(InputError, match=r"^run: \S+ has no folder '/nowhere' with '/nowhere/train.py'; run from"):
+        away(lambda own: Threads(1, own=own))
+    (tmp_path / "train.py").write_text("")
+    assert away(lambda own: Threads(1, own=own)) == [None]
