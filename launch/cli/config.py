@@ -1,6 +1,5 @@
 """`--config FILE.toml` of every command: a file that holds any of its options, so that a scenario can be kept and sent."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import click
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
+from emu.topology.read.values import load_toml
 
 _NAME = "config"
 _HELP = "Take the options that are not given here from this file, such as `global-batch = 64`."
@@ -44,11 +44,7 @@ def _long(param: click.Parameter) -> list[str]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"--config: cannot read {str(path)!r}: {why}") from None
+    found = load_toml(path, "--config", str(path))
     return {name.replace("_", "-"): value for name, value in found.items()}
 
 
