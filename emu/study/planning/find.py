@@ -230,7 +230,7 @@ def _row(search: Search, candidate: Candidate, first: PlanRow, bound_s: float | 
     row = search.rows[candidate]
     said = "" if row == first else why(row, first)
     if search.has and row.peak_memory_bytes > search.has:
-        said = f"does not fit: {format_size(row.peak_memory_bytes - search.has)} of memory are missing; if it did: {said}"
+        said = f"does not fit: {format_size(row.peak_memory_bytes - search.has)} of memory are missing; if it fitted: {said}"
     return replace(row, bound_s=bound_s, beside=beside, why=said)
 
 

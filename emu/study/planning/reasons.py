@@ -18,7 +18,7 @@ def why(row: PlanRow, best: PlanRow) -> str:
     """In words, for a plan beside the best of those searched; of several parts the one that differs most."""
     if row.step_time_s <= best.step_time_s:
         less_s = best.step_time_s - row.step_time_s
-        return f"{format_time(less_s)} faster, but not among those searched" if less_s else "takes as long"
+        return f"{format_time(less_s)} faster than the best that was found" if less_s else "takes as long"
     own, other = parts_s(row), parts_s(best)
     worst = max({**own, **other}, key=lambda part: own.get(part, 0.0) - other.get(part, 0.0))
     more = own.get(worst, 0.0) - other.get(worst, 0.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.read.values import check_keys, load_toml, read_count
+from emu.topology.read.values import check_keys, load_toml, located, read_count
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import FLOAT_BYTES
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
@@ -40,7 +40,8 @@ def read_device(path: Path) -> Device:
         mend = f'write {_BANDWIDTH} = "3.35TB/s" and {_PEAKS} = {{ bfloat16 = 989e12 }}'
         raise InputError(f"{where}: keys missing: {', '.join(missing)}; {mend}")
     values = dict(_READ[key](value, key, where) for key, value in given.items())
-    return Device(**{"name": path.stem, **values})
+    with located(where):
+        return Device(**{"name": path.stem, **values})
 
 
 def write_device(device: Device, path: Path) -> None:
