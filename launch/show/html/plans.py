@@ -68,7 +68,7 @@ def _table(planned: Planned) -> Table:
     axes = in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
     where = ("topology",) if len({row.topology for row in rows}) > 1 else ()
     exposed = (f"{axis} exposed" for axis in axes)
-    head = ("", "plan", "placement", *where, "step", "MFU", "memory", "why it loses", "computation", *exposed, "bubble")
+    head = ("no.", "plan", "placement", *where, "step", "MFU", "memory", "why it loses", "computation", *exposed, "bubble")
     return table_of(head, [_row(number, row, axes, several=bool(where)) for number, row in enumerate(rows, 1)])
 
 
