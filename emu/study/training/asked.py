@@ -203,8 +203,8 @@ def _of_place(
 def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
     """[requests of a place] the place of the member whose number in its group each one names."""
     groups = [each[(each == place).any(axis=1).argmax()] for each in places]
-    of = np.concatenate(([0], np.cumsum([len(group) for group in groups])))
-    return np.asarray(np.concatenate(groups)[of[axis] + root])
+    of = np.cumsum([0, *map(len, groups)])
+    return np.asarray(np.concatenate([axis[:0], *groups])[of[axis] + root])
 
 
 def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
@@ -223,8 +223,8 @@ def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
 
 def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
     """Both ends of each message, and all places of a request that reaches over places, must be there."""
-    together = np.array([len(each) for each in places_of])
-    needed = np.concatenate(places_of)[(np.cumsum(together) - together)[columns.axis] + columns.together]
+    together = np.array([len(each) for each in places_of], dtype=np.int64)
+    needed = np.concatenate([columns.axis[:0], *places_of])[(np.cumsum(together) - together)[columns.axis] + columns.together]
     needed = np.where(columns.src >= 0, 2, needed)
     lonely = np.flatnonzero(size != needed)
     if len(lonely):

@@ -33,6 +33,11 @@ def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     assert len(planned.rows) == request_.best
 
 
+def test_one_npu_that_asks_nobody_has_a_plan():
+    one = asked("llama-tiny", 1, 1, 64, best=1)
+    assert table(found(one, SMALL[1])) == exhaustive(one, SMALL[1])
+
+
 def test_words_that_are_given_are_of_every_plan_searched():
     request = replace(SMALL[0], given="tp=2,recompute=full", best=12)
     planned = found(request, SMALL[1])
