@@ -15,6 +15,7 @@ EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only
 INTERLEAVED = "interleaved"  # in that order of a pipeline only
 FLASH, FUSED, UNFUSED = "flash", "fused", "unfused"
+WHOLE, SCATTERED = "whole", "scattered"
 
 # What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
 SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -24,6 +25,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ep": (EXPOSED,),
         "dp": (OVERLAPPED,),
         "pp": (OVERLAPPED,),
+        "messages": (WHOLE,),
         "accumulation": (UNFUSED,),
         "attention": (FLASH,),
     },
@@ -33,6 +35,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ep": (EXPOSED, OVERLAPPED),
         "dp": (EXPOSED, OVERLAPPED),
         "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
+        "messages": (WHOLE, SCATTERED),
         "accumulation": (FUSED, UNFUSED),
         "attention": (FLASH, UNFUSED),
     },
@@ -82,6 +85,7 @@ class Stack:
     ep: str = ""
     dp: str = ""
     pp: str = ""
+    messages: str = ""  # between stages, without sp: each rank of tp sends all, or (scattered) its share
     accumulation: str = ""  # of gradients, by the product that makes them (fused), or after it
     attention: str = ""  # flash: scores are never written; unfused: they are
     launch_s: float = 0.0  # of each collective and message, on both its ends
@@ -104,3 +108,7 @@ class Stack:
         for name in ("launch_s", "alpha_s", "adding_s"):
             if not getattr(self, name) >= 0:
                 raise must_be("stack", name, "0 or more seconds", getattr(self, name))
+
+    def boundary_share(self, tp: int, *, sp: bool) -> int:
+        """Of how many parts of what passes between two stages each rank of tp sends one."""
+        return tp if sp or self.messages == SCATTERED else 1

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from emu.model.generate.item import Ask
 from emu.model.generate.passes import Passes
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
@@ -27,6 +28,7 @@ class Ends:
     after: int | None
     elements: int  # of what passes
     dtype: str
+    gathered: int = 0  # elements that the ranks of tp put together of their shares; 0: what came is all that is needed
 
     def send(self, what: str) -> list[int]:
         """What a forward gave to the stage after, or a backward to the one before: the requests, if any."""
@@ -36,6 +38,12 @@ class Ends:
         """What a forward or a backward takes."""
         return self._message(Kind.RECV, self.before if what == FORWARD else self.after)
 
+    def join(self, came: Sequence[int]) -> None:
+        """Wait for what came, and put it together."""
+        self.tape.join(*came)
+        if came and self.gathered:
+            self.tape.join(self.tape.ask(Ask("tp", "all_gather", self.gathered, self.dtype)))
+
     def _message(self, kind: Kind, peer: int | None) -> list[int]:
         return [] if peer is None else [self.tape.message(kind, "pp", peer, self.elements, self.dtype)]
 
@@ -43,8 +51,9 @@ class Ends:
 def ends_of(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Ends:
     """Of a stage; stages follow one another round the places of the pipeline, or there and back."""
     where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
-    tokens = plan.pass_batch * plan.rank_seq // (plan.tp if plan.sp else 1)
-    return Ends(tape, where.get(stage - 1), where.get(stage + 1), tokens * model.hidden, stack.precision.activation)
+    whole, share = plan.pass_batch * plan.rank_seq * model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
+    gathered = whole if share > 1 and not plan.sp else 0
+    return Ends(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
 
 
 def gpipe(passes: Passes, ends: Ends, microbatches: int) -> None:

@@ -113,8 +113,8 @@ class Outlines:
         Raises:
             InputError: it cannot be generated.
         """
-        cut, tokens = self._cut(plan), plan.pass_batch * plan.rank_seq // (plan.tp if plan.sp else 1)
-        size = tokens * self.ways.model.hidden * item_bytes(self.ways.dtype)
+        cut, share = self._cut(plan), self.ways.stack.boundary_share(plan.tp, sp=plan.sp)
+        size = plan.pass_batch * plan.rank_seq * self.ways.model.hidden // share * item_bytes(self.ways.dtype)
         turns = tuple(self.ways.of_layer(plan, name) for name in self._names)
         held = [dict(zip(self._names, counts, strict=True)) for counts in cut.counts.sum(axis=1).astype(int).tolist()]
         ends = tuple(self.ways.of_ends(plan, of_place) for of_place in held)

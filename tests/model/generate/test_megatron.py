@@ -107,6 +107,19 @@ def test_a_place_sends_each_microbatch_of_each_chunk_once_a_direction(words, sha
         assert (found["pp", "send", *size], found["pp", "recv", *size]) == (times, times)
 
 
+@pytest.mark.parametrize("words", ["pp=4,tp=2", "pp=2,vp=2,tp=4"])
+def test_scattered_messages_are_a_share_of_tp_each_and_gathered_where_they_come(words):
+    """Narayanan et al., section 4.1: b s h / t each; what sequence parallelism cuts is cut already."""
+    plan = parse_plan(words, global_batch=B, seq=S)
+    for rank in (0, plan.stage_ranks, plan.world - 1):
+        whole, scattered = asked(traced(words), rank), asked(traced(words, "messages=scattered"), rank)
+        came = whole["pp", "recv", S * H, "bfloat16"]
+        assert came == scattered["pp", "recv", S * H // plan.tp, "bfloat16"] > 0
+        assert scattered["pp", "send", S * H // plan.tp, "bfloat16"] == whole["pp", "send", S * H, "bfloat16"]
+        assert scattered["tp", "all_gather", S * H, "bfloat16"] == came
+    assert asked(traced(f"{words},sp")) == asked(traced(f"{words},sp", "messages=scattered"))
+
+
 @pytest.mark.parametrize("words", ["pp=2", "pp=4,tp=2,dp=2,sharding=zero1"])
 def test_both_ends_of_a_pipeline_add_up_the_gradient_of_a_tied_table(words):
     plan, trace = parse_plan(words, global_batch=B, seq=S), traced(words, model=GPT)

@@ -66,7 +66,7 @@ def _pipelined(
         elif turn.what.startswith(RECEIVE):
             received[turn] = ends[turn.stage].receive(turn.what.removeprefix(RECEIVE))
         elif turn.what in (FORWARD, BACKWARD):
-            tape.join(*received.pop(needed(turn), ()))
+            ends[turn.stage].join(received.pop(needed(turn), []))
             do = chunks[turn.stage].forward if turn.what == FORWARD else chunks[turn.stage].backward
             do(turn.microbatch)
     tape.join(*sent)
