@@ -13,6 +13,7 @@ from emu.collective.msccl.filed import file_program
 from emu.model.spell_stack import ROLES, beside, parse_stack
 from emu.model.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
+from emu.store import user_folder
 from emu.study.choice import kept
 from emu.study.choice.chooser import AUTO
 from emu.study.training.calls import device_under, topology_under
@@ -153,6 +154,11 @@ def imported() -> list[Algorithm] | None:
     """The algorithms of the files that the command in progress was given; None: no file was given."""
     found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
     return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
+
+
+def kept_in(cache: Path | None) -> Path | None:
+    """The folder in which results are kept between commands; None: nowhere, as a file of one's own has no digest."""
+    return cache or (user_folder() / "plans" if imported() is None else None)
 
 
 def timing_options(command: F) -> F:

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from emu.model.spell import parse_plan
-from emu.store import user_folder
 from emu.study.choice.chooser import AUTO
 from emu.study.planning.find import find_plans
 from emu.study.planning.kept import Kept
@@ -25,8 +24,8 @@ from launch.cli.options import (
     ALGORITHM_HELP,
     DEVICE_HELP,
     import_option,
-    imported,
     json_option,
+    kept_in,
     print_json,
     stack_of,
     stack_option,
@@ -98,18 +97,17 @@ def plan_command(
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
     request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named)
     check_folder("--png", png)
-    folder = cache or (user_folder() / "plans" if imported() is None else None)  # a file of one's own has no digest
     if sweeps:
         check_swept("plan", {"--html": html, "--beside": beside})
         words = {"model": model, "plan": given, "stack": stack, "device": device}
         sizes = {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
-        with closing(Kept(folder)) as kept:
+        with closing(Kept(kept_in(cache))) as kept:
             rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best, request, kept))
         show_swept(rows, f"The best plan of {model}", Files(csv, png), as_json=as_json)
         return
     check_not_swept("plan", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
-    with closing(Kept(folder)) as kept:
+    with closing(Kept(kept_in(cache))) as kept:
         planned = _find(request, built, found, kept)
     if html is not None:
         _write_page(planned, request, built, found, html)

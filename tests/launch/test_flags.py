@@ -44,7 +44,8 @@ FLAGS = {
     | LOOKS,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
-    "repro infinitehbd": {"--table"},
+    "repro infinitehbd": {"--table", "--cache"},
+    "repro ub-mesh": {"--table"},
     "repro railx": {"--table"},
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small

@@ -1,21 +1,22 @@
 """The rows of the InfiniteHBD paper's tables, worked out again: what is printed is only compared with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
 from emu.errors import InputError
 from emu.model.plan import Plan
-from emu.study.training.estimate import Estimated
+from emu.study.planning.row import PlanRow
 from launch.papers.infinitehbd.search import Found, best
-from launch.papers.infinitehbd.setting import DENSE, HERE, MOE, Steps, Training, mfu_of, plan_of, short, told
+from launch.papers.infinitehbd.setting import DENSE, HERE, MOE, Steps, Training, plan_of, short, told
 from launch.papers.targets import Answer, Row, Target, judged, read_targets
 
 TABLES = ("2", "4", "5")
 _TARGETS = HERE / "targets.csv"
 _EPS = (2, 4, 8)  # sizes of expert parallelism (6.3)
 _TP = 64  # of table 4's plans
+_PRACTICAL = 20  # % of imbalance of table 5 (6.3)
 _AT_ZERO, _AT_TEN = 0, 10  # % of imbalance, between which expert parallelism must begin to lose
 
 
@@ -31,6 +32,10 @@ class Paper:
         """Of a table, in the order of the paper's data."""
         for target in self.of(table):
             yield judged(target, self.answer(target))
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Of all rows."""
+        return self.steps.assumptions()
 
     def of(self, table: str) -> list[Target]:
         """Its rows as printed."""
@@ -76,22 +81,22 @@ def _plan(of: Training, target: Target) -> Plan:
 
 def _mfu(of: Training, scale: float, paper: Paper, target: Target) -> Answer:
     step = paper.steps.of(of, _plan(of, target))
-    return Answer(scale * mfu_of(step), told(step))
+    return Answer(scale * step.mfu, told(of, step))
 
 
 def _mfu_of_tp(paper: Paper, target: Target) -> Answer:
     found = paper.best(target.number("gpus"), target.number("tp"))
-    return Answer(mfu_of(found.step), (*told(found.step), found.told))
+    return Answer(found.step.mfu, (*told(DENSE, found.step), found.told))
 
 
 def _config(paper: Paper, target: Target) -> Answer:
     found = paper.best(target.number("gpus"))
     tp, pp, dp = map(int, target.value.split("/"))
     printed = paper.steps.of(DENSE, plan_of(DENSE, tp, pp, dp))
-    ours, theirs = mfu_of(found.step), mfu_of(printed)
+    ours, theirs = found.step.mfu, printed.mfu
     return Answer(
         short(found.plan),
-        (*told(found.step), found.told, f"MFU {ours:.4f}, and {theirs:.4f} by the printed plan"),
+        (*told(DENSE, found.step), found.told, f"MFU {ours:.4f}, and {theirs:.4f} by the printed plan"),
         max(0.0, ours / theirs - 1),
     )
 
@@ -103,39 +108,49 @@ def _trend(paper: Paper, target: Target) -> Answer:
 
 
 def _gap(paper: Paper, target: Target) -> Answer:
-    gains = [mfu_of(paper.best(gpus).step) / mfu_of(paper.best(gpus, 8).step) for gpus in paper.sizes()]
+    gains = [paper.best(gpus).step.mfu / paper.best(gpus, 8).step.mfu for gpus in paper.sizes()]
     told_of = f"gains of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
 
 
-def _of_experts(paper: Paper, gpus: int, tp: int, pp: int, imbalance: int) -> tuple[int, Estimated]:
-    """The best EP above 1 and its step, where the fullest expert has 1 / (1 - imbalance / 2) of its even share."""
+def _of_experts(paper: Paper, gpus: int, tp: int, pp: int, imbalance: int, eps: Sequence[int]) -> tuple[int, PlanRow]:
+    """The best of some EP and its step, where experts have rows of that imbalance, in per cent."""
     found = []
-    for ep in _EPS:
-        more = {"ep": ep, "etp": max(1, tp // ep), "capacity": 1 / (1 - imbalance / 200)}
+    for ep in eps:
+        more = {"ep": ep, "etp": max(1, tp // ep), "imbalance": imbalance / 100}
         found.append((ep, paper.steps.of(MOE, plan_of(MOE, tp, pp, gpus // (tp * pp), **more))))
     return min(found, key=lambda each: each[1].step_time_s)
 
 
 _STRAGGLER = (
-    "the step waits for the GPU with the fullest expert, so every expert is taken to have as many tokens: 1 / (1 - c / 2) of "
-    "its even share"
+    "the coefficient is (max - min) / max of the tokens of an expert (footnote 4); between them nothing is printed: one expert "
+    "is taken to have max, each other min, and the step is that of the GPU with the fullest"
 )
-_UNPRINTED = "the plan with EP is not printed: taken are EP of 2, 4 and 8 with TP=64, PP=16, experts by TP / EP ranks each"
+_UNPRINTED = (
+    "the plan with EP is not printed: EP=8 is taken, as an expert is on one GPU of its group (footnote 3), with TP=64 and "
+    "PP=16 as in table 5, and TP / EP ranks share an expert, so that they hold as much as by TP alone"
+)
+_SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the same 6.4 Tb/s: a ring joins neighbours alone (2.1)"
 
 
 def _imbalanced(paper: Paper, target: Target) -> Answer:
-    _, step = _of_experts(paper, target.number("gpus"), _TP, 16, target.number("imbalance"))
-    return Answer(100 * mfu_of(step), (*told(step), _STRAGGLER, _UNPRINTED))
+    step = _by_experts(paper, target.number("gpus"), target.number("imbalance"))
+    even = _by_experts(paper, target.number("gpus"), 0).mfu
+    falls = f"{step.mfu / even:.4f} of that at 0 %"
+    return Answer(100 * step.mfu, (*told(MOE, step), falls, _STRAGGLER, _UNPRINTED, _SWITCHED))
+
+
+def _by_experts(paper: Paper, gpus: int, imbalance: int) -> PlanRow:
+    return _of_experts(paper, gpus, _TP, 16, imbalance, _EPS[-1:])[1]
 
 
 def _crossing(paper: Paper, target: Target) -> Answer:
     own = next(each for each in paper.of("4") if each.id == "hbd-t4-tp")
-    tp = mfu_of(paper.steps.of(MOE, _plan(MOE, own)))
-    at = [mfu_of(_of_experts(paper, own.number("gpus"), _TP, 16, c)[1]) for c in (_AT_ZERO, _AT_TEN)]
+    tp = paper.steps.of(MOE, _plan(MOE, own)).mfu
+    at = [_by_experts(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]
     words = f"MFU by TP {tp:.4f}, by EP {at[0]:.4f} at {_AT_ZERO} % and {at[1]:.4f} at {_AT_TEN} %"
     holds = at[0] > tp > at[1]
-    return Answer("crossover in (0,10)" if holds else "none in (0,10)", (words, _STRAGGLER, _UNPRINTED), holds=holds)
+    return Answer("crossover in (0,10)" if holds else "none in (0,10)", (words, _STRAGGLER, _UNPRINTED, _SWITCHED), holds=holds)
 
 
 def _best_ep(paper: Paper, target: Target) -> Answer:
@@ -143,11 +158,11 @@ def _best_ep(paper: Paper, target: Target) -> Answer:
     won, words = True, []
     for each in sizes:
         gpus, tp, pp = each.number("gpus"), each.number("tp"), each.number("pp")
-        ep, step = _of_experts(paper, gpus, tp, pp, 20)
-        alone, shared = mfu_of(paper.steps.of(MOE, _plan(MOE, each))), mfu_of(step)
+        ep, step = _of_experts(paper, gpus, tp, pp, _PRACTICAL, _EPS)
+        alone, shared = paper.steps.of(MOE, _plan(MOE, each)).mfu, step.mfu
         won &= alone >= shared
         words.append(f"{gpus} GPUs: MFU {alone:.4f} by EP=1, {shared:.4f} by EP={ep}")
-    return Answer("EP=1" if won else "EP>1 somewhere", (*words, _STRAGGLER, "TP and PP as printed"), holds=won)
+    return Answer("EP=1" if won else "EP>1 somewhere", (*words, _STRAGGLER, "TP and PP as printed", _SWITCHED), holds=won)
 
 
 _ANSWERS: dict[str, Callable[[Paper, Target], Answer]] = {

@@ -1,22 +1,25 @@
 """The best plan of table 2's bounds: TP in 1, 2 ... 128, PP in 1, 2 ... 16, DP in 1, 2 ... 1024 (footnote 6)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
+from emu.dtypes import item_bytes
 from emu.errors import InputError
+from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.peak import memory_by_part
 from emu.model.plan import Plan
 from emu.study.planning.bound import Outlines
-from emu.study.planning.placed import Placed
+from emu.study.planning.rates import Anywhere, Rates, Taken
+from emu.study.planning.row import PlanRow
 from emu.study.planning.ways import Ways
 from emu.study.training.calls import device_under, topology_under
-from emu.study.training.estimate import Estimated
+from emu.topology.topology import Topology
 from emu.units import format_size
-from launch.papers.infinitehbd.setting import Steps, Training, plan_of, topology_of
+from launch.papers.infinitehbd.setting import GPUS, Steps, Training, plan_of
 
-_ROOM = 1.2  # of a GPU's memory: the plan printed for 1,024 GPUs takes 80.5 GiB here, the least of them with TP=8 92.8 GiB
 _TPS, _PPS, _MOST_DP = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 1024
 
 
@@ -24,7 +27,7 @@ class Found(NamedTuple):
     """The plan with the least step."""
 
     plan: Plan
-    step: Estimated
+    step: PlanRow
     told: str  # how it was found
 
 
@@ -34,19 +37,19 @@ def best(steps: Steps, training: Training, gpus: int, tp: int = 0) -> Found:
     Raises:
         InputError: no plan has so many GPUs.
     """
-    plans = [plan for plan in _plans(training, gpus, tp) if _held(steps, training, plan) <= _ROOM * steps.memory_bytes]
+    plans = [plan for plan in _plans(training, gpus, tp) if _states(steps, training, plan) <= steps.memory_bytes]
     bounds = _least_s(steps, training, plans)
     bounded = sorted(zip(bounds, range(len(plans)), plans, strict=True), key=lambda each: each[:2])
     if not bounded:
-        raise InputError(f"repro: no plan of the bounds has {gpus} GPUs and room for the model")
-    found: dict[Plan, Estimated] = {}
+        raise InputError(f"repro: no plan of the bounds has {gpus} GPUs and room for the model's states")
+    found: dict[Plan, PlanRow] = {}
     for bound, _, plan in bounded:
         if found and bound >= min(step.step_time_s for step in found.values()):
             break
         found[plan] = steps.of(training, plan)
     won = min(found, key=lambda plan: found[plan].step_time_s)
-    room = format_size(int(_ROOM * steps.memory_bytes))
-    words = f"the best of {len(plans)} plans of {room} or less; {len(found)} estimated: no other can be faster by its bound"
+    room = format_size(steps.memory_bytes)
+    words = f"the best of {len(plans)} plans whose states take {room} or less; {len(found)} estimated: no other can be faster"
     return Found(won, found[won], words)
 
 
@@ -57,21 +60,52 @@ def _plans(training: Training, gpus: int, tp: int) -> Iterator[Plan]:
             yield plan_of(training, own, pp, dp)
 
 
-def _held(steps: Steps, training: Training, plan: Plan) -> int:
-    return sum(memory_by_part(MODELS.find(training.model), plan, steps.stack).values())
+def _states(steps: Steps, training: Training, plan: Plan) -> int:
+    """What a GPU holds whatever is recomputed: weights, gradients and the optimizer's states."""
+    parts = memory_by_part(MODELS.find(training.model), plan, steps.stack(plan))
+    return sum(size for part, size in parts.items() if part != "activations")
 
 
 def _least_s(steps: Steps, training: Training, plans: Sequence[Plan]) -> Iterator[float]:
-    """No step of each takes less; what plans on one topology have in common is worked out once."""
-    by_topology: dict[str, Placed] = {}
+    """No step of each takes less; what all plans have in common is worked out once."""
+    outlines: dict[int, Outlines] = {}
     for plan in plans:
-        word = topology_of(plan.world, plan.tp)
-        if word not in by_topology:
-            by_topology[word] = _bounds(steps, training, plan)
-        yield by_topology[word].anywhere_s(plan)[0]
+        stack, model = steps.stack(plan), MODELS.find(training.model)
+        device = device_under(stack, steps.device).over(plan.world)
+        of = outlines.setdefault(plan.world, Outlines(Ways(model, stack, device)))
+        yield of.of(plan).seconds(_Rings.under(plan, topology_under(stack, steps.topology(plan))))
 
 
-def _bounds(steps: Steps, training: Training, plan: Plan) -> Placed:
-    device = device_under(steps.stack, steps.device).over(plan.world)
-    outlines = Outlines(Ways(MODELS.find(training.model), steps.stack, device))
-    return Placed(outlines, [topology_under(steps.stack, steps.topology(plan))])
+@dataclass(frozen=True, eq=False)
+class _Rings:
+    """What requests take at least where the ranks of tp are a ring, and others have the DCN between them, a cable a GPU."""
+
+    anywhere: Anywhere
+    ring_Bps: float
+    cable_Bps: float
+
+    @staticmethod
+    def under(plan: Plan, topology: Topology) -> "_Rings":
+        """Of a plan on its rings, each of as many GPUs as its tp; of less than a node's, others are in the ring too."""
+        first = topology.links.bandwidth_Bps[topology.links.src == 0]
+        cable = float(first.min()) if plan.tp >= GPUS else float(first.sum())
+        return _Rings(Anywhere(Rates.of(topology), plan), float(first.sum() - first.min()), cable)
+
+    def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """As of `Requests`: all places are alike."""
+        return self.ring_Bps, self.cable_Bps, self.anywhere.of(place, axes)
+
+    def collective(self, place: int, ask: Ask) -> Taken:
+        """As of `Requests`; a ring adds up in 2 (n - 1) parts of n (stack.toml)."""
+        if ask.axis == "tp" and ask.operation == "all_reduce":
+            ranks, size = self.anywhere.sizes["tp"], ask.elements * item_bytes(ask.dtype)
+            return Taken(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
+        return self._between.collective(place, ask) if ask.axis == "dp" else self.anywhere.collective(place, ask)
+
+    def messages(self, to: int, size: int) -> Sequence[Taken]:
+        """As of `Requests`."""
+        return self._between.messages(to, size)
+
+    @property
+    def _between(self) -> Anywhere:
+        return Anywhere(Rates(self.cable_Bps, self.cable_Bps), self.anywhere.plan)

@@ -6,12 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from emu.arrays import digest
 from emu.model.fits import spread
 from emu.model.model import MODELS
 from emu.model.plan import Plan
 from emu.model.spell_stack import parse_stack
 from emu.model.stack import Stack
-from emu.study.training.estimate import Estimated, EstimateRequest, estimate
+from emu.study.choice.kept import code
+from emu.study.planning.kept import Kept
+from emu.study.planning.row import PlanRow
+from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -20,14 +24,19 @@ from emu.units import format_size
 from launch.data.stacks import STACKS
 
 HERE = Path(__file__).parent
-_GPUS, _TORS, _NODES = 4, 128, 2  # of a node (6.1), ToRs of a domain, nodes of a ToR
+GPUS, _TORS, _NODES = 4, 128, 2  # of a node (6.1), ToRs of a domain, nodes of a ToR
+_HBD, _DCN = "800GB/s", "50GB/s"  # of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
 _EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step of the tables is composed
 
 NOTES = (
     "every step is estimated as `emu estimate` does (software=megatron), composed (docs/training.md)",
-    "memory is not asked for of a printed plan: what it takes is told with its row; a searched one may take 1.2 of 80 GiB, as "
-    "the plan printed for 1,024 GPUs takes 80.5 GiB by Emu's account, and the least of them with TP=8 takes 92.8 GiB",
-    "not printed: sequence parallelism, ZeRO-1, recompute=selective, microbatches of 1, no clipping of gradients",
+    "tensor parallelism adds up what each block gives by one ring all_reduce a direction, experts' too (table 3; 2.3): no "
+    "sequence parallelism",
+    "the paper prints FLOPs and memory of a GPU, and no bandwidth of memory (6.1): bytes take no time",
+    "no latency is printed: it is 0",
+    "neither recomputation nor sharding is printed: what a plan would take is told with its row, and not asked for; but plans "
+    "that are searched keep weights, gradients and states of the optimizer within 80 GiB",
+    "not printed: ZeRO-1, no recomputation, microbatches of 1 in table 2, no clipping of gradients",
     "where the layers do not divide by the stages, the first and the last have fewer",
 )
 
@@ -57,11 +66,9 @@ def plan_of(of: Training, tp: int, pp: int, dp: int, **more: Any) -> Plan:
         tp=tp,
         pp=pp,
         dp=dp,
-        sp=tp > 1,
         vp=of.vp if pp > 1 else 1,
         layers=() if layers % stages == 0 else spread(layers, stages),
         sharding="zero1",
-        recompute="selective",
         clip=0.0,
         global_batch=of.global_batch,
         seq=of.seq,
@@ -70,18 +77,24 @@ def plan_of(of: Training, tp: int, pp: int, dp: int, **more: Any) -> Plan:
     )
 
 
-def topology_of(gpus: int, tp: int) -> str:
-    """The word for rings of `tp` GPUs, all of which work."""
-    tors = gpus // (_GPUS * _NODES)
+def topology_of(plan: Plan) -> str:
+    """The word for rings of TP GPUs, all of which work; where rows travel to experts, of a switch for each TP GPUs instead.
+
+    A ring has no way between GPUs that are no neighbours, and experts need any-to-any communication (2.1).
+    """
+    if plan.exchanges:
+        of = f"nodes={plan.world // plan.tp},gpus={plan.tp},nvlink={_HBD},nic={_DCN},network=switch"
+        return f"servers:{of},latency=0ns,nic_latency=0ns"
+    tors = plan.world // (GPUS * _NODES)
     domain = min(tors, _TORS)
-    return f"infinitehbd:dims={tors // domain}x{domain}x{_NODES}x{_GPUS},tp={max(tp, _GPUS)}"
+    return f"infinitehbd:dims={tors // domain}x{domain}x{_NODES}x{GPUS},tp={max(plan.tp, GPUS)},latency=0ns"
 
 
 @dataclass(eq=False)
 class Steps:
-    """Estimates of the paper's steps, each made once."""
+    """Estimates of the paper's steps, each made once, and kept between commands where there is a place for them."""
 
-    kept: dict[tuple[str, Plan], Estimated] = field(default_factory=dict)
+    kept: Kept = field(default_factory=lambda: Kept(None))
 
     @cached_property
     def device(self) -> Device:
@@ -102,26 +115,30 @@ class Steps:
         """What `--config` reads."""
         return tomllib.loads((HERE / "stack.toml").read_text(encoding="utf-8"))
 
-    @cached_property
-    def stack(self) -> Stack:
-        """The software."""
-        return parse_stack(self.words["stack"], STACKS)
+    def stack(self, plan: Plan) -> Stack:
+        """The software; the DCN is the last tier of either topology."""
+        found = parse_stack(self.words["stack"], STACKS)
+        return replace(found, bandwidth=(1.0, found.bandwidth[-1])) if plan.exchanges else found
 
     def topology(self, plan: Plan) -> Topology:
         """For a plan."""
-        return build_topology(topology_of(plan.world, plan.tp))
+        return build_topology(topology_of(plan))
 
-    def of(self, training: Training, plan: Plan) -> Estimated:
+    def of(self, training: Training, plan: Plan) -> PlanRow:
         """One step.
 
         Raises:
             InputError: as `estimate`.
         """
-        key = (training.model, plan)
-        if key not in self.kept:
-            request = EstimateRequest(training.model, plan, self.stack, tuple(self.words["algorithm"]))
-            self.kept[key] = estimate(request, self.topology(plan), self.device, _EVENTS)
-        return self.kept[key]
+        algorithms = tuple(self.words["algorithm"])
+        stack = self.stack(plan)
+        name = digest((code(), training.model, *map(repr, (plan, self.device, stack, algorithms)), topology_of(plan), _EVENTS))
+        found = self.kept.read(name)
+        if found is None:
+            request = EstimateRequest(training.model, plan, stack, algorithms)
+            found = PlanRow.of(estimate(request, self.topology(plan), self.device, _EVENTS)).as_dict()
+            self.kept.write(name, found)
+        return PlanRow.read(found)
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""
@@ -133,15 +150,10 @@ class Steps:
         )
 
 
-def mfu_of(step: Estimated) -> float:
-    """A share; a step of a model has one."""
-    return step.mfu or 0.0
-
-
-def told(step: Estimated) -> tuple[str, ...]:
+def told(of: Training, step: PlanRow) -> tuple[str, ...]:
     """By what a step is worked out."""
-    memory = f"it takes {format_size(step.peak_memory_bytes)} of a GPU's memory"
-    return (f"{step.model} by {step.plan} on {step.topology}: {memory}",)
+    memory = f"it would take {format_size(step.peak_memory_bytes)} of a GPU's memory"
+    return (f"{of.model} by {step.plan} on {step.topology}: {memory}",)
 
 
 def short(plan: Plan) -> str:
