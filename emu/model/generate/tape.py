@@ -79,6 +79,7 @@ class Tape:
     shapes: dict[Shape, int] = field(default_factory=lambda: {MOVES: 0})
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
+    shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
     known: dict[Hashable, tuple[_Stretch, Hashable, Hashable]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -140,9 +141,12 @@ class Tape:
         of = self._stream(stream)
         return (*([of.last] if of.last >= 0 else []), *of.joined)
 
-    def last_bytes(self) -> int:
-        """Memory traffic of the computations after its last stretch: tapes that are copies of one differ in these."""
-        return sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
+    def own_bytes(self) -> int:
+        """Memory traffic of its computations, but for those that it has in common with the tape that it is a copy of."""
+        kind, size = _Row._fields.index("kind"), _Row._fields.index("bytes")
+        own = [stretch.rows for _, stretch in self.stretches[self.shared :]]
+        written = sum(int(rows[rows[:, kind] == Kind.COMPUTE, size].sum()) for rows in own)
+        return written + sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
 
     def copy(self) -> "Tape":
         """Another with the same events, to go on by itself."""
@@ -151,6 +155,7 @@ class Tape:
         return replace(
             self,
             stretches=[*self.stretches],
+            shared=len(self.stretches),
             rows=[],
             waits=[],
             words={**self.words},

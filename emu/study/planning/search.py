@@ -24,7 +24,7 @@ from emu.study.planning.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step,
 from emu.study.training.placed import axes_of
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
-_FIRST, _MOST = 16, 512  # candidates that are looked at together: first few, so that some times are known soon
+_FIRST, _MOST = 128, 512  # candidates that are looked at together: first fewer, so that some times are known soon
 _NO_TIME = float("inf")
 
 

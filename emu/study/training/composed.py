@@ -134,7 +134,7 @@ def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
 
     Of those in a ring of cp it is the first, as `asked_by` has it.
     """
-    return [max((role.tape for role in roles if not role.at), key=Tape.last_bytes) for roles in of_places]
+    return [max((role.tape for role in roles if not role.at), key=Tape.own_bytes) for roles in of_places]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,6 +10,7 @@ from emu.study.planning import search, timed
 from emu.study.planning.kept import Kept
 from emu.study.planning.placed import Placed
 from emu.study.planning.reasons import parts_s, why
+from emu.study.planning.row import Candidate
 from tests.study.planning.spaces import H100, NO_END, asked, candidates, drawn, exhaustive, found, of, step_s, table, times
 
 SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")
@@ -86,6 +87,14 @@ def same(request, line, device):
             continue
         there_s = placed.there_s([each], NO_END, times(request, line))[each]
         assert placed.anywhere_s(each.plan)[0] <= there_s <= took_s
+
+
+def test_a_step_that_is_composed_again_takes_as_long():
+    """Ranks of a place whose optimizers differ are told by the one that does most, whoever was asked before."""
+    request, line = asked("llama-tiny", 8, 1, 32, "pytorch"), "switch:n=64,bandwidth=50GB/s,latency=500ns"
+    plan = parse_plan("cp=4,pp=2,order=gpipe,sharding=zero1,cp_comm=all_gather", global_batch=1, seq=32)
+    each = Candidate(0, plan, ("cp", "pp"))
+    assert len({step_s.__wrapped__(request, each, line, composed=True) for _ in range(5)}) == 1
 
 
 def test_a_device_of_little_memory_has_only_plans_that_fit():
