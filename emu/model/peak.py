@@ -193,7 +193,7 @@ def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
 def certain(model: Model, plan: Plan, stack: Stack) -> bool:
     """Whether that is held equal to what real ranks hold, by a test; else it is an estimate."""
     alone = plan.sharding == "fsdp" and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
-    return stack.software == "pytorch" and not alone
+    return stack.software == "pytorch" and not (alone or (plan.exchanges and plan.sharding == "fsdp"))
 
 
 def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:

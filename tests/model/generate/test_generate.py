@@ -173,7 +173,6 @@ HELD = {
         "tp=2,sp,dp=2,ep=2,etp=1",
         "pp=2,dp=2,ep=2",
         "pp=2,vp=2,order=zbv,dp=2,ep=2,microbatch=2",
-        "dp=4,ep=2,sharding=fsdp",
         "dp=4,ep=2,sharding=zero1,microbatch=1",
     ],
 }
