@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from emu.study.training.costliest import with_costliest
 from emu.study.training.step import TimedTrace, choice_for, time_trace
 from emu.trace.read import load
 from launch.cli.looks import Looks
@@ -69,7 +70,7 @@ def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json
     Raises:
         InputError: a file cannot be written.
     """
-    steps = [each.step() for each in timed]
+    steps = [with_costliest(each.step(), each) for each in timed]
     topologies = ", ".join(step.topology for step in steps)
     looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))
     if as_json:

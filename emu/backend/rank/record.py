@@ -29,6 +29,7 @@ from emu.backend.rank.streams import Streams
 from emu.collective.operation import OPERATIONS, ROUTED, operation
 from emu.errors import RunError
 from emu.trace.kernel import MOVES
+from emu.trace.lines import Lines, noted
 from emu.trace.trace import PARTS, UPDATE, Events, Group, Kind, Trace
 
 _TYPES = (
@@ -95,6 +96,7 @@ class Recorder:
         self.rows: list[_Row] = []
         self.waits: list[tuple[int, ...]] = []
         self.splits: dict[int, _Splits] = {}  # by event
+        self.lines: dict[int, str] = {}  # of the user's program, by event
         self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
         self.count = Count(self.operator)
         self._numbers: dict[object, int] = {}
@@ -129,6 +131,8 @@ class Recorder:
         what = (call.operation, dtype_name(call.dtype), 0, size, call.count, *MOVES)
         self.rows.append(_Row(self._step, kind, self.streams.current, *what, number, instance, call.root, call.tag))
         self.splits[seq] = _splits_of(call)
+        if call.line is not None:
+            self.lines[seq] = str(call.line)
         # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
         queue = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root, call.tag)
         self.waits.append(self.streams.request(seq, queue))
@@ -226,7 +230,8 @@ class Recorder:
     def _own_notes(self) -> "Notes":
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
         splits = tuple(self.splits[seq].given if seq in self.splits else () for seq in range(len(self.rows)))
-        return Notes(tuple(rows), tuple(self.waits), splits, tuple(self.groups.values()), self.count.memory.peak_by_part())
+        groups, peak = tuple(self.groups.values()), self.count.memory.peak_by_part()
+        return Notes(tuple(rows), tuple(self.waits), splits, groups, peak, dict(self.lines))
 
 
 class Notes(NamedTuple):
@@ -237,6 +242,7 @@ class Notes(NamedTuple):
     splits: tuple[tuple[int, ...], ...]
     groups: tuple[Members, ...]  # by the rank's group number
     peak_by_part: tuple[int, ...]
+    lines: Lines  # that asked for requests
 
     def of_step(self, step: int) -> "Notes":
         """A step alone, as number 1; with `step` 0, when none has ended, all as one."""
@@ -245,6 +251,7 @@ class Notes(NamedTuple):
             rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),
             waits=tuple(tuple(kept[w] for w in self.waits[seq] if w in kept) for seq in kept),
             splits=tuple(self.splits[seq] for seq in kept),
+            lines={kept[seq]: line for seq, line in self.lines.items() if seq in kept},
         )
 
     def events(self) -> Events:
@@ -274,7 +281,7 @@ def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace
         tuple(Group(axis_of[key], key[1]) for key in keys),
         group_of,
         column(peaks, np.int64).reshape(-1, len(PARTS)),
-        tuple(meta),
+        (*meta, *noted([n.lines for n in first])),
     )
 
 

@@ -49,6 +49,7 @@ class Asked:
     different: I64  # [M] which of the different requests each meeting is for
     requests: tuple[Different, ...]  # [Q]
     of: "Standing"
+    axis_of_group: tuple[int, ...]  # of each group of the trace
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -130,8 +131,8 @@ def asked_by(standing: Standing) -> Asked:
     _check(columns, size[meeting], [np.bincount(each, minlength=len(standing.events)) for each in meets])
     request, one, _ = _equal(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
     different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
-    trace = _trace(standing, meets)
-    return Asked(trace, columns.event, columns.sends, meeting, request, different, standing)
+    trace, axis_of_group = _trace(standing, meets), tuple(i for i, first in enumerate(meets) for _ in np.unique(first))
+    return Asked(trace, columns.event, columns.sends, meeting, request, different, standing, axis_of_group)
 
 
 def _together(places: I64, n_places: int) -> I64:

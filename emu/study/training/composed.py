@@ -107,12 +107,19 @@ def _meet(builder: Builder, asked: Asked, bodies: Bodies) -> tuple[I64, I64, I64
 class ComposedStep(TimedTrace):
     """A step by one rank of each place."""
 
-    place_of_rank: I64  # [N]
+    asked: Asked
 
     @property
     def ranks(self) -> int:
         """Of the run."""
-        return len(self.place_of_rank)
+        return len(self.asked.of.place_of_rank)
+
+    def members(self, number: int) -> tuple[int, ...]:
+        """The ranks of the first group that a group of the trace stands for."""
+        of = self.asked.of
+        first = int((of.place_of_rank == self.trace.groups[number].ranks[0]).argmax())
+        groups = of.axes[self.asked.axis_of_group[number]].ranks
+        return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
     @property
     def how(self) -> str:
@@ -122,7 +129,7 @@ class ComposedStep(TimedTrace):
     def step(self) -> Step:
         """The figures; ranks are those of the run."""
         told = TimedTrace.step(self)
-        return replace(told, rank=int((self.place_of_rank == told.rank).argmax()))
+        return replace(told, rank=int((self.asked.of.place_of_rank == told.rank).argmax()))
 
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says, and what composing leaves out."""
@@ -163,7 +170,7 @@ class Composition:
         found = report(self.asked.trace, replayed, timeline)
         shares = self.busy_s / (found.step_time_s or 1.0)
         timed = self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares
-        return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, of.place_of_rank)
+        return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked)
 
 
 def composition(standing: Standing, choice: Choice, topology: Topology, launch_fs: int, npus: I64 | None = None) -> Composition:

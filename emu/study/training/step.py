@@ -32,6 +32,25 @@ LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Costly:
+    """What one line of the user's program asks for in a step, alike each time; times are of the rank that ended last."""
+
+    line: str
+    operation: str
+    axis: str
+    ranks: int  # of the group
+    times: int  # in the step
+    size_bytes: int  # of each, as timed
+    time_s: float  # of all, each from when the rank enters it to when it leaves it; others may be waited for meanwhile
+    algorithm: str | None  # None: it is a message
+    alone_s: float | None  # of each, were its group alone; None, as in the next four: not looked for
+    busbw_Bps: float | None  # as nccl-tests has it, of that
+    of_bound: float | None  # the least time of any schedule, over that
+    next_algorithm: str | None  # the fastest of the others
+    next_s: float | None  # that it would take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """The step that a run is about, on one topology; times are virtual but for those that begin with `wall_`."""
 
@@ -65,6 +84,8 @@ class Step:
     assumptions: tuple[str, ...]
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
+    costliest: tuple[Costly, ...] | None = field(default=None, metadata=LEFT_OUT)  # requests; None: no line is known of them
+    hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
     whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
 
 
@@ -93,6 +114,10 @@ class TimedTrace:
     def how(self) -> str:
         """Which way was taken: the engine's, but where it timed a part of it."""
         return self.timeline.how
+
+    def members(self, number: int) -> tuple[int, ...]:
+        """The ranks of a group of the trace; where one rank stands for many, those of the first such group."""
+        return self.trace.groups[number].ranks
 
     def step(self) -> Step:
         """The figures."""

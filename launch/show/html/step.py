@@ -10,10 +10,10 @@ from emu.trace.path import COMPUTATION
 from emu.units import format_size, format_time
 from launch.show.html.figures import compared, figures_of, links_table, requests_table, settings_of, steps_table
 from launch.show.html.links import link_map
-from launch.show.html.page import Bar, Bars, Key, Page, Piece, Section, Words
+from launch.show.html.page import Bar, Bars, Key, Page, Piece, Section, Table, Words, table_of
 from launch.show.html.pipeline import pipeline
 from launch.show.parts import COMPUTE, IDLE, Parted, colours_of, step_parts
-from launch.show.text.step import part_told, path_told
+from launch.show.text.step import COSTLY, costly_row, part_told, path_told
 
 _MEMORY = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _NO_AXIS = "#7c8894"
@@ -53,6 +53,8 @@ def step_sections(shown: Shown) -> list[Section]:
         Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "Of the rank that holds most, at its peak."),
+        *([Section("Costliest requests", (_costliest(step),), _COSTLIEST_NOTE)] if step.costliest else []),
+        *([Section("Hints", (Words(step.hints),))] if step.hints else []),
         Section("What served the requests", (requests_table(timed),)),
         *([Section("Steps", (steps_table(step),))] if len(step.step_times_s) > 1 else []),
         Section("Settings", (Words(tuple(settings_of(step))),)),
@@ -60,6 +62,10 @@ def step_sections(shown: Shown) -> list[Section]:
     ]
 
 
+_COSTLIEST_NOTE = (
+    "By line of the program; the time in all is that of the rank that ended last. Alone: if only this group asked, "
+    "by what serves it and by the fastest other algorithm; busbw in GB/s is of that."
+)
 _PATH_NOTE = "From the end of the step back: what each moment was spent on by the one task that all after it waited for."
 
 
@@ -116,6 +122,10 @@ def _paler(colour: str, times: int) -> str:
     white = 1 - 0.72**times
     red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
     return to_hex((red, green, blue))
+
+
+def _costliest(step: Step) -> Table:
+    return table_of(COSTLY, [costly_row(each) for each in step.costliest or ()])
 
 
 def _memory(step: Step) -> Bars:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step import Step
+from emu.study.training.step import Costly, Step
 from emu.trace.path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines
 from launch.show.text.spread import spread_told
+from launch.show.text.table import table
 
 _SHOWN = 8  # times of steps in a line
 _GROUPS = 4  # lines of other steps
@@ -121,4 +122,32 @@ def step_report(step: Step) -> str:
     if not step.whole:
         head.append(f"steps           {_some(step.step_times_s)}")
     chaotic = spread_told("the step", step.spread)
-    return "\n".join([*head, *step_lines(step), *chaotic, *rate_lines(step), *foot_lines(step)])
+    told = [*step_lines(step), *chaotic, *rate_lines(step), *_programs(step), *foot_lines(step)]
+    return "\n".join([*head, *told])
+
+
+_WHAT = ("line", "operation", "axis", "ranks", "times", "size", "in all")
+COSTLY = (*_WHAT, "algorithm", "alone", "busbw", "of_bound", "next best", "alone")
+
+
+def costly_row(each: Costly) -> list[str]:
+    """The cells of a request under the heads of `COSTLY`; busbw in GB/s."""
+    whole = [each.line, each.operation, each.axis or "-", str(each.ranks), str(each.times), format_size(each.size_bytes)]
+    return [
+        *whole,
+        format_time(each.time_s),
+        each.algorithm or "-",
+        "-" if each.alone_s is None else format_time(each.alone_s),
+        "-" if each.busbw_Bps is None else f"{each.busbw_Bps / 1e9:.3f}",
+        "-" if each.of_bound is None else f"{each.of_bound:.3f}",
+        each.next_algorithm or "-",
+        "-" if each.next_s is None else format_time(each.next_s),
+    ]
+
+
+def _programs(step: Step) -> list[str]:
+    """The requests that cost most, by line of the program, and what it could do better."""
+    if not step.costliest:
+        return []
+    hints = [f"hint            {hint}" for hint in step.hints or ()]
+    return ["", table(COSTLY, [*map(costly_row, step.costliest)]), *([""] if hints else []), *hints, ""]
