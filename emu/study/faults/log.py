@@ -58,12 +58,12 @@ def states(log: FaultLog) -> States:
     return States(np.diff(times) / log.days, change.cumsum(axis=0, dtype=np.int16)[: len(times) - 1] > 0, times[:-1])
 
 
-def read_log(path: Path, servers: int = 0) -> FaultLog:
+def read_log(path: Path, units: int = 0) -> FaultLog:
     """A log of one's own: a line a spell, `server,start_day,end_day`; servers are numbered from 0.
 
     Args:
         path: Of the CSV file.
-        servers: That it speaks of, those without a fault too; 0: as many as its largest number says.
+        units: That it speaks of, those without a fault too; 0: as many as its largest number says.
 
     Raises:
         InputError: no such file, columns that are missing, or a line with a value that cannot be.
@@ -71,7 +71,7 @@ def read_log(path: Path, servers: int = 0) -> FaultLog:
     name = str(path)
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = [*_rows(csv.DictReader(file), name, servers)]
+            rows = [*_rows(csv.DictReader(file), name, units)]
     except OSError as error:
         raise InputError(f"--log: cannot read {name!r}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -80,10 +80,10 @@ def read_log(path: Path, servers: int = 0) -> FaultLog:
         raise InputError(f"{name}, line 2: a spell must follow the names of the columns, got none")
     _check_apart(rows, name)
     unit, start, end = (np.array(values) for values in list(zip(*rows, strict=True))[1:])
-    return FaultLog(servers or int(unit.max()) + 1, float(end.max()), column(unit, np.int64), start, end)
+    return FaultLog(units or int(unit.max()) + 1, float(end.max()), column(unit, np.int64), start, end)
 
 
-def _rows(reader: "csv.DictReader[str]", name: str, servers: int) -> Iterator[tuple[int, int, float, float]]:
+def _rows(reader: "csv.DictReader[str]", name: str, units: int) -> Iterator[tuple[int, int, float, float]]:
     missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
     if missing:
         raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(COLUMNS)}")
@@ -91,8 +91,8 @@ def _rows(reader: "csv.DictReader[str]", name: str, servers: int) -> Iterator[tu
         where = f"{name}, line {reader.line_num}"
         unit = _number(row["server"], "server", where)
         start, end = (_number(row[field], field, where) for field in COLUMNS[1:])
-        if unit != int(unit) or (servers and unit >= servers):
-            what = f"a whole number of 0..{servers - 1}" if servers else "a whole number of 0 or more"
+        if unit != int(unit) or (units and unit >= units):
+            what = f"a whole number of 0..{units - 1}" if units else "a whole number of 0 or more"
             raise must_be(where, "server", what, row["server"])
         if end < start:
             raise must_be(where, "end_day", f"start_day={start:g} or later", f"{end:g}")

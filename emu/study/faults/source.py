@@ -83,7 +83,7 @@ class Logged:
         wanted = -(-units // each)
         if wanted > self.log.units:
             mend = "take fewer NPUs, or faults that are drawn"
-            what = f"at most {self.log.units} servers of {self.server} NPUs, those of the log"
+            what = f"at most {self.log.units} hosts of {self.server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
         found = self._placed(units, each, wanted)
         if self.parts:
@@ -105,11 +105,11 @@ class Logged:
         return float(found.share @ found.faulty.mean(axis=1))
 
     def _notes(self, each: int, wanted: int) -> tuple[str, ...]:
-        mean = f"{100 * self._rate():.2f} % of its servers are faulty in the mean"
+        mean = f"{100 * self._rate():.2f} % of its hosts are faulty in the mean"
         apart = f"a faulty server has 1 to {each} faulty nodes of {self.node} NPUs, as if its NPUs failed by themselves"
         return (
             f"faults are those of {self.name}: {mean}",
-            f"{wanted} of its {self.log.units} servers are taken, in an order drawn with seed {self.seed}",
+            f"{wanted} of its {self.log.units} hosts are taken, in an order drawn with seed {self.seed}",
             *([apart] if each > 1 else []),
             *([f"faults of domains are drawn beside the log, seed {self.seed}"] if self.parts else []),
         )
