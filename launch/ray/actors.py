@@ -162,12 +162,20 @@ def main() -> None:
         while True:
             if asked := pipe.recv():  # none: to end a job that has ended
                 pipe.send([tuple(a) for a in actors.run(*asked)])
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):  # reset, where the other end was killed before it had read all
         actors.kill()
         ray.shutdown()
         if not address:  # whoever started this would have killed it: nobody is left to tidy up
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(Path(folder))
             Path(log).unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder in which Ray's last processes may still write for a moment."""
+    until = time.monotonic() + _GRACE_S
+    while folder.exists() and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":
