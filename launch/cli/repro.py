@@ -1,25 +1,18 @@
 """`emu repro`: what papers and vendors printed, worked out again; a sub-command for each."""
 
-from contextlib import closing
 from pathlib import Path
 
 import click
 
-from emu.study.planning.kept import Kept
-from launch.cli.options import import_option, json_option, kept_in, print_json
+from launch.cli.options import import_option, json_option, print_json
+from launch.cli.papers import add_papers
 from launch.data.fitted import read_fitted, write_fitted
-from launch.papers.infinitehbd.report import TABLES, Paper
-from launch.papers.infinitehbd.setting import Steps
 from launch.papers.measured.constants import COMMAND, TRAINING
 from launch.papers.measured.report import ask, fit, row_of, summaries
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
-from launch.papers.railx import report as railx
-from launch.papers.targets import Printed
-from launch.papers.ub_mesh import report as ub_mesh
 from launch.show.progress import told, tracked
 from launch.show.text.measured import measured_report, nccl_report
-from launch.show.text.paper import paper_report
 
 _NOTES = (
     "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
@@ -102,55 +95,4 @@ def nccl_command(fits: bool, as_json: bool) -> None:
         click.echo(nccl_report(found))
 
 
-@repro_command.command("infinitehbd")
-@click.option("--table", type=click.Choice(TABLES), required=True, help="Of the paper.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Keep steps in this folder. [default: the user's cache]")
-@import_option
-@json_option
-def infinitehbd_command(table: str, cache: Path | None, as_json: bool) -> None:
-    """Work out a table of the InfiniteHBD paper again, each step as `emu estimate` does.
-
-    Interrupt it as you like: started again, it goes on where it stopped.
-
-    \b
-    emu repro infinitehbd --table 2
-    emu repro infinitehbd --table 5 --json
-    """
-    with closing(Kept(kept_in(cache))) as kept:
-        _show("infinitehbd", Paper(steps=Steps(kept)), table, as_json=as_json)
-
-
-@repro_command.command("ub-mesh")
-@click.option("--table", type=click.Choice(ub_mesh.TABLES), required=True, help="Of the paper; 6.4 is a section.")
-@import_option
-@json_option
-def ub_mesh_command(table: str, as_json: bool) -> None:
-    """Count again what a table of the UB-Mesh paper counts, on the topologies as they are built.
-
-    \b
-    emu repro ub-mesh --table 3
-    """
-    _show("ub-mesh", ub_mesh.Paper(), table, as_json=as_json)
-
-
-@repro_command.command("railx")
-@click.option("--table", type=click.Choice(railx.TABLES), required=True, help="Of the paper.")
-@import_option
-@json_option
-def railx_command(table: str, as_json: bool) -> None:
-    """Work out a cost table of the RailX paper again, as `emu cost` does.
-
-    \b
-    emu repro railx --table 6
-    """
-    _show("railx", railx.Paper(), table, as_json=as_json)
-
-
-def _show(name: str, paper: Printed, table: str, *, as_json: bool) -> None:
-    """The rows of a table, each when it is worked out, then all that they assume."""
-    rows = [*tracked(paper.rows(table), f"working out table {table}", len(paper.of(table)))]
-    if as_json:
-        told_rows = [row.told() for row in rows]
-        print_json({"paper": name, "table": table, "rows": told_rows, "assumptions": paper.assumptions()})
-    else:
-        click.echo(paper_report(rows, paper.assumptions()))
+add_papers(repro_command)

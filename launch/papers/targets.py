@@ -6,14 +6,13 @@ row is computed from is in `given`, such as `gpus=1024;tp=16`.
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Protocol
 
 from emu.errors import InputError
 
-MET, MISSED, OPEN = "met", "missed", "open"
+MET, MISSED, OPEN, LISTED = "met", "missed", "open", "listed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +26,9 @@ class Target:
     assumed: str  # what the paper does not say
     value: str  # as printed
     unit: str
-    kind: str  # E: exact, M: of a model, S: an ordering
+    kind: str  # E: exact, M: of a model, S: an ordering, H: of hardware or a job that no input describes
     tolerance: str
+    reading: str = ""  # why it does not follow from what the paper gives, and what would
 
     def number(self, name: str) -> int:
         """One of those given."""
@@ -66,7 +66,7 @@ class Row:
         return {
             "id": of.id,
             "what": of.what,
-            "value": _plain(of.value),
+            "value": of.value if number(of.value) is None else number(of.value),
             "ours": self.ours,
             "unit": of.unit,
             "difference": self.difference,
@@ -75,22 +75,6 @@ class Row:
             "verdict": self.verdict,
             "assumptions": self.assumptions,
         }
-
-
-class Printed(Protocol):
-    """A paper whose rows are worked out again."""
-
-    def of(self, table: str) -> list[Target]:
-        """The rows of a table as printed."""
-        ...
-
-    def rows(self, table: str) -> Iterator[Row]:
-        """The same beside their answers, each worked out when it is asked for."""
-        ...
-
-    def assumptions(self) -> Sequence[str]:
-        """What all rows rest on."""
-        ...
 
 
 def read_targets(path: Path) -> list[Target]:
@@ -105,46 +89,64 @@ def read_targets(path: Path) -> list[Target]:
 
 def _target(row: Mapping[str, str], where: str) -> Target:
     names = {f.name: "class" if f.name == "kind" else f.name for f in fields(Target)}
-    missing = [column for column in names.values() if row.get(column) is None]
+    missing = [column for column in names.values() if row.get(column) is None and column != "reading"]
     if missing:
         raise InputError(f"{where}: columns missing: {', '.join(missing)}")
-    words = {name: row[column] for name, column in names.items() if name != "given"}
+    words = {name: row[column] for name, column in names.items() if name != "given" and column in row}
     given = dict(word.split("=", 1) for word in row["given"].split(";") if word)
     target = Target(given=given, **words)
-    if not any(pattern.search(target.tolerance) for pattern in (_RELATIVE, _POINTS, _WITHIN, _EXACT, _ORDERING)):
-        known = "'+-5% relative', '+-0.3 point', 'within 3%', 'exact' or 'ordering'"
+    if not any(pattern.search(target.tolerance) for pattern in (*_SHARES, _POINTS, _BETWEEN, _ABOVE, _EXACT, _HOLDS)):
+        known = "'+-5% relative', '+-0.3 point', 'within 3%', '5-25%', '>75%', 'exact', 'ordering' or 'n/a'"
         raise InputError(f"{where}: tolerance must have {known}, got {target.tolerance!r}")
     return target
 
 
-_RELATIVE, _POINTS = re.compile(r"\+-([\d.]+)% relative"), re.compile(r"\+-([\d.]+) point")
-_WITHIN, _EXACT, _ORDERING = re.compile(r"within ([\d.]+)%"), re.compile("^exact"), re.compile("^ordering")
+_RELATIVE, _POINTS = re.compile(r"\+-([\d.]+)% (?:relative|with)"), re.compile(r"\+-([\d.]+)(?: point|;)")
+_WITHIN = re.compile(r"within ([\d.]+)%")
+_SHARES = (_RELATIVE, _WITHIN)
+_BETWEEN = re.compile(r"([\d.]+)-([\d.]+)[%x]")
+_ABOVE, _EXACT = re.compile(r"^>=?([\d.]+)"), re.compile("^exact")
+# Whether it is met, only what works it out can say.
+_HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|within 2x|<")
 
 
-def judged(target: Target, answer: Answer, assumptions: Sequence[str] = ()) -> Row:
+def judged(target: Target, answer: Answer) -> Row:
     """A row with its verdict."""
     difference = _difference(target, answer)
-    told = (*([target.assumed] if target.assumed else []), *answer.notes, *assumptions)
+    told = (*([target.assumed] if target.assumed else []), *answer.notes, *([target.reading] if target.reading else []))
     return Row(target, answer.ours, difference, _verdict(target, answer, difference), told)
 
 
 def _difference(target: Target, answer: Answer) -> float | None:
     """A share where the tolerance is one, else in the row's unit."""
-    if answer.off is not None or not isinstance(answer.ours, int | float):
+    printed = number(target.value)
+    if answer.off is not None or not isinstance(answer.ours, int | float) or printed is None:
         return answer.off
-    printed = float(target.value)
-    return answer.ours / printed - 1 if _RELATIVE.search(target.tolerance) else answer.ours - printed
+    return answer.ours / printed - 1 if any(each.search(target.tolerance) for each in _SHARES) else answer.ours - printed
 
 
 def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
     if answer.ours is None:
-        return OPEN
-    if answer.holds is not None:
-        return MET if answer.holds else MISSED
-    if difference is None:
-        is_word = isinstance(answer.ours, str) and _EXACT.search(target.tolerance)
-        return (MET if answer.ours == target.value else MISSED) if is_word else OPEN
-    return MET if abs(difference) <= _most(target) else MISSED
+        return LISTED if target.kind == "H" else OPEN
+    holds = _holds(target, answer, difference) if answer.holds is None else answer.holds
+    return OPEN if holds is None else MET if holds else MISSED
+
+
+def _holds(target: Target, answer: Answer, difference: float | None) -> bool | None:
+    """By the tolerance; None where it says nothing of such an answer."""
+    if _EXACT.search(target.tolerance) and isinstance(answer.ours, str):
+        return answer.ours == target.value
+    span = _span(target.tolerance)
+    if span is not None and isinstance(answer.ours, int | float):
+        return span[0] <= answer.ours <= span[1]
+    return None if difference is None else abs(difference) <= _most(target)
+
+
+def _span(tolerance: str) -> tuple[float, float] | None:
+    between, above = _BETWEEN.search(tolerance), _ABOVE.search(tolerance)
+    if between:
+        return float(between[1]), float(between[2])
+    return (float(above[1]), float("inf")) if above else None
 
 
 def _most(target: Target) -> float:
@@ -156,8 +158,9 @@ def _most(target: Target) -> float:
     return 0.5 * 10.0**-target.digits + 1e-12
 
 
-def _plain(value: str) -> float | str:
+def number(value: str) -> float | None:
+    """What is printed, if it is one."""
     try:
         return float(value)
     except ValueError:
-        return value
+        return None

@@ -5,15 +5,13 @@ from dataclasses import replace
 import pytest
 
 from launch.papers.ub_mesh import wiring
-from launch.papers.ub_mesh.report import TABLES, Paper
+from launch.papers.ub_mesh.report import Paper
 from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, built
 
 
 @pytest.fixture(scope="module")
 def rows():
-    paper = Paper()
-    assert sorted({each.table for each in paper.targets}) == sorted(TABLES)
-    return {row.target.id: row for table in TABLES for row in paper.rows(table)}
+    return {row.target.id: row for row in Paper().rows()}
 
 
 def test_all_rows_are_met_but_those_with_the_reason(rows):
@@ -29,7 +27,7 @@ def test_all_rows_are_met_but_those_with_the_reason(rows):
 def test_ours_stays_whatever_the_paper_prints(rows):
     paper = Paper()
     other = [replace(each, value="-1") for each in paper.targets]
-    again = {row.target.id: row for table in TABLES for row in Paper(other).rows(table)}
+    again = {row.target.id: row for row in Paper(other).rows()}
     assert {name: row.ours for name, row in again.items()} == {name: row.ours for name, row in rows.items()}
     assert all(row.verdict != "met" for row in again.values())
 
@@ -54,7 +52,7 @@ def test_counts_are_those_of_what_is_built(monkeypatch, rows):
 
 def test_a_table_is_printed_with_what_it_assumes(emu):
     found = emu("repro", "ub-mesh", "--table", "3", "--json").json
-    assert (found["paper"], found["table"], len(found["rows"])) == ("ub-mesh", "3", 13)
+    assert (found["paper"], found["place"], len(found["rows"])) == ("ub-mesh", "3", 13)
     assert any("ub-mesh:rack-full" in words for words in found["assumptions"])
     text = emu("repro", "ub-mesh", "--table", "1").out
     assert "360 MB x 4992 is 1755 GB" in text

@@ -37,6 +37,26 @@ class Cost:
         """The same of power."""
         return self.watts / self.npus
 
+    @property
+    def dollars_per_injection_GBps(self) -> float:  # noqa: N802 -- a unit's case has a meaning
+        """For each GB/s that an NPU sends at most."""
+        return self.dollars_per_npu / self.injection_GBps
+
+    @property
+    def watts_per_injection_GBps(self) -> float:  # noqa: N802
+        """The same of power."""
+        return self.watts_per_npu / self.injection_GBps
+
+    @property
+    def dollars_per_global_GBps(self) -> float | None:  # noqa: N802
+        """For each GB/s of an NPU across the middle; None where that is not asked for, or is 0."""
+        return self.dollars_per_npu / self.global_GBps if self.global_GBps else None
+
+    @property
+    def watts_per_global_GBps(self) -> float | None:  # noqa: N802
+        """The same of power."""
+        return self.watts_per_npu / self.global_GBps if self.global_GBps else None
+
     def energy_dollars(self, years: float, kwh_dollars: float) -> float:
         """What its power costs in so many years, all of it drawn all the time."""
         return self.watts / 1000 * HOURS_PER_YEAR * years * kwh_dollars

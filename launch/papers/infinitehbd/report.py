@@ -1,18 +1,20 @@
 """The rows of the InfiniteHBD paper's tables, worked out again: what is printed is only compared with."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
 
-from emu.errors import InputError
 from emu.model.plan import Plan
 from emu.study.planning.row import PlanRow
 from launch.papers.infinitehbd.search import Found, best
 from launch.papers.infinitehbd.setting import DENSE, HERE, MOE, Steps, Training, plan_of, short, told
-from launch.papers.targets import Answer, Row, Target, judged, read_targets
+from launch.papers.paper import Paper as Printed
+from launch.papers.paper import Way
+from launch.papers.targets import Answer, Target, read_targets
 
-TABLES = ("2", "4", "5")
 _TARGETS = HERE / "targets.csv"
 _EPS = (2, 4, 8)  # sizes of expert parallelism (6.3)
 _TP = 64  # of table 4's plans
@@ -20,58 +22,16 @@ _PRACTICAL = 20  # % of imbalance of table 5 (6.3)
 _AT_ZERO, _AT_TEN = 0, 10  # % of imbalance, between which expert parallelism must begin to lose
 
 
-@dataclass(eq=False)
-class Paper:
-    """What is known of the rows so far; a step or a search is made when the first row asks for it."""
-
-    targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
-    steps: Steps = field(default_factory=Steps)
-    searched: dict[tuple[int, int], Found] = field(default_factory=dict)
-
-    def rows(self, table: str) -> Iterator[Row]:
-        """Of a table, in the order of the paper's data."""
-        for target in self.of(table):
-            yield judged(target, self.answer(target))
-
-    def assumptions(self) -> tuple[str, ...]:
-        """Of all rows."""
-        return self.steps.assumptions()
-
-    def of(self, table: str) -> list[Target]:
-        """Its rows as printed."""
-        return [target for target in self.targets if target.table == table]
-
-    def answer(self, target: Target) -> Answer:
-        """What Emu says of a row; why not, where it says nothing."""
-        for words, answer in _ANSWERS.items():
-            if target.id.startswith(f"hbd-{words}"):
-                try:
-                    return answer(self, target)
-                except InputError as error:
-                    return Answer(None, (f"it cannot be estimated: {error}",))
-        return Answer(None, ("nothing works it out",))
-
-    def best(self, gpus: int, tp: int = 0) -> Found:
-        """The best plan of table 2's bounds; of one TP where it is given."""
-        if (gpus, tp) not in self.searched:
-            self.searched[gpus, tp] = best(self.steps, DENSE, gpus, tp)
-        return self.searched[gpus, tp]
-
-    def sizes(self) -> list[int]:
-        """GPUs of table 2's rows."""
-        return sorted({target.number("gpus") for target in self.of("2") if "gpus" in target.given})
-
-
-def _product(paper: Paper, target: Target) -> Answer:
+def _product(paper: Any, target: Target) -> Answer:
     return Answer(float(target.number("tp") * target.number("pp") * target.number("dp")))
 
 
-def _improvement(paper: Paper, target: Target) -> Answer:
+def _improvement(paper: Any, target: Target) -> Answer:
     ours = float(target.given["mfu"]) / float(target.given["mfu8"])
     return Answer(ours, (f"from the printed {target.given['mfu']} and {target.given['mfu8']}",))
 
 
-def _percent(paper: Paper, target: Target) -> Answer:
+def _percent(paper: Any, target: Target) -> Answer:
     return Answer(round(100 * float(target.given["mfu"]), target.digits), ("from the printed value of table 5",))
 
 
@@ -79,17 +39,17 @@ def _plan(of: Training, target: Target) -> Plan:
     return plan_of(of, target.number("tp"), target.number("pp"), target.number("dp"))
 
 
-def _mfu(of: Training, scale: float, paper: Paper, target: Target) -> Answer:
+def _mfu(of: Training, scale: float, paper: Any, target: Target) -> Answer:
     step = paper.steps.of(of, _plan(of, target))
     return Answer(scale * step.mfu, told(of, step))
 
 
-def _mfu_of_tp(paper: Paper, target: Target) -> Answer:
+def _mfu_of_tp(paper: Any, target: Target) -> Answer:
     found = paper.best(target.number("gpus"), target.number("tp"))
     return Answer(found.step.mfu, (*told(DENSE, found.step), found.told))
 
 
-def _config(paper: Paper, target: Target) -> Answer:
+def _config(paper: Any, target: Target) -> Answer:
     found = paper.best(target.number("gpus"))
     tp, pp, dp = map(int, target.value.split("/"))
     printed = paper.steps.of(DENSE, plan_of(DENSE, tp, pp, dp))
@@ -101,19 +61,19 @@ def _config(paper: Paper, target: Target) -> Answer:
     )
 
 
-def _trend(paper: Paper, target: Target) -> Answer:
+def _trend(paper: Any, target: Target) -> Answer:
     tps = [paper.best(gpus).plan.tp for gpus in paper.sizes()]
     told_of = f"the best TP of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(map(str, tps))}"
     return Answer(f"{tps[0]}->{tps[-1]}", (told_of,), holds=all(a <= b for a, b in pairwise(tps)))
 
 
-def _gap(paper: Paper, target: Target) -> Answer:
+def _gap(paper: Any, target: Target) -> Answer:
     gains = [paper.best(gpus).step.mfu / paper.best(gpus, 8).step.mfu for gpus in paper.sizes()]
     told_of = f"gains of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
 
 
-def _of_experts(paper: Paper, gpus: int, tp: int, pp: int, imbalance: int, eps: Sequence[int]) -> tuple[int, PlanRow]:
+def _of_experts(paper: Any, gpus: int, tp: int, pp: int, imbalance: int, eps: Sequence[int]) -> tuple[int, PlanRow]:
     """The best of some EP and its step, where experts have rows of that imbalance, in per cent."""
     found = []
     for ep in eps:
@@ -133,18 +93,18 @@ _UNPRINTED = (
 _SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the same 6.4 Tb/s: a ring joins neighbours alone (2.1)"
 
 
-def _imbalanced(paper: Paper, target: Target) -> Answer:
+def _imbalanced(paper: Any, target: Target) -> Answer:
     step = _by_experts(paper, target.number("gpus"), target.number("imbalance"))
     even = _by_experts(paper, target.number("gpus"), 0).mfu
     falls = f"{step.mfu / even:.4f} of that at 0 %"
     return Answer(100 * step.mfu, (*told(MOE, step), falls, _STRAGGLER, _UNPRINTED, _SWITCHED))
 
 
-def _by_experts(paper: Paper, gpus: int, imbalance: int) -> PlanRow:
+def _by_experts(paper: Any, gpus: int, imbalance: int) -> PlanRow:
     return _of_experts(paper, gpus, _TP, 16, imbalance, _EPS[-1:])[1]
 
 
-def _crossing(paper: Paper, target: Target) -> Answer:
+def _crossing(paper: Any, target: Target) -> Answer:
     own = next(each for each in paper.of("4") if each.id == "hbd-t4-tp")
     tp = paper.steps.of(MOE, _plan(MOE, own)).mfu
     at = [_by_experts(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]
@@ -153,7 +113,7 @@ def _crossing(paper: Paper, target: Target) -> Answer:
     return Answer("crossover in (0,10)" if holds else "none in (0,10)", (words, _STRAGGLER, _UNPRINTED, _SWITCHED), holds=holds)
 
 
-def _best_ep(paper: Paper, target: Target) -> Answer:
+def _best_ep(paper: Any, target: Target) -> Answer:
     sizes = [each for each in paper.of("5") if "mfu" in each.id]
     won, words = True, []
     for each in sizes:
@@ -165,7 +125,7 @@ def _best_ep(paper: Paper, target: Target) -> Answer:
     return Answer("EP=1" if won else "EP>1 somewhere", (*words, _STRAGGLER, "TP and PP as printed", _SWITCHED), holds=won)
 
 
-_ANSWERS: dict[str, Callable[[Paper, Target], Answer]] = {
+_WAYS: dict[str, Way] = {
     "t2-prod": _product,
     "t2-imp": _improvement,
     "t2-mfu-": partial(_mfu, DENSE, 1.0),
@@ -181,3 +141,27 @@ _ANSWERS: dict[str, Callable[[Paper, Target], Answer]] = {
     "t5-mfu": partial(_mfu, MOE, 1.0),
     "t5-ep1": _best_ep,
 }
+
+
+@dataclass(eq=False)
+class Paper(Printed):
+    """What is known of the rows so far; a step or a search is made when the first row asks for it."""
+
+    targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
+    steps: Steps = field(default_factory=Steps)
+    searched: dict[tuple[int, int], Found] = field(default_factory=dict)
+    ways = MappingProxyType({f"hbd-{words}": way for words, way in _WAYS.items()})
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Of all rows."""
+        return self.steps.assumptions()
+
+    def best(self, gpus: int, tp: int = 0) -> Found:
+        """The best plan of table 2's bounds; of one TP where it is given."""
+        if (gpus, tp) not in self.searched:
+            self.searched[gpus, tp] = best(self.steps, DENSE, gpus, tp)
+        return self.searched[gpus, tp]
+
+    def sizes(self) -> list[int]:
+        """GPUs of table 2's rows."""
+        return sorted({target.number("gpus") for target in self.of("2") if "gpus" in target.given})

@@ -1,16 +1,17 @@
 """The rows of RailX's cost tables, worked out again from what is built and the paper's prices."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
 from launch.data.prices import find_book
-from launch.papers.targets import Answer, Row, Target, judged, read_targets
+from launch.papers.paper import Paper as Printed
+from launch.papers.targets import Answer, Target, read_targets
 
-TABLES = ("3", "6")
 _TARGETS = Path(__file__).with_name("targets.csv")
 _BOOK, _REFERENCE = "railx", "2FT"
 _LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; switches of 64 ports, optical ones of 128
@@ -29,41 +30,18 @@ _LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; sw
     }
 )
 _OPTICAL = "OCS"
-_LEFT_OUT = MappingProxyType({"Tor": (_OPTICAL,)})  # the same cables and modules join the faces of its cubes
+_WITHOUT_SWITCHES = "Tor"  # the same cables and modules join the faces of its cubes
 _NOT_BUILT = "a part of a tree of four tiers, which whole has 2,097,152 hosts; trees that are filled in part are not built"
 _HYPERX = "it takes a HyperX of 64 nodes a row, which needs 63 rails; r = 36 rails join 37 nodes"
-_SWITCHES = "185.7 is 44.5 and 4,032 switches of 35 K$, those of the Hx7Mesh; the table prints 288"
-_ROUNDED = "it follows from the global bandwidth as printed, 7.1 %; 1/14 is 7.14"
-_WHY: Mapping[str, str] = MappingProxyType(  # the paper's own figures contradict these
-    {
-        "rx-t6-Tap13-inj": "0.63 follows from the printed cost, and 1.90 a global bandwidth agrees with that",
-        "rx-t6-Hx7-cgb": _ROUNDED,
-        "rx-t3-Hx7-2ft-cgb": _ROUNDED,
-        "rx-t6-TorOCS-cost": _SWITCHES,
-        "rx-t6-TorOCS-inj": _SWITCHES,
-        "rx-t6-TorOCS-cgb": f"{_SWITCHES}; with these it would be 5.36",
-        "rx-t6-Tor-cost": "44.5 follows from the printed counts",
-        "rx-t6-Tor-cgb": "1.29 follows from the printed counts",
-    }
-)
 _THOUSANDS = MappingProxyType({"aot": ("optical transceiver", "optical module"), "pcc": ("DAC cable",)})
 
 
 @dataclass(eq=False)
-class Paper:
+class Paper(Printed):
     """What is known of the networks so far; one is built when the first row asks for it."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     costs: dict[str, Cost] = field(default_factory=dict)
-
-    def rows(self, table: str) -> Iterator[Row]:
-        """Of a table, in the order of the paper's data."""
-        for target in self.of(table):
-            yield judged(target, self.answer(target))
-
-    def of(self, table: str) -> list[Target]:
-        """Its rows as printed."""
-        return [target for target in self.targets if target.table == table]
 
     def assumptions(self) -> list[str]:
         """Of all rows."""
@@ -80,8 +58,7 @@ class Paper:
             return Answer(None, (_NOT_BUILT,))
         if name.startswith("Rx") and what in ("gbw", "cgb"):
             return Answer(None, (_HYPERX,))
-        why = [f"not by the paper's own figures: {_WHY[target.id]}"] if target.id in _WHY else []
-        return Answer(float(self._value(name, what)), (_LINES[name], *why))
+        return Answer(float(self._value(name, what)), (_LINES[name],))
 
     def _value(self, name: str, what: str) -> float:
         if what == "sw":
@@ -89,35 +66,34 @@ class Paper:
         if what in _THOUSANDS:
             return self._count(name, _THOUSANDS[what]) / 1000
         if what == "cost":
-            return self._dollars(name) / 1e6
+            return self.cost(name).dollars / 1e6
         if what == "gbw":
-            return 100 * self._across(name) / self._cost(name).injection_GBps
-        each, first = ((self._per_chip(network) / self._rate(network, what)) for network in (name, _REFERENCE))
-        return each / first
+            return 100 * _present(self.cost(name).global_GBps) / self.cost(name).injection_GBps
+        return self._rate(name, what) / self._rate(_REFERENCE, what)
 
     def _rate(self, name: str, what: str) -> float:
-        """What dollars are divided by: injection, or global bandwidth."""
-        return self._across(name) if what == "cgb" else self._cost(name).injection_GBps
+        """Dollars for each GB/s of injection, or of global bandwidth."""
+        found = self.cost(name)
+        return _present(found.dollars_per_global_GBps) if what == "cgb" else found.dollars_per_injection_GBps
 
-    def _across(self, name: str) -> float:
-        found = self._cost(name).global_GBps
-        assert found is not None
-        return found
-
-    def _cost(self, name: str) -> Cost:
+    def cost(self, name: str) -> Cost:
+        """Of a line of the table."""
         if name not in self.costs:
-            across = not name.startswith("Rx")
-            self.costs[name] = cost(build_topology(_LINES[name]), find_book(_BOOK), across=across)
+            self.costs[name] = cost(_built(name), find_book(_BOOK), across=not name.startswith("Rx"))
         return self.costs[name]
 
     def _count(self, name: str, parts: tuple[str, ...]) -> int:
-        found = self._cost(name).parts
-        return sum(found[part][0] for part in parts if part in found and part not in _LEFT_OUT.get(name, ()))
+        found = self.cost(name).parts
+        return sum(found[part][0] for part in parts if part in found)
 
-    def _dollars(self, name: str) -> float:
-        """Without the parts that are left out."""
-        found = self._cost(name).parts
-        return sum(count * price.dollars for part, (count, price) in found.items() if part not in _LEFT_OUT.get(name, ()))
 
-    def _per_chip(self, name: str) -> float:
-        return self._dollars(name) / self._cost(name).npus
+def _built(name: str) -> Topology:
+    topology = build_topology(_LINES[name])
+    if name != _WITHOUT_SWITCHES:
+        return topology
+    return replace(topology, bill={part: count for part, count in topology.bill.items() if part != _OPTICAL})
+
+
+def _present(value: float | None) -> float:
+    assert value is not None
+    return value

@@ -26,10 +26,11 @@ def told(paid: Paid) -> dict[str, object]:
         "dollars_per_npu": of.dollars_per_npu,
         "watts_per_npu": of.watts_per_npu,
         "injection_GBps": of.injection_GBps,
-        "dollars_per_injection_GBps": of.dollars_per_npu / of.injection_GBps,
-        "watts_per_injection_GBps": of.watts_per_npu / of.injection_GBps,
+        "dollars_per_injection_GBps": of.dollars_per_injection_GBps,
+        "watts_per_injection_GBps": of.watts_per_injection_GBps,
         "global_GBps": of.global_GBps,
-        "dollars_per_global_GBps": of.dollars_per_npu / of.global_GBps if of.global_GBps else None,
+        "dollars_per_global_GBps": of.dollars_per_global_GBps,
+        "watts_per_global_GBps": of.watts_per_global_GBps,
         "energy_dollars": paid.energy_dollars,
         "parts": {part: {"count": count, **price._asdict()} for part, (count, price) in of.parts.items()},
         "free": of.free,
@@ -49,12 +50,12 @@ def cost_report(rows: Sequence[Paid], notes: Sequence[str]) -> str:
 
 
 def _line(row: Paid, *, across: bool, energy: bool) -> list[str]:
-    of, over = row.cost, row.cost.global_GBps
+    of = row.cost
     each = (of.dollars / 1e6, of.dollars_per_npu, of.watts_per_npu, of.injection_GBps)
-    rated = (of.dollars_per_npu / of.injection_GBps, of.watts_per_npu / of.injection_GBps)
+    rated = (of.dollars_per_injection_GBps, of.watts_per_injection_GBps)
     line = [of.topology, str(of.npus), *(f"{value:.2f}" for value in (*each, *rated))]
     if across:
-        line += [f"{over:.2f}", f"{of.dollars_per_npu / over:.2f}"] if over else ["-", "-"]
+        line += ["-" if value is None else f"{value:.2f}" for value in (of.global_GBps, of.dollars_per_global_GBps)]
     return line + [f"{(row.energy_dollars or 0) / 1e6:.2f}"] * energy
 
 

@@ -1,0 +1,72 @@
+"""`emu repro` of papers: a sub-command for each, and one for all."""
+
+import importlib
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from emu.errors import InputError
+from emu.study.planning.kept import Kept
+from launch.cli.options import import_option, json_option, kept_in, print_json
+from launch.papers.every import PAPERS
+from launch.papers.kept import row_of
+from launch.papers.paper import Paper
+from launch.show.progress import tracked
+from launch.show.text.paper import paper_report
+
+_CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Keep rows in this folder. [default: the user's cache]")
+
+
+def add_papers(group: click.Group) -> None:
+    """A command for each paper."""
+    for name in PAPERS:
+        group.add_command(_command(name))
+
+
+def _command(name: str) -> click.Command:
+    @click.command(name)
+    @click.option("--table", help="Of the paper, such as 6; or a section, such as 6.4.")
+    @click.option("--figure", help="Of the paper, such as 17.")
+    @click.option("--png", type=click.Path(path_type=Path), help="Draw the figure in the paper's axes to this file.")
+    @_CACHE
+    @import_option
+    @json_option
+    def command(table: str | None, figure: str | None, png: Path | None, cache: Path | None, as_json: bool) -> None:
+        if table is not None and figure is not None:
+            raise InputError("repro: --table and --figure exclude one another; give one of them")
+        place = table if figure is None else f"fig {figure}"
+        with closing(Kept(kept_in(cache))) as kept:
+            paper = PAPERS[name](kept)
+            if png is not None:
+                _draw(paper, figure, png)
+            _show(name, paper, place, kept, as_json=as_json)
+
+    command.help = (
+        f"Work out the {name} paper again: each row of its tables and figures beside what is printed.\n\n"
+        "Rows are kept; interrupt it as you like: started again, it goes on where it stopped.\n\n"
+        f"\b\nemu repro {name}\nemu repro {name} --table {_first(name)} --json"
+    )
+    return command
+
+
+def _first(name: str) -> str:
+    return {"infinitehbd": "2", "railx": "6"}.get(name, "1")
+
+
+def _draw(paper: Paper, figure: str | None, png: Path) -> None:
+    if figure is None or figure not in paper.figures:
+        known = ", ".join(paper.figures) or "none"
+        raise InputError(f"repro: --png needs --figure of one that is drawn: {known}; got {figure}")
+    importlib.import_module("launch.show.chart.paper").draw_figure(paper.figures[figure](paper), png)
+
+
+def _show(name: str, paper: Paper, place: str | None, kept: Kept, *, as_json: bool) -> None:
+    """The rows of a place, each when it is worked out, then all that they assume."""
+    targets = paper.of(place)
+    rows = [*tracked((row_of(paper, each, kept) for each in targets), f"working out {len(targets)} rows", len(targets))]
+    if as_json:
+        told_rows = [row.told() for row in rows]
+        print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
+    else:
+        click.echo(paper_report(rows, paper.assumptions()))

@@ -1,0 +1,19 @@
+"""The papers whose tables and figures are worked out again."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from emu.study.planning.kept import Kept
+from launch.papers.infinitehbd.report import Paper as InfiniteHBD
+from launch.papers.infinitehbd.setting import Steps
+from launch.papers.paper import Paper
+from launch.papers.railx.report import Paper as RailX
+from launch.papers.ub_mesh.report import Paper as UBMesh
+
+PAPERS: Mapping[str, Callable[[Kept], Paper]] = MappingProxyType(
+    {
+        "infinitehbd": lambda kept: InfiniteHBD(steps=Steps(kept)),
+        "railx": lambda _: RailX(),
+        "ub-mesh": lambda _: UBMesh(),
+    }
+)

@@ -1,0 +1,26 @@
+"""A figure of a paper, drawn again in the paper's axes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Curve(NamedTuple):
+    """One of a figure's lines, or one of its groups of bars."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    printed: bool = False  # the paper's own values, drawn as marks
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What stands in it."""
+
+    title: str
+    x: str
+    y: str
+    curves: Sequence[Curve]
+    log: str = ""  # which of x and y have a logarithmic axis
+    words: Sequence[str] = ()  # at 0, 1, 2, ... of x: then there are bars

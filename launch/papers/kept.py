@@ -1,0 +1,31 @@
+"""What rows came to, kept between commands: a row is worked out once, until the code or what is given of it changes."""
+
+from functools import cache
+from pathlib import Path
+
+from emu.arrays import digest
+from emu.study.choice.kept import code
+from emu.study.planning.kept import Kept
+from launch.papers.paper import Paper
+from launch.papers.targets import Answer, Row, Target, judged
+
+_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")
+
+
+def row_of(paper: Paper, target: Target, kept: Kept) -> Row:
+    """A row beside its answer, which is read where it is kept."""
+    name = "row " + digest((code(), _more_code(), repr(target)))
+    found = kept.read(name)
+    if found is None:
+        answer = paper.answer(target)
+        kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": answer.holds})
+    else:
+        answer = Answer(**{**found, "notes": tuple(found["notes"])})
+    return judged(target, answer)
+
+
+@cache
+def _more_code() -> str:
+    """Of what the papers' rows are worked out by beside Emu: the files here, and devices, prices and logs."""
+    files = sorted(path for folder in _FOLDERS for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return digest((path.name, path.read_bytes()) for path in files)
