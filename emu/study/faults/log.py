@@ -12,6 +12,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
+from emu.topology.read.values import csv_rows
 
 COLUMNS = ("server", "start_day", "end_day")
 MOST_STATES = 2048
@@ -46,6 +47,11 @@ class States:
     faulty: Bool  # [E, U]
     begin: F64  # [E] days; states without an order in time are numbered
 
+    @property
+    def mean_faulty(self) -> float:
+        """The share of the units that is faulty, in the mean over the time."""
+        return float(self.share @ self.faulty.mean(axis=1))
+
 
 def states(log: FaultLog) -> States:
     """The states of the units, one after another; of a log with more than 2,048 changes those at as many even moments."""
@@ -69,13 +75,8 @@ def read_log(path: Path, units: int = 0) -> FaultLog:
         InputError: no such file, columns that are missing, or a line with a value that cannot be.
     """
     name = str(path)
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [*_rows(csv.DictReader(file), name, units)]
-    except OSError as error:
-        raise InputError(f"--log: cannot read {name!r}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{name}: no CSV: {error}") from None
+    with csv_rows(path, "--log", name, COLUMNS) as reader:
+        rows = [*_rows(reader, name, units)]
     if not rows:
         raise InputError(f"{name}, line 2: a spell must follow the names of the columns, got none")
     _check_apart(rows, name)
@@ -84,9 +85,6 @@ def read_log(path: Path, units: int = 0) -> FaultLog:
 
 
 def _rows(reader: "csv.DictReader[str]", name: str, units: int) -> Iterator[tuple[int, int, float, float]]:
-    missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-    if missing:
-        raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(COLUMNS)}")
     for row in reader:
         where = f"{name}, line {reader.line_num}"
         unit = _number(row["server"], "server", where)

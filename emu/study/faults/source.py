@@ -85,27 +85,23 @@ class Logged:
             mend = "take fewer NPUs, or faults that are drawn"
             what = f"at most {self.log.units} hosts of {self.server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
-        found = self._placed(units, each, wanted)
+        rate = states(self.log).mean_faulty
+        found = self._placed(units, each, wanted, rate)
         if self.parts:
             found = _both(found, renewals(self.parts, units, found.days, self.seed))
-        return _told(found, self._notes(each, wanted))
+        return _told(found, self._notes(each, wanted, rate))
 
-    def _placed(self, units: int, each: int, wanted: int) -> FaultLog:
+    def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
         """The log of the machine's nodes."""
-        nodes = divided(self.log, each, self._rate(), self.seed)
+        nodes = divided(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)
         unit = place[nodes.unit // each] * each + nodes.unit % each
         kept = unit < units
         return FaultLog(units, nodes.days, column(unit[kept], np.int64), nodes.start[kept], nodes.end[kept])
 
-    def _rate(self) -> float:
-        """The share of the servers that is faulty, in the mean over the time."""
-        found = states(self.log)
-        return float(found.share @ found.faulty.mean(axis=1))
-
-    def _notes(self, each: int, wanted: int) -> tuple[str, ...]:
-        mean = f"{100 * self._rate():.2f} % of its hosts are faulty in the mean"
+    def _notes(self, each: int, wanted: int, rate: float) -> tuple[str, ...]:
+        mean = f"{100 * rate:.2f} % of its hosts are faulty in the mean"
         apart = f"a faulty server has 1 to {each} faulty nodes of {self.node} NPUs, as if its NPUs failed by themselves"
         return (
             f"faults are those of {self.name}: {mean}",

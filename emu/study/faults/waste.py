@@ -4,6 +4,7 @@ E states, N NPUs of the machine, U units that fail, each of N / U NPUs in a row.
 """
 
 from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from emu.errors import must_be
 from emu.study.faults.log import States
 from emu.topology.topology import Topology
 from emu.topology.usable import usable
+
+_CHUNK = 2**24  # bytes of states that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,17 @@ def waste(machine: Machine, group: int, states: States) -> Waste:
 
 def _radius(machine: Machine, group: int, units: int) -> int:
     """The fault explosion radius: how many NPUs one unit takes out of groups, where it does most harm."""
-    each = machine.npus // units
-    alone = np.eye(max(1, machine.topology.n_npus // each), dtype=np.bool_)
-    faulty = np.repeat(alone, each, axis=1)[:, : machine.topology.n_npus]
-    whole = usable(machine.topology, group, np.zeros((1, machine.topology.n_npus), np.bool_))
-    return int(whole[0] - usable(machine.topology, group, faulty).min())
+    each, copy = machine.npus // units, machine.topology.n_npus
+    alike = Machine(machine.topology, lcm(copy, each) // copy)  # further units lie in their copies as these do
+    whole = alike.usable(group, np.zeros((1, alike.npus), np.bool_))
+    first = np.arange(0, alike.npus, each)
+    left = [
+        alike.usable(group, _alone(at, each, alike.npus)).min()
+        for at in np.array_split(first, -(-alike.npus * len(first) // _CHUNK))
+    ]
+    return int(whole[0] - min(left))
+
+
+def _alone(first: I64, each: int, npus: int) -> Bool:
+    """[E, N] in each state as many NPUs from one on are faulty."""
+    return np.asarray(np.arange(npus) // each == first[:, None] // each)

@@ -1,9 +1,10 @@
 """One value of a topology that a person described: read, or refused in a line that says where it stands."""
 
+import csv
 import difflib
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +45,32 @@ def load_toml(path: Path, what: str, name: str) -> dict[str, Any]:
         raise InputError(f"{what}: cannot read {name!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{name}: no TOML: {error}") from None
+
+
+@contextmanager
+def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterator["csv.DictReader[str]"]:
+    """The rows of a CSV file, to be read within; columns beyond those needed are passed over.
+
+    Args:
+        path: Of the file.
+        what: Asks for it.
+        name: By which messages call it.
+        needed: Columns.
+
+    Raises:
+        InputError: a file that cannot be read or is no CSV, or a column that is missing; what is raised within goes through.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [column for column in needed if column not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(needed)}")
+            yield reader
+    except OSError as error:
+        raise InputError(f"{what}: cannot read {name!r}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{name}: no CSV: {error}") from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.read.values import located
+from emu.topology.read.values import csv_rows, located
 from launch.data.devices import DEVICES
 
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
@@ -55,29 +55,23 @@ class Run:
         return "moe" if self.experts else "dense"
 
 
+_NEEDED = [f.name for f in fields(Run) if f.default is MISSING and f.name != "line"]
+
+
 def read_runs(path: Path, name: str) -> list[Run]:
     """The rows of a file.
 
     Raises:
         InputError: no such file, a column that is missing, or a value that cannot be; the message names file and line.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            found = [*_runs(csv.DictReader(file), name)]
-    except OSError as error:
-        raise InputError(f"repro: cannot read {name!r}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{name}: no CSV: {error}") from None
+    with csv_rows(path, "repro", name, _NEEDED) as reader:
+        found = [*_runs(reader, name)]
     if not found:
         raise InputError(f"{name}, line 2: a row must follow the names of the columns, got none")
     return found
 
 
 def _runs(reader: "csv.DictReader[str]", name: str) -> Iterator[Run]:
-    needed = [f.name for f in fields(Run) if f.default is MISSING and f.name != "line"]
-    missing = [column for column in needed if column not in (reader.fieldnames or ())]
-    if missing:
-        raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(needed)}")
     seen: dict[str, int] = {}
     for row in reader:
         run = _run(row, reader.line_num, f"{name}, line {reader.line_num}")
@@ -89,7 +83,7 @@ def _runs(reader: "csv.DictReader[str]", name: str) -> Iterator[Run]:
 
 def _run(row: Mapping[str, str | None], line: int, where: str) -> Run:
     given = {f.name: (row.get(f.name) or "").strip() for f in fields(Run)}
-    empty = [f.name for f in fields(Run) if f.default is MISSING and f.name != "line" and not given[f.name]]
+    empty = [name for name in _NEEDED if not given[name]]
     if empty:
         raise InputError(f"{where}: {empty[0]} is missing, it must have a value in every row")
     readers: dict[object, Callable[[str, str, str], object]] = {int: _whole, float: _above_0, str: _text}

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from emu.errors import InputError
+from emu.study.faults import waste as study
 from emu.study.faults.draw import independent
 from emu.study.faults.log import States
 from emu.study.faults.waste import machine_of, waste
@@ -71,6 +72,22 @@ def test_one_fault_takes_a_node_a_group_or_a_ring():
     assert radius("infinitehbd:k=3", 32) == 32  # 2,880 is a multiple of 32, so a node's fault breaks up one group
     assert radius("sip-ring:size=64,rings=45", 16) == 64
     assert radius("tpuv4:cubes=5x3x3", 64) == 64
+
+
+def test_one_fault_of_a_node_that_lies_in_two_racks_is_counted_in_both():
+    def radius(word, npus, units, group):
+        return waste(machine_of(build_topology(word), npus), group, independent(0, units, 1, 0)).radius
+
+    assert radius("nvl:36", 72, 9, 4) == 8  # the fifth of nine nodes has four GPUs of each rack
+    assert radius("nvl:36", 72, 9, 12) == 24  # and takes a group of both
+    assert radius("nvl:36", 144, 2, 36) == 72  # two racks a node
+
+
+def test_the_radius_of_a_machine_of_many_nodes_is_found_in_pieces(monkeypatch):
+    machine, states = machine_of(build_topology("tpuv4:cubes=2x2x2"), 512), independent(0, 128, 1, 0)
+    whole = waste(machine, 16, states).radius
+    monkeypatch.setattr(study, "_CHUNK", 1000)
+    assert waste(machine, 16, states).radius == whole == 16
 
 
 def test_a_backup_npu_in_a_group_makes_no_waste_of_less_than_nothing():
