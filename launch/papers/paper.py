@@ -21,7 +21,7 @@ class Paper:
 
     targets: list[Target]
     ways: ClassVar[Mapping[str, Way]] = MappingProxyType({})
-    figures: ClassVar[Mapping[str, Callable[[Any], Figure]]] = MappingProxyType({})  # by the paper's number
+    figures: ClassVar[Mapping[str, Callable[[Any], Figure | Sequence[Figure]]]] = MappingProxyType({})  # by number
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -29,13 +29,13 @@ class Paper:
         return tuple(dict.fromkeys(target.table for target in self.targets))
 
     def of(self, place: str | None = None) -> list[Target]:
-        """The rows of a place as printed; of all unless it is given.
+        """The rows of a place as printed, of a figure those of its parts too (17: 17a, 17b); of all unless it is given.
 
         Raises:
-            InputError: no row is there.
+            InputError: no row is there, and no figure is drawn.
         """
-        found = [target for target in self.targets if place in (None, target.table)]
-        if not found:
+        found = [target for target in self.targets if place is None or _is_in(place, target.table)]
+        if not found and str(place).removeprefix("fig ") not in self.figures:
             known = ", ".join(map(told_of, self.places))
             raise must_be("repro", "a table or figure", f"one with rows ({known})", told_of(str(place)))
         return found
@@ -61,8 +61,12 @@ class Paper:
         return ()
 
 
+def _is_in(place: str, table: str) -> bool:
+    return table == place or (place.startswith("fig ") and table.rstrip("abcdefgh") == place)
+
+
 def told_of(place: str) -> str:
     """A place in words."""
     kind, _, number = place.rpartition(" ")
-    named = {"fig": "figure", "eq": "equation", "": "section" if "." in number else "table"}
+    named = {"fig": "figure", "eq": "equation", "app": "appendix", "": "section" if "." in number else "table"}
     return f"{named.get(kind, kind)} {number}"

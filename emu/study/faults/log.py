@@ -5,7 +5,7 @@ S spells, E states, U units: servers, or the nodes that they are divided into.
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,16 @@ class FaultLog:
     def mean_repair_days(self) -> float:
         """The mean length of a spell; 0 where there is none."""
         return float((self.end - self.start).mean()) if len(self.unit) else 0.0
+
+    def lasting(self, days: float) -> "FaultLog":
+        """The same faults, each repaired in so many days, or at the end of the log (InfiniteHBD 6.2 takes the mean for all).
+
+        Raises:
+            InputError: a time that is not above 0.
+        """
+        if not 0 < days < np.inf:
+            raise must_be("faults", "days of a repair", "a finite number above 0", days)
+        return replace(self, end=np.minimum(self.start + days, self.days))
 
     @property
     def faults_per_unit_day(self) -> float:

@@ -85,6 +85,18 @@ class Waste:
         """NPUs that a job finds for such a share of the time, or more."""
         return int(self.usable[self._at(-self.usable, quantile)])
 
+    def waiting(self, job: int) -> float:
+        """The share of the time in which a job of so many NPUs finds no room, and waits for a repair (InfiniteHBD 6.2).
+
+        Raises:
+            InputError: no such job, or one that is larger than all groups of the whole machine.
+        """
+        most = self.npus // self.group * self.group
+        if not 1 <= job <= most:
+            what = f"1..{most}, as groups of {self.group} have room on {self.npus} NPUs of {self.topology}"
+            raise must_be("faults", "NPUs of a job", what, job, "take a smaller job")
+        return float(self.share @ (self.usable < job))
+
     def quantile(self, quantile: float) -> float:
         """The waste ratio that is not exceeded for such a share of the time."""
         return float(self.wasted[self._at(self.wasted, quantile)])

@@ -9,6 +9,8 @@ from typing import Any
 
 from emu.model.plan import Plan
 from emu.study.planning.row import PlanRow
+from launch.papers.infinitehbd import bought, faulty, ordered, placed, wired
+from launch.papers.infinitehbd.figures import FIGURES
 from launch.papers.infinitehbd.search import Found, best
 from launch.papers.infinitehbd.setting import DENSE, HERE, MOE, Steps, Training, plan_of, short, told
 from launch.papers.paper import Paper as Printed
@@ -126,6 +128,7 @@ def _best_ep(paper: Any, target: Target) -> Answer:
 
 
 _WAYS: dict[str, Way] = {
+    "abs-mfu": _improvement,
     "t2-prod": _product,
     "t2-imp": _improvement,
     "t2-mfu-": partial(_mfu, DENSE, 1.0),
@@ -141,6 +144,7 @@ _WAYS: dict[str, Way] = {
     "t5-mfu": partial(_mfu, MOE, 1.0),
     "t5-ep1": _best_ep,
 }
+_ALL = (_WAYS, bought.WAYS, faulty.WAYS, ordered.WAYS, placed.WAYS, wired.WAYS)
 
 
 @dataclass(eq=False)
@@ -150,7 +154,8 @@ class Paper(Printed):
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     steps: Steps = field(default_factory=Steps)
     searched: dict[tuple[int, int], Found] = field(default_factory=dict)
-    ways = MappingProxyType({f"hbd-{words}": way for words, way in _WAYS.items()})
+    figures = FIGURES
+    ways = MappingProxyType({f"hbd-{words}": way for ways in _ALL for words, way in ways.items()})
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""

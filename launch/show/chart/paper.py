@@ -12,32 +12,67 @@ from launch.papers.figure import Curve, Figure
 from launch.show.page import INK, page, save
 
 _WIDE_IN, _HIGH_IN = 10.0, 5.6
-_MARKS = "osD^v<>ph*"
+_PART_IN = 3.6  # high
+_MARKS, _MARKED = "osD^v<>ph*", 40
 
 
-def draw_figure(figure: Figure, path: Path) -> None:
-    """Draw it to a file.
+def draw_figure(figure: Figure | Sequence[Figure], path: Path) -> None:
+    """Draw it to a file; several are its parts, side by side, two in a row.
 
     Raises:
         InputError: the file cannot be written.
     """
-    save(picture(figure), path, "--png")
+    save(picture(figure) if isinstance(figure, Figure) else _pictures(figure), path, "--png")
 
 
 def picture(figure: Figure) -> Picture:
-    """The picture of `draw_figure`."""
+    """The picture of `draw_figure`, of one part."""
     drawn, axes = page(_WIDE_IN, _HIGH_IN, figure.title)
+    _draw(axes, figure, _names([figure]))
+    drawn.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=4)
+    return drawn
+
+
+def _pictures(parts: Sequence[Figure]) -> Picture:
+    """All parts; under one legend where no part has curves that the first has not."""
+    rows = -(-len(parts) // 2)
+    drawn, whole = page(_WIDE_IN, _PART_IN * rows + 1.0, "")
+    drawn.delaxes(whole)
+    places = drawn.subplots(rows, 2, squeeze=False).ravel()
+    alike = _names(parts) == _names(parts[:1])
+    for part, axes in zip(parts, places, strict=False):
+        _draw(axes, part, _names(parts if alike else [part]))
+        axes.set_title(part.title, fontsize=10, color=INK)
+        if not alike:
+            axes.legend(fontsize=8, frameon=False)
+    for axes in places[len(parts) :]:
+        drawn.delaxes(axes)
+    if alike:
+        drawn.legend(*places[0].get_legend_handles_labels(), loc="outside lower left", fontsize=8, frameon=False, ncols=4)
+    return drawn
+
+
+def _names(parts: Sequence[Figure]) -> list[str]:
+    """Of the curves that are ours, each once: its place gives a curve its colour in every part."""
+    return list(dict.fromkeys(curve.name for part in parts for curve in part.curves if not curve.printed))
+
+
+def _draw(axes: Axes, figure: Figure, names: Sequence[str]) -> None:
     ours = [curve for curve in figure.curves if not curve.printed]
     for i, curve in enumerate(ours):
         if figure.words:
             _bars(axes, curve, i, len(ours))
         else:
-            axes.plot(curve.x, curve.y, marker=_MARKS[i % 10], markersize=4, color=colormaps["tab10"](i % 10), label=curve.name)
+            _line(axes, curve, names.index(curve.name))
     for curve in (curve for curve in figure.curves if curve.printed):
         axes.plot(curve.x, curve.y, "x", markersize=9, markeredgewidth=2, color=INK, label=curve.name, zorder=4)
     _dress(axes, figure)
-    drawn.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=4)
-    return drawn
+
+
+def _line(axes: Axes, curve: Curve, at: int) -> None:
+    """With a mark at each point, unless there are many."""
+    marks = {"marker": _MARKS[at % 10], "markersize": 4} if len(curve.x) <= _MARKED else {"linewidth": 1.0}
+    axes.plot(curve.x, curve.y, color=colormaps["tab10"](at % 10), label=curve.name, **marks)
 
 
 def _bars(axes: Axes, curve: Curve, at: int, of: int) -> None:

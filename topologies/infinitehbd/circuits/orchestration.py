@@ -83,13 +83,24 @@ def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
     if job % plan.tp or job > most:
         what = f"a multiple of tp={plan.tp} up to {most}, for which {plan.nodes - len(faulty)} working nodes have room"
         raise must_be(plan.name, "job", what, job)
-    wanted = job or most
-    low, high = 0, plan.sublines + plan.dims[0]
+    wanted = (job or most) // plan.tp
+    return _in_order(plan, groups(plan, sound, search(plan, sound, wanted)[0]))[:wanted]
+
+
+def search(plan: Plan, sound: Bool, wanted: int) -> tuple[int, int]:
+    """The most constraints that leave room for so many groups, and how many numbers of constraints were tried (Algorithm 5).
+
+    Args:
+        plan: Its line, ToRs and domains.
+        sound: [n] of each node.
+        wanted: Groups, for which there is room without a constraint.
+    """
+    low, high, tried = 0, plan.sublines + plan.dims[0], 0
     while low < high:
-        middle = (low + high + 1) // 2
-        fits = plan.tp * len(groups(plan, sound, middle)) >= wanted
+        middle, tried = (low + high + 1) // 2, tried + 1
+        fits = len(groups(plan, sound, middle)) >= wanted
         low, high = (middle, high) if fits else (low, middle - 1)
-    return _in_order(plan, groups(plan, sound, low))[: wanted // plan.tp]
+    return low, tried
 
 
 def usable(plan: Plan, group: int, faulty: Bool) -> I64:

@@ -1,0 +1,170 @@
+"""How the systems that the InfiniteHBD paper compares stand to one another under faults: figures 13 to 16, table 1."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from emu.study.faults.draw import independent
+from emu.study.faults.waste import machine_of, waste
+from emu.topology.catalogue import build_topology
+from launch.data.faults import production_log
+from launch.papers.infinitehbd.faulty import (
+    BEST,
+    FEWER,
+    IDEAL,
+    NODE,
+    NPUS,
+    RACKS,
+    SYSTEMS,
+    TPS,
+    at_rate,
+    holds,
+    mean_on_trace,
+    on_trace,
+    trace,
+)
+from launch.papers.paper import Way
+from launch.papers.targets import Answer, Target
+
+_NEAR = 0.001  # "equal": a tenth of a point
+_ELEVEN = (0.085, 0.125)  # "around 11 %"
+
+
+def _by_tp(system: str) -> dict[int, float]:
+    return {tp: mean_on_trace(system, tp).mean() for tp in TPS if holds(system, tp)}
+
+
+def _told(systems: Iterable[str]) -> tuple[str, ...]:
+    """Waste in per cent by TP of each system, on the trace."""
+    return tuple(f"{s}: {', '.join(f'TP-{tp} {100 * w:.2f} %' for tp, w in _by_tp(s).items())}" for s in systems)
+
+
+def _lowest(paper: Any, target: Target) -> Answer:
+    of, best, ideal = {s: _by_tp(s) for s in SYSTEMS if s != IDEAL}, _by_tp(BEST), _by_tp(IDEAL)
+    lowest = all(best[tp] <= other[tp] + 1e-12 for other in of.values() for tp in other)
+    equal = all(abs(best[tp] - ideal[tp]) <= _NEAR for tp in TPS)
+    return Answer("lowest" if lowest and equal else "not lowest", _told(SYSTEMS), holds=lowest and equal)
+
+
+def _alike(paper: Any, target: Target) -> Answer:
+    apart = max(abs(_by_tp(FEWER)[tp] - _by_tp(BEST)[tp]) for tp in TPS)
+    return Answer(f"within {100 * apart:.2f} points", _told((FEWER, BEST)), holds=apart <= _NEAR)
+
+
+def _eleven(paper: Any, target: Target) -> Answer:
+    found = {(s, tp): _by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
+    low, high = _ELEVEN
+    told = f"{100 * min(found.values()):.2f} to {100 * max(found.values()):.2f} %"
+    around = f"taken for around 11 %: {100 * low:g} to {100 * high:g}"
+    return Answer(told, (*_told(RACKS), around), holds=all(low <= w <= high for w in found.values()))
+
+
+def _between(paper: Any, target: Target) -> Answer:
+    low, middle, high = (_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
+    between = all(low[tp] < middle[tp] < high[tp] for tp in TPS)
+    return Answer("between" if between else "not between", _told((BEST, "NVL-576", "NVL-72")), holds=between)
+
+
+def _cubes(paper: Any, target: Target) -> Answer:
+    """Few faults and a small TP waste less than NVL-36 does and little; at TP-64 no system wastes more."""
+    few, worst = at_rate("TPUv4", 8, 0.01).mean, {s: at_rate(s, 64, 0.03).mean for s in SYSTEMS if holds(s, 64)}
+    at_64 = ", ".join(f"{system} {100 * share:.1f} %" for system, share in worst.items())
+    good = few < at_rate("NVL-36", 8, 0.01).mean and few < 0.02
+    most = worst["TPUv4"] >= max(worst.values()) - 0.01  # a ring of 64 is as much as a cube
+    told = (f"TP-8 at 1 % of faulty nodes: {100 * few:.2f} %", f"TP-64 at 3 %: {at_64}")
+    return Answer("good, then worst" if good and most else "otherwise", told, holds=good and most)
+
+
+def _rings(paper: Any, target: Target) -> Answer:
+    found = [*_by_tp("SiP-Ring").values()]
+    return Answer(
+        f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %", _told(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found))
+    )
+
+
+def largest(system: str, tp: int) -> int:
+    """GPUs that a job finds at any time of the trace (figure 15)."""
+    return on_trace(system, tp).largest_job(1.0)
+
+
+def _scale(paper: Any, target: Target) -> Answer:
+    """InfiniteHBD and NVL-576 hold the largest jobs at every TP; of SiP-Ring they shrink with TP."""
+    real = [s for s in SYSTEMS if s != IDEAL]
+    lead = ("InfiniteHBD (K=2)", BEST, "NVL-576")
+    first = all(
+        min(largest(s, tp) for s in lead) >= max(largest(s, tp) for s in real if s not in lead and holds(s, tp)) for tp in TPS
+    )
+    rings = [largest("SiP-Ring", tp) for tp in TPS]
+    told = tuple(f"{s}: {', '.join(str(largest(s, tp)) for tp in TPS if holds(s, tp))} GPUs" for s in SYSTEMS)
+    fine = first and all(a > b for a, b in pairwise(rings))
+    return Answer("InfiniteHBD and NVL-576 lead" if fine else "otherwise", told, holds=fine)
+
+
+def waiting(system: str, tp: int, job: int) -> float:
+    """The share of the time in which a job waits, where all repairs take the mean (figure 16)."""
+    if system in RACKS:
+        return _kept_back(system, tp, job)
+    of = on_trace(system, tp, 0, production_log().mean_repair_days)
+    return of.waiting(job)
+
+
+def _kept_back(system: str, tp: int, job: int) -> float:
+    """The same where 1/9 of a rack is kept for repairs whatever TP is, as 6.2 says of NVL-36 and NVL-72."""
+    of, size = trace(0, production_log().mean_repair_days), int(system.removeprefix("NVL-"))
+    left = size - np.repeat(of.faulty, NODE, axis=1).reshape(len(of.share), -1, size).sum(axis=2)
+    room = np.minimum(left, size * 8 // 9) // tp * tp
+    return float(of.share @ (room.sum(axis=1) < job))
+
+
+_JOBS = MappingProxyType({8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85})  # of all GPUs
+
+
+def _waits(paper: Any, target: Target) -> Answer:
+    """Which systems wait longest at each TP; racks keep 1/9 back."""
+    told, fine = [], True
+    for tp, scale in _JOBS.items():
+        job = int(scale * NPUS) // tp * tp
+        found = {s: waiting(s, tp, job) for s in SYSTEMS if holds(s, tp)}
+        told.append(
+            f"TP-{tp}, a job of {100 * scale:g} %: {', '.join(f'{s} {100 * share:.1f} %' for s, share in found.items())}"
+        )
+        worst = RACKS if tp <= 16 else ("SiP-Ring", "TPUv4")
+        fine &= min(found[s] for s in worst) > max(share for s, share in found.items() if s not in worst)
+    repair = f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace"
+    return Answer("as printed" if fine else "otherwise", (repair, *told, _ABOVE), holds=fine)
+
+
+_ABOVE = "a job of more than 8/9 of the GPUs never finds room on NVL-36 and NVL-72, at any TP"
+_RADIUS = MappingProxyType({"node": "infinitehbd:k=3", "cube": "tpuv4:cubes=5x3x3", "HBD": "sip-ring:size=576,rings=5"})
+_SELDOM = 0.001  # of nodes, so that faults are alone
+
+
+def _explosion(paper: Any, target: Target) -> Answer:
+    """GPUs that leave groups of 64 for each node that fails; a ring of 576 stands for an HBD centred on GPUs."""
+    drawn, found = independent(_SELDOM, NPUS // NODE, 2000, 0), {}
+    for name, word in _RADIUS.items():
+        of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
+        found[name] = float(NPUS - of.share @ of.usable) / float(of.share @ of.faulty * NPUS / NODE)
+    told = ", ".join(f"{_RADIUS[name]} {gpus:.0f}" for name, gpus in found.items())
+    rising = all(a < b for a, b in pairwise(found.values()))
+    return Answer(
+        " < ".join(sorted(found, key=lambda name: found[name])), (f"GPUs for each faulty node: {told}",), holds=rising
+    )
+
+
+WAYS: Mapping[str, Way] = MappingProxyType(
+    {
+        "s-1": _lowest,
+        "s-2": _alike,
+        "s-3": _eleven,
+        "s-4": _between,
+        "s-5": _cubes,
+        "s-6": _rings,
+        "s-7": _scale,
+        "s-8": _waits,
+        "t1": _explosion,
+    }
+)
