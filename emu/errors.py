@@ -21,6 +21,10 @@ class RunError(EmuError):
     exit_code = 1
 
 
+class LostError(RunError):
+    """Ranks of a job are gone, with all that they had: their NPU failed, or their process died."""
+
+
 def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> InputError:
     """The one template of input errors: `<where>: <name> must be <what>, got <value>; <how to mend>`."""
     value = repr(got) if isinstance(got, str) else " ".join(str(got).split())

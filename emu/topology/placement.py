@@ -17,7 +17,7 @@ def order(topology: Topology) -> I32:
 
 
 def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I32:
-    """[n_ranks] the NPU of each rank; the first in the topology's own order unless `npus` says which.
+    """[n_ranks] the NPU of each rank; the first in the topology's own order, which may have backups, unless `npus` says which.
 
     Raises:
         InputError: more ranks than NPUs, not one NPU a rank, an NPU that does not exist, or two ranks on one.
@@ -32,7 +32,8 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
     chosen = room[:n_ranks] if npus is None else column(npus, np.int32)
     if len(chosen) != n_ranks or len(np.unique(chosen)) != n_ranks:
         raise InputError(f"placement: {n_ranks} ranks need {n_ranks} different NPUs, got {len(np.unique(chosen))}")
-    if n_ranks and not 0 <= chosen.min() <= chosen.max() < topology.n_npus:
+    own = (chosen >= 0) & (chosen < topology.n_npus) | np.isin(chosen, room)  # a backup is none of the NPUs counted
+    if not own.all():
         raise InputError(f"placement: NPUs must be 0..{topology.n_npus - 1}, got {chosen.min()}..{chosen.max()}")
     return chosen
 

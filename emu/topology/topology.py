@@ -70,6 +70,30 @@ class Circuits:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """What of a machine has failed, by the numbers that it has whole."""
+
+    nodes: tuple[int, ...] = ()  # NPUs and switches
+    cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, either way
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mended:
+    """What a system makes of itself around what has failed, and what that takes."""
+
+    topology: "Topology"  # as it then is
+    took_fs: int  # ticks until it is so; nothing is sent meanwhile
+    back_fs: int  # ticks until it is as before, once the parts are back
+    told: str  # what was done, and where the times are from
+    of: I64 | None = None  # [n_nodes] which node of the whole machine each is; None: the same
+
+
+Mender = Callable[
+    ["Topology", Broken, int], Mended
+]  # (the whole machine, what failed, ranks of the job); or it cannot be: InputError
+
+
+@dataclass(frozen=True, slots=True)
 class Box:
     """A frame round some nodes of a drawing: a rack, a segment, a plane."""
 
@@ -114,6 +138,7 @@ class Topology:
     message_fs: int = 0  # ticks that the software takes for each message, besides the latencies of its links
     adding_fs: int = 0  # ... and of those to and from a switch that adds, besides
     grouper: Grouper | None = None  # how many NPUs groups can be made of where some fail; None: those that are placed
+    mender: Mender | None = None  # what the system does about parts that fail; None: routes lead round them
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:

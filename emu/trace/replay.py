@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from emu.arrays import I32, I64, column
+from emu.arrays import F64, I32, I64, column
 from emu.collective.algorithm import Choice, Request, Served, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
@@ -134,16 +134,27 @@ class Laying:
     """What is known of a trace on a fabric before it is a graph; see `replay`."""
 
     @staticmethod
-    def of(trace: Trace, choice: Choice, topology: Topology, placement: I32, device: Device, dtype: str) -> "Laying":
-        """Arguments and errors as of `replay`."""
+    def of(
+        trace: Trace,
+        choice: Choice,
+        topology: Topology,
+        placement: I32,
+        device: Device,
+        dtype: str,
+        speed: F64 | None = None,
+    ) -> "Laying":
+        """Arguments and errors as of `replay`; `speed` [N] is the share of the device's speed that each rank has."""
         check_trace(trace)
         if len(placement) != trace.n_ranks:
             raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
-        return Laying(trace, choice, topology, column(placement, np.int64), device, dtype)
+        shares = np.ones(trace.n_ranks) if speed is None else speed
+        return Laying(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
 
-    def __init__(self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str) -> None:
+    def __init__(
+        self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str, speed: F64
+    ) -> None:
         self.trace, self.choice, self.topology, self.placement = trace, choice, topology, placement
-        self.device, self.dtype = device, dtype
+        self.device, self.dtype, self.speed = device, dtype, speed
         sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
         self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self.numbers = communicators(trace.groups)
@@ -154,9 +165,10 @@ class Laying:
         self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
 
     def domain(self) -> Domain | None:
-        """The ranks that stand for all: of those that play one role, in communicators of the same numbers, one an orbit."""
+        """The ranks that stand for all: of those that play one role as fast, in communicators of one number, one an orbit."""
         role, groups = self.trace.role_of_rank.tolist(), self.trace.group_of
-        words = [(r, *(self.numbers[g] for g in of_rank)) for r, of_rank in zip(role, groups, strict=True)]
+        each = zip(role, self.speed.tolist(), groups, strict=True)
+        words = [(r, share, *(self.numbers[g] for g in of_rank)) for r, share, of_rank in each]
         kinds = {word: i for i, word in enumerate(dict.fromkeys(words))}
         kind = np.array([kinds[word] for word in words])
         kind_at = np.full(self.topology.n_nodes, -1)
@@ -221,7 +233,13 @@ class Laying:
         taken = [self.device.ticks(e, self.dtype) for e in self.trace.events]
         timed = [np.flatnonzero(computes(e) & (e.step > 0)) for e in self.trace.events]
         roles = self.trace.role_of_rank.tolist()
-        tasks = [builder.tasks(taken[r][timed[r]], rank, timed[r]) for rank, r in ((k, roles[k]) for k in ranks.first.tolist())]
+
+        def added(rank: int) -> I64:
+            rows, share = timed[roles[rank]], self.speed[rank]
+            ticks = taken[roles[rank]][rows]
+            return builder.tasks(ticks if share == 1 else column(np.rint(ticks / share), np.int64), rank, rows)
+
+        tasks = [added(rank) for rank in ranks.first.tolist()]
         for rank, stands in enumerate(ranks.number.tolist()):
             where = timed[roles[rank]] + self.first_event[rank]
             self.begins[where] = self.ends[where] = tasks[stands]

@@ -11,9 +11,15 @@ from emu.model.generate.generate import generate
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
+from emu.study.live.disturbed import Disturbed, disturbed
+from emu.study.live.times import of_estimate
 from emu.study.training.estimate import Estimated, EstimateRequest, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
+from emu.topology.live.script import faults_of, job_steps
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 from emu.trace.read import save
+from launch.cli.faulted import check_beside, fault_option, show_disturbed
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
     ALGORITHM_HELP,
@@ -55,6 +61,7 @@ from launch.show.text.estimates import estimates_report
 )
 @sweep_option
 @click.option("--csv", type=click.Path(path_type=Path), help="Write the steps of a --sweep to this file. [default: print them]")
+@fault_option
 @stack_option
 @looks_options
 @import_option
@@ -73,6 +80,7 @@ def estimate_command(
     trace: Path | None,
     sweeps: tuple[str, ...],
     csv: Path | None,
+    faults: tuple[str, ...],
     stack: str,
     looks: Looks,
     as_json: bool,
@@ -82,13 +90,14 @@ def estimate_command(
     \b
     emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     emu estimate --config scenario.toml --sweep topology.bandwidth=25GB/s..400GB/s:5 --png sweep.png
+    emu estimate --config scenario.toml --fault "npu 5 at step 3" --png steps.png
     """
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
     under = stack_of(stack)
     order = tuple(axes.split(",")) if axes else ()
     request = EstimateRequest(model, laid, under, (AUTO, *algorithms), order, scale_dp)
     if sweeps:
-        check_swept("estimate", {"--html": looks.html, "--timeline": looks.timeline, "--trace": trace})
+        check_swept("estimate", {**looks.given, "--trace": trace, "--fault": faults})
         words = {"model": model, "plan": plan, "stack": stack, "device": device}
         batch = {"seq": str(seq), "global-batch": str(global_batch)}
         rows = sweep_steps(words | batch, topologies, parse_sweeps(sweeps), partial(_at, request), label="estimating the steps")
@@ -96,6 +105,12 @@ def estimate_command(
         return
     check_not_swept("estimate", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
+    check_beside(faults, {**looks.given, "--trace": trace})
+    if faults:
+        with bar(f"estimating a step of {model}"):
+            told = [_disturbed(request, each, found, faults) for each in built]
+        show_disturbed(told, png, as_json=as_json)
+        return
     with bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
     results = [estimated for estimated, _ in shown]
@@ -110,6 +125,13 @@ def estimate_command(
         save(generate(find_model(model), laid, under), trace)
     if png is not None:
         importlib.import_module("launch.show.chart.parts").draw_parts(results, png)  # not above: it loads matplotlib
+
+
+def _disturbed(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> Disturbed:
+    """The step again and again, while parts fail."""
+    on, steps = request.on(topology), job_steps(words)
+    faults = faults_of(words, topology, on.plan.world, steps)
+    return disturbed(topology, faults, on.plan.world, steps, of_estimate(on, device), device.name)
 
 
 def _at(request: EstimateRequest, point: Point) -> Estimated:

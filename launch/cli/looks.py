@@ -27,6 +27,11 @@ class Looks:
     timeline: Path | None
     every_rank: bool
 
+    @property
+    def given(self) -> dict[str, object]:
+        """By flag."""
+        return {"--html": self.html, "--timeline": self.timeline}
+
     def write(self, title: str, subtitle: str, shown: Sequence[tuple[Step, TimedTrace]]) -> None:
         """Write the report of all topologies, and the timeline of the first.
 

@@ -8,11 +8,19 @@ from typing import Any
 
 import click
 
+from emu.model.stack import Stack
+from emu.study.live.disturbed import Disturbed, disturbed
+from emu.study.live.times import of_trace, steps_of
+from emu.study.training.calls import device_under
 from emu.study.training.costliest import with_costliest
 from emu.study.training.step import TimedTrace, choice_for, time_trace
+from emu.topology.catalogue import build_topology
+from emu.topology.live.script import faults_of, job_steps
 from emu.trace.read import load
+from emu.trace.trace import Trace
 from launch.cli.looks import Looks
 from launch.cli.options import built_under, calls_of, print_json, served_by, timing_options, topology_option
+from launch.data.devices import find_device
 from launch.show.text.step import step_report
 
 
@@ -38,6 +46,47 @@ class Recorded:
         choices = [choice_for(recorded, served_by(self.algorithms), each, self.dtype) for each in built]
         pairs = zip(choices, built, strict=True)
         return [time_trace(recorded, choice, each, device, self.dtype, perturb=perturb) for choice, each in pairs]
+
+    def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
+        """The steps of the trace on each topology, while parts fail; a trace of one step goes on with steps like it.
+
+        Raises:
+            InputError: as `timed`; or a fault of what is not there.
+        """
+        recorded, stack = load(self.trace), calls_of(self.stack)
+        return faulted(recorded, self.topologies, faults, served_by(self.algorithms), stack, self.device, self.dtype)
+
+
+def faulted(
+    recorded: Trace,
+    topologies: Sequence[str],
+    faults: Sequence[str],
+    words: Sequence[str],
+    stack: Stack,
+    device: str,
+    dtype: str,
+) -> list[Disturbed]:
+    """The steps of a trace on each topology, while parts fail.
+
+    Args:
+        recorded: What ran.
+        topologies: As they are typed.
+        faults: As `read_faults` has them.
+        words: What serves its collectives.
+        stack: What the software takes.
+        device: What computes.
+        dtype: What float32 is timed as.
+
+    Raises:
+        InputError: a topology, a device, an algorithm or a fault is none.
+    """
+    device_found = device_under(stack, find_device(device, dtype))
+    timed = of_trace(recorded, lambda each: choice_for(recorded, words, each, dtype), device_found, dtype, stack)
+    steps, ranks = steps_of(recorded), recorded.n_ranks
+    steps = steps if steps > 1 else job_steps(faults)
+    built = [build_topology(word) for word in topologies]
+    known = [faults_of(faults, each, ranks, steps) for each in built]
+    return [disturbed(each, of, ranks, steps, timed, device_found.name) for each, of in zip(built, known, strict=True)]
 
 
 def recorded_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,6 @@
 """`emu train`: real training steps on emulated NPUs, and what they would take on a fabric."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -8,9 +9,13 @@ from emu.model.order import ORDERS
 from emu.model.plan import CHOICES, Plan
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
+from emu.study.live.lost import losses
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
+from emu.topology.catalogue import build_topology
+from emu.topology.live.script import faults_of
 from emu.trace.read import save
+from launch.cli.faulted import check_beside, fault_option, png_option, show_disturbed
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
     ALGORITHM_HELP,
@@ -23,6 +28,7 @@ from launch.cli.options import (
     print_json,
     topology_option,
 )
+from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
 from launch.show.progress import bar
 from launch.show.text.train import train_report
@@ -70,6 +76,8 @@ _PLAN_HELP = (
 @click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option
+@fault_option
+@png_option
 @looks_options
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
@@ -90,6 +98,8 @@ def train_command(
     dtype: str,
     algorithms: tuple[str, ...],
     stack: str,
+    faults: tuple[str, ...],
+    png: Path | None,
     looks: Looks,
     trace: Path | None,
     where: Where,
@@ -100,6 +110,7 @@ def train_command(
     \b
     emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --cluster ray --json
+    emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --fault "link 0-1 at step 2"
     """
     request = TrainRequest(
         model=model,
@@ -111,10 +122,20 @@ def train_command(
         algorithms=(AUTO, *algorithms),
     )
     built, found = built_under(calls_of(stack), topologies, device, dtype)
+    check_beside(faults, looks.given, png)
+    known = [faults_of(faults, build_topology(word), request.plan.world, steps) for word in topologies]
+    lost = losses(build_topology(topologies[0]), known[0], request.plan.world, steps)
     with bar(f"{steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, found, where.record)
+        learned = run_steps(request, built, found, where.record, lost)
     if trace is not None:
         save(learned.trace, trace)
+    if faults:
+        with bar("timing the steps"):
+            words = (AUTO, *algorithms)
+            told = faulted(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
+        trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
+        show_disturbed(trained, png, as_json=as_json)
+        return
     with bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]

@@ -12,6 +12,7 @@ TIMELINE = {"--timeline", "--every-rank"}  # the second: a file of all ranks of 
 LOOKS = TIMELINE | {"--html"}  # a report that can be sent to somebody
 # Ranks run in processes of Ray: on which, how many in one (torch takes memory in each), and where Ray places them.
 CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
+FAULTS = {"--fault", "--png"}  # what a job meets while it runs, and the picture of it: no other flag says when a part fails
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
@@ -30,6 +31,7 @@ FLAGS = {
         "--dtype",
     }
     | {"--algorithm", "--stack", "--trace"}
+    | FAULTS
     | LOOKS
     | CLUSTER,
     # Every rank prints the same: that of some may be enough.
@@ -38,9 +40,10 @@ FLAGS = {
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
-    "replay": TIMED | LOOKS | {"--perturb"},
+    "replay": TIMED | LOOKS | FAULTS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
-    | {"--axes", "--scale-dp", "--png", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value
+    | FAULTS
+    | {"--axes", "--scale-dp", "--trace", "--sweep", "--csv"}  # an answer holds for more than one value
     | LOOKS,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},

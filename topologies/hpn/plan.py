@@ -32,6 +32,7 @@ class Rates:
     nvlink: Bandwidth = 200e9  # of a GPU, all its NVLinks together: 400 GB/s both ways (9, H800; printed there as Gb/s)
     port: Bandwidth = 25e9  # of one of the two ports of a NIC: 200 Gb/s (3)
     latency: Latency = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+    convergence: Latency = 1_000_000_000_000_000  # ticks: 1 s until BGP has withdrawn a route (4.2); no time is published
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """The nodes and the cables of a plan, as a topology."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from emu.topology.live.mended import around
 from emu.topology.path.shortest import or_shortest
-from emu.topology.topology import Topology, check_link_count
+from emu.topology.topology import Broken, Mended, Topology, check_link_count
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.drawing import draw
@@ -38,7 +40,22 @@ def build(plan: Plan) -> Topology:
         partial(place, plan),
         partial(draw, plan),
         relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
+        mender=partial(_mended, plan),
     )
+
+
+def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int) -> Mended:
+    """The other port of a NIC, once BGP has withdrawn the route of the one that failed (4.2); a backup host for one of a job.
+
+    What is repaired serves again at once (9.3). How long a job takes to begin on a backup host is not in here.
+    """
+    left = around(whole, broken, ranks)
+    if not broken.cables and max(broken.nodes) < plan.npus:
+        return replace(left, told="the host is out, with all its GPUs; the next one takes its ranks, a backup host first (5.1)")
+    took_fs = plan.rates.convergence
+    took = format_time(seconds(took_fs))
+    told = f"routes over other ports and switches, once BGP has converged (4.2): {took}, for which no figure is published"
+    return replace(left, took_fs=took_fs, told=told)
 
 
 def _dims(plan: Plan) -> tuple[int, ...]:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import prod
 
-from emu.topology.catalogue import Count, Dims, Invariants, topology
+from emu.topology.catalogue import Count, Dims, Invariants, Latency, topology
 from emu.topology.topology import Topology
-from topologies.infinitehbd.plan import All, Nodes, Plan, Rates
+from topologies.infinitehbd.plan import TURN, All, Nodes, Plan, Rates
 from topologies.infinitehbd.wiring import build
 
 SOURCE = "Shou et al., InfiniteHBD (SIGCOMM 2025), "
@@ -22,6 +22,7 @@ class Asked:
         tp: GPUs of a ring, a multiple of those of a node: TP-32 (6.4).
         faulty: Nodes, such as 3+17-19.
         job: GPUs that rings are wanted for: fewer leave more choice, so less traffic leaves the ToRs.
+        reconfiguration: How long OCSTrx take to light other rings: 60 to 80 us (5.1).
     """
 
     dims: Dims = (1, 360, 2, 4)
@@ -29,6 +30,7 @@ class Asked:
     tp: Count = 32
     faulty: Nodes = ()
     job: All = 0
+    reconfiguration: Latency = TURN
 
 
 def _known(asked: Asked, rates: Rates) -> Invariants:
@@ -38,7 +40,7 @@ def _known(asked: Asked, rates: Rates) -> Invariants:
 
 
 def _build(name: str, asked: Asked, rates: Rates, *, closed: bool) -> Topology:
-    return build(Plan(name, asked.dims, asked.k, asked.tp, rates, closed), asked.faulty, asked.job)
+    return build(Plan(name, asked.dims, asked.k, asked.tp, rates, closed), asked.faulty, asked.job, asked.reconfiguration)
 
 
 @topology(

@@ -10,8 +10,10 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I16, I64, column
+from emu.topology.faults import without
+from emu.topology.live.mended import around, rows_of
 from emu.topology.routing import join
-from emu.topology.topology import Routes, Topology, check_link_count
+from emu.topology.topology import Broken, Mended, Routes, Topology, check_link_count
 from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.circuits.fibres import blocked, bundles, fibres
@@ -40,8 +42,14 @@ class _Rings:
         return place, first + (place - first) // size * size, size
 
 
-def build(plan: Plan, faulty: tuple[int, ...], job: int) -> Topology:
+def build(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topology:
     """The topology of the rings of a job, built around the nodes that are faulty.
+
+    Args:
+        plan: Its sizes.
+        faulty: Nodes.
+        job: GPUs that rings are wanted for; 0: all.
+        turn_fs: Ticks that OCSTrx take to light other rings.
 
     Raises:
         InputError: more than 2**24 links; as `orchestrate`.
@@ -74,6 +82,27 @@ def build(plan: Plan, faulty: tuple[int, ...], job: int) -> Topology:
         partial(_place, order[: at.joined].reshape(-1, plan.tp)),
         partial(draw, plan),
         grouper=partial(usable, plan),
+        mender=partial(_mended, plan, faulty, job, turn_fs),
+    )
+
+
+def _mended(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int, whole: Topology, broken: Broken, ranks: int) -> Mended:
+    """The bypass (4.2): a node of the job with a failed GPU is passed by fibres that lead further, in rings lit anew.
+
+    A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
+    """
+    failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
+    if not failed & set((whole.place(ranks) // plan.gpus).tolist()):
+        return replace(
+            around(whole, broken, ranks),
+            told="the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)",
+        )
+    lit = build(plan, tuple(sorted({*faulty, *failed})), job, turn_fs)
+    named = replace(lit, name=f"{whole.name}, rings lit around node {'+'.join(map(str, sorted(failed)))}")
+    left = without(named, nodes=[n for n in broken.nodes if n >= plan.npus], links=rows_of(named, broken.cables))
+    took = format_time(seconds(turn_fs))
+    return Mended(
+        left, turn_fs, turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)"
     )
 
 

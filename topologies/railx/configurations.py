@@ -13,6 +13,7 @@ from emu.errors import must_be
 from emu.topology.catalogue import Count, Dims, Invariants, Kind, topology
 from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
+from topologies.railx.mending import mended
 from topologies.railx.placement import placer
 from topologies.railx.routing import channels, minimal, minimal_dragonfly, nonminimal
 from topologies.railx.wiring import NAME, Group, Hardware, System, check, links_of, shifts
@@ -59,6 +60,7 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
         placer(system),
         partial(_draw, system),
         symmetry=partial(shifts, system),
+        mender=partial(mended, system, lambda kept: _finish(kept, variant, router, *more, vcs=vcs)),
     )
 
 

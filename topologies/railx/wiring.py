@@ -72,6 +72,7 @@ class Hardware:
     bandwidth: Bandwidth = 50e9  # of a port, one direction: 400 Gb/s (6.2)
     latency: Latency = 10_000_000  # of a hop inside a node: 10 ns (6.4)
     optical: Latency = 300_000_000  # of a hop between nodes: 300 ns (6.4)
+    turning: Latency = 6_000_000_000_000  # of an OCS: no more than the 6 ms within which one turns between two uses (5.2, A.4)
 
 
 @dataclass(frozen=True)

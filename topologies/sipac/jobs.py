@@ -47,7 +47,11 @@ def sequential(sizes: Sequence[int]) -> list[I64]:
 
 
 def reconfigured(
-    now: Configuration, jobs: Sequence[ArrayLike], traffic: ArrayLike | None = None, by: str = "heuristic"
+    now: Configuration,
+    jobs: Sequence[ArrayLike],
+    traffic: ArrayLike | None = None,
+    by: str = "heuristic",
+    dark: Bool | None = None,
 ) -> Configuration:
     """What is set up once these jobs run, as near to `now` as serves them equally well.
 
@@ -57,15 +61,17 @@ def reconfigured(
         traffic: [N, N] what each CU sends to each in any unit, of which what stays within a job and goes to a neighbour
             counts; unless given, SiPCO's, which loads all links of a job equally.
         by: heuristic or program.
+        dark: [E] links that no light can take, as they have failed; None: none has.
 
     Raises:
         InputError: CUs that are not there or given twice, a job that no links within it join, or no such traffic or way.
     """
-    near, job = now.near, _jobs(now, jobs)
-    within = (job[near.src] == job[near.dst]) & (job[near.src] >= 0)
+    near, gone = now.near, np.zeros(len(now.wavelengths), np.bool_) if dark is None else dark
+    job = _jobs(now, jobs, gone)
+    within = (job[near.src] == job[near.dst]) & (job[near.src] >= 0) & ~gone
     volume = within * (np.ones(len(within)) if traffic is None else _volume(now, traffic))
     idle = (job[near.src] < 0) & (job[near.dst] < 0)
-    wavelengths = np.where(idle, now.wavelengths, now.keep)
+    wavelengths = np.where(idle, now.wavelengths, now.keep) * ~gone
     used = volume > 0
     wavelengths[used] += _steered(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by)
     return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
@@ -97,8 +103,8 @@ def moves(before: Configuration, after: Configuration) -> int:
     return int(np.maximum(after.wavelengths - before.wavelengths, 0).sum())
 
 
-def _jobs(now: Configuration, jobs: Sequence[ArrayLike]) -> I64:
-    """[N] the job of each CU."""
+def _jobs(now: Configuration, jobs: Sequence[ArrayLike], gone: Bool) -> I64:
+    """[N] the job of each CU, whose links that work join it."""
     name, n = now.levels.name, now.near.n
     members = [column(cus, np.int64) for cus in jobs]
     asked = np.concatenate([*members, np.zeros(0, np.int64)])
@@ -109,7 +115,7 @@ def _jobs(now: Configuration, jobs: Sequence[ArrayLike]) -> I64:
     job = np.full(n, -1)
     job[asked] = np.repeat(np.arange(len(members)), [len(cus) for cus in members])
     if not now.keep:
-        _check_joined(name, now.near, job, len(members))
+        _check_joined(name, now.near.of(~gone), job, len(members))
     return column(job, np.int64)
 
 

@@ -12,11 +12,11 @@ from typing import Annotated
 
 import numpy as np
 
-from emu.arrays import column
+from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
 from emu.topology.faults import without
-from emu.topology.topology import Box, Drawing, Topology
+from emu.topology.topology import Box, Broken, Drawing, Mended, Topology
 from emu.topology.usable import in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.combs import comb_lines
@@ -29,12 +29,26 @@ _RATE = 4e9  # bytes per second of one, one direction: 32 Gb/s (6.B.1)
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
+TUNING = (
+    70_000_000_000  # ticks: 70 us, that of InfiniteHBD's switches (5.1); rings are tuned thermally (5.A), no time is printed
+)
+
+
 @dataclass(frozen=True)
 class Light:
     """What a wavelength is like."""
 
     rate: Bandwidth = _RATE
     latency: Latency = _LATENCY  # of a hop
+
+
+@dataclass(frozen=True)
+class Steered(Light):
+    """The same where wavelengths are moved."""
+
+    tuning: Latency = (
+        70_000_000_000  # ticks: 70 us, InfiniteHBD's for thermo-optic switches (5.1), as these are; none is printed
+    )
 
 
 _AS_PRINTED = Light()
@@ -152,7 +166,7 @@ def flex_sipac(
     by: By = "heuristic",
     before: Earlier = (),
     *,
-    light: Light,
+    light: Steered,
 ) -> Topology:
     """SiPAC with the wavelengths between jobs moved to the links within them: what joins no two CUs of a job is dark.
 
@@ -164,7 +178,7 @@ def flex_sipac(
         keep: Wavelengths that all links keep, so that jobs can reach one another.
         by: Whether the heuristic or the integer program assigns the others.
         before: Sizes of the jobs that run when these come; `none`: the wavelengths are spread evenly.
-        light: Rate of a wavelength, latency of a hop.
+        light: Rate of a wavelength, latency of a hop, and how long transmitters and WSS take to move wavelengths.
     """
     levels = Levels("flex-sipac", r, L, w)
     levels.check()
@@ -175,7 +189,8 @@ def flex_sipac(
     then = initial(levels, keep)
     if before:
         then = reconfigured(then, sequential(before), by=by)
-    return topology_of(reconfigured(then, sequential(jobs), by=by), light, then if before else None)
+    now = reconfigured(then, sequential(jobs), by=by)
+    return replace(topology_of(now, light, then if before else None), mender=partial(mended, now, light, by))
 
 
 def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before: Configuration | None = None) -> Topology:
@@ -201,6 +216,45 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         draw=partial(_draw, levels),
         grouper=partial(in_blocks, levels.name),
     )
+
+
+def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken: Broken, ranks: int) -> Mended:
+    """The wavelengths of what failed moved to what is left of its job's links, or to another block of CUs for the job (3.C).
+
+    Raises:
+        InputError: no block is free for a job that has a failed CU, or the links that are left do not join a job.
+    """
+    members = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
+    jobs = [_block(now, job, broken) if np.isin(job, broken.nodes).any() else job for job in members]
+    near, n = now.near, now.near.n
+    keys = np.minimum(near.src, near.dst) * n + np.maximum(near.src, near.dst)
+    dark = np.isin(keys, [low * n + high for low, high in broken.cables])
+    dark |= np.isin(near.src, broken.nodes) | np.isin(near.dst, broken.nodes)
+    after = reconfigured(now, jobs, by=by, dark=dark)
+    told = (
+        f"{moves(now, after)} wavelengths move to other links (3.C) in {format_time(seconds(light.tuning))}, "
+        "as long as InfiniteHBD's switches take, for which no figure is published"
+    )
+    order = np.concatenate((*jobs, np.setdiff1d(np.arange(n), np.concatenate(jobs))))
+    found = topology_of(after, light)
+    failed = ", ".join([*(f"CU {node}" for node in broken.nodes), *(f"the link {a}-{b}" for a, b in broken.cables)])
+    named = replace(found, name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_placed, order))
+    return Mended(named, light.tuning, light.tuning, told)
+
+
+def _block(now: Configuration, job: I64, broken: Broken) -> I64:
+    """As many CUs in a row, from a multiple of their number on, of which none has failed or is another job's."""
+    blocks = np.arange(now.near.n // len(job) * len(job)).reshape(-1, len(job))
+    free = ~np.isin(blocks, broken.nodes).any(axis=1) & (np.isin(now.job[blocks], (-1, now.job[job[0]]))).all(axis=1)
+    if not free.any():
+        what = f"one of which none failed and no other job has any, for a job of {len(job)}"
+        raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
+    found: I64 = blocks[free.argmax()]
+    return found
+
+
+def _placed(order: I64, ranks: int, faulty: I64) -> I64:
+    return column(order[~np.isin(order, faulty)][:ranks], np.int64)
 
 
 def _bill(configuration: Configuration) -> dict[str, int]:

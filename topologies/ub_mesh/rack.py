@@ -13,6 +13,7 @@ from emu.topology.topology import Topology
 from topologies.ub_mesh.build import known, with_switches
 from topologies.ub_mesh.parts import SOURCE, X4, Inside, Lane, Plan, check, rates
 from topologies.ub_mesh.routes.inside import inside_words, mesh_router
+from topologies.ub_mesh.routes.recovery import mended
 from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
 
 _SOURCE = f"{SOURCE}, 3.3.1 and Table 3"
@@ -30,7 +31,7 @@ def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
         inside_words(routing),
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
-    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing))
+    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing), mender=mended)
 
 
 def _invariants(n_dimensions: int, routing: str, lane: Lane) -> Invariants:

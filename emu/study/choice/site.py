@@ -33,7 +33,7 @@ class Site:
         """With the topology's own grid, or the group's places on it where their order is that of the ranks."""
         if npus == tuple(range(topology.n_npus)):
             return Site(topology, npus, topology.dims)
-        ascend = all(a < b for a, b in pairwise(npus))
+        ascend = all(a < b for a, b in pairwise(npus)) and npus[-1:] < (topology.n_npus,)  # a backup has no place on the grid
         return Site(topology, npus, Part(topology.dims, npus) if ascend and len(topology.dims) > 1 else ())
 
     def placement(self) -> I32:

@@ -7,6 +7,9 @@ from functools import cache
 from math import gcd, lcm
 from typing import Any
 
+import numpy as np
+
+from emu.arrays import F64
 from emu.errors import must_be
 from emu.model.fits import check_fits, check_world
 from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
@@ -20,7 +23,7 @@ from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.asked import by_plan
 from emu.study.training.calls import device_under, topology_under
-from emu.study.training.composed import composition, standing
+from emu.study.training.composed import Composition, composition, standing
 from emu.study.training.placed import axes_of, npus_of, with_axes
 from emu.study.training.rate import with_work, work_of
 from emu.study.training.room import check_room
@@ -125,13 +128,23 @@ def estimate(request: EstimateRequest, topology: Topology, device: Device, most_
 
 
 def estimate_moments(
-    request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS
+    request: EstimateRequest,
+    topology: Topology,
+    device: Device,
+    most_events: int = MOST_EVENTS,
+    speed: F64 | None = None,
 ) -> tuple[Estimated, TimedTrace]:
-    """The same with the moments that its figures are of; arguments and errors as of `estimate`."""
-    return prepare(request, topology, device, most_events).moments(device)
+    """The same with the moments that its figures are of; arguments and errors as of `estimate` and `prepare`."""
+    return prepare(request, topology, device, most_events, speed).moments(device)
 
 
-def prepare(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> Prepared:
+def prepare(
+    request: EstimateRequest,
+    topology: Topology,
+    device: Device,
+    most_events: int = MOST_EVENTS,
+    speed: F64 | None = None,
+) -> Prepared:
     """All of an estimate that the speed of a device does not change; arguments and errors as of `estimate`.
 
     Args:
@@ -139,6 +152,10 @@ def prepare(request: EstimateRequest, topology: Topology, device: Device, most_e
         topology: Where it runs.
         device: Its memory is asked whether the model fits, and what it takes to launch a request.
         most_events: Of all ranks, of which the whole graph is made; of more, the step is composed.
+        speed: [ranks] the share of the device's speed that each computes at; None: all at all of it.
+
+    Raises:
+        InputError: as `estimate`; or ranks compute at several speeds, and the step is to be composed.
     """
     began = time.perf_counter()
     request = request.on(topology)
@@ -148,7 +165,7 @@ def prepare(request: EstimateRequest, topology: Topology, device: Device, most_e
     npus_of(topology, plan, request.axes)
     check_fits(plan, model)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    timed = _timed(model, request, topology, device.request_overhead_fs, most_events)
+    timed = _timed(model, request, topology, device.request_overhead_fs, most_events, speed)
     return Prepared(request, model, memory, timed, time.perf_counter() - began)
 
 
@@ -172,7 +189,7 @@ def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
 
 
 def _timed(
-    model: Model, request: EstimateRequest, topology: Topology, launch_fs: int, most_events: int
+    model: Model, request: EstimateRequest, topology: Topology, launch_fs: int, most_events: int, speed: F64 | None
 ) -> Callable[[Device], TimedTrace]:
     """The whole graph of all ranks or of those that stand for all, where it is not too large; else the step composed.
 
@@ -182,7 +199,14 @@ def _timed(
     of_places, npus = roles_of(model, plan, stack), npus_of(topology, plan, request.axes)
     choice = choice_on(topology, request.algorithms, "float32", npus=npus)
     meta = (*meta_of(model, plan, stack), *work_of(model, plan))
-    composing = cache(lambda: composition(by_plan(standing(of_places), plan, meta), choice, topology, launch_fs, npus))
+
+    @cache
+    def composing() -> Composition:
+        if speed is not None and (speed != 1).any():
+            what = "one, as the step is composed of one rank a stage"
+            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(speed)), "take fewer ranks, or no slow NPU")
+        return composition(by_plan(standing(of_places), plan, meta), choice, topology, launch_fs, npus)
+
     if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) > most_events:
         return composing().timed
     placed = with_axes(topology, plan, request.axes)
@@ -190,7 +214,7 @@ def _timed(
 
     def timed(device: Device) -> TimedTrace:
         try:
-            return time_trace(trace, choice, placed, device, "float32", briefly=True)
+            return time_trace(trace, choice, placed, device, "float32", briefly=True, speed=speed)
         except SizeError:
             return composing().timed(device)
 

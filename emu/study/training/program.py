@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from emu.backend.rank.count import paused, track
 from emu.backend.rank.record import compute_alike
+from emu.errors import LostError
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
 from emu.model.parallel.mesh import Meshes, build_meshes
@@ -36,6 +38,14 @@ class Outcome:
     took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
 
 
+class Loss(NamedTuple):
+    """A rank that is lost as a step begins."""
+
+    step: int  # from 1 on
+    rank: int
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """Real training steps: forward, backward, AdamW; call it with a rank where PyTorch's default group is made."""
@@ -46,6 +56,7 @@ class Program:
     steps: int
     seed: int
     learning_rate: float
+    lost: tuple[Loss, ...] = ()  # ranks that do not come to the end
 
     def __call__(self, rank: int) -> Outcome:
         """Train as one rank of the plan."""
@@ -71,7 +82,7 @@ class Program:
             return parallel.gradients()
 
     def _single(self) -> "Program":
-        return replace(self, plan=self.plan.alone())
+        return replace(self, plan=self.plan.alone(), lost=())
 
     def _alone(self) -> Parallel:
         return alone(build_module(find_model(self.model), self.plan, self.seed), self.plan)
@@ -84,6 +95,7 @@ class Program:
             compute_alike(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
         for step in range(self.steps):
+            self._lose(rank, step)
             if 0 < step == self.steps - 1:
                 weights = parallel.weights()
             began = time.perf_counter(), time.thread_time()
@@ -100,6 +112,11 @@ class Program:
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         of_steps = tuple(sum(t.item() for t in step) for step in losses if step)
         return Outcome(of_steps, gradients, parallel.held, weights, tuple(norms), tuple(took))
+
+    def _lose(self, rank: int, step: int) -> None:
+        for loss in self.lost:
+            if (loss.rank, loss.step) == (rank, step + 1):
+                raise LostError(f"step {loss.step}: {loss.why}, and rank {rank} with it; --elastic --checkpoint DIR goes on")
 
     def _work(self, parallel: Parallel, rank: int) -> Hashable:
         """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""

@@ -174,7 +174,15 @@ class TimedTrace:
 
 
 def time_trace(
-    trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, *, perturb: int = 0, briefly: bool = False
+    trace: Trace,
+    choice: Choice,
+    topology: Topology,
+    device: Device,
+    dtype: str,
+    *,
+    perturb: int = 0,
+    briefly: bool = False,
+    speed: F64 | None = None,
 ) -> TimedTrace:
     """Time a trace on a topology, its ranks on the first NPUs; over so many perturbations too, if any are asked for.
 
@@ -186,6 +194,7 @@ def time_trace(
         dtype: What float32 is timed as.
         perturb: How many perturbations; then all ranks are timed.
         briefly: Whether the graph may be without the messages of collectives that are a delay; no moment is another.
+        speed: [ranks] the share of the device's speed that each computes at; None: all at all of it.
 
     Raises:
         InputError: more ranks than NPUs, an unknown dtype, a trace that cannot be or is without a step, an event that ends
@@ -196,7 +205,7 @@ def time_trace(
     began = time.perf_counter()
     device = device.over(trace.n_ranks)
     placement = place(topology, trace.n_ranks)
-    laying = Laying.of(trace, choice, topology, placement, device, dtype)
+    laying = Laying.of(trace, choice, topology, placement, device, dtype, speed)
     if briefly:
         replayed, timeline = time_briefly(laying)
     else:

@@ -18,7 +18,7 @@ from emu.model.read import anywhere, find_model
 from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
-from emu.study.training.program import Program
+from emu.study.training.program import Loss, Program
 from emu.study.training.rate import with_work
 from emu.study.training.step import Step, TimedTrace, time_trace, with_choice
 from emu.study.training.text import check_text, read_text
@@ -77,15 +77,33 @@ def train(
         yield time_steps(request, learned, topology, device)[0]
 
 
-def run_steps(request: TrainRequest, topologies: Sequence[Topology], device: Device, run_on: RunOn = on_threads) -> Learned:
-    """The steps themselves, before any fabric; arguments and errors as of `train`."""
+def run_steps(
+    request: TrainRequest,
+    topologies: Sequence[Topology],
+    device: Device,
+    run_on: RunOn = on_threads,
+    lost: Sequence[Loss] = (),
+) -> Learned:
+    """The steps themselves, before any fabric; arguments and errors as of `train`.
+
+    Args:
+        request: What to train.
+        topologies: Where it is timed.
+        device: What times computation.
+        run_on: Where the ranks really run.
+        lost: Ranks that are lost on the way.
+
+    Raises:
+        LostError: one was.
+    """
     model = find_model(request.model)
     for topology in topologies:
         check_world(request.plan, model, topology.n_npus, topology.name)
         place(topology, request.plan.world)
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
-    program = Program(anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate)
+    spoken = anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate
+    program = Program(*spoken, tuple(lost))
     learned = learn(program, choice, run_on)
     return replace(learned, trace=with_work(with_choice(learned.trace, choice), model, request.plan))
 

@@ -3,7 +3,8 @@
 Both ends of the link notice at once. A node that hears needs some time to act on it, and to pass it on.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,8 +12,10 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.faults import without
+from emu.topology.live.mended import around
 from emu.topology.path.quickest import quickest
-from emu.topology.topology import Routes, Topology
+from emu.topology.topology import Broken, Mended, Routes, Topology
+from emu.units import format_time, seconds
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,6 +64,28 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
     nodes = np.union1d(broken[failed], broken[back])
     delays = [_told(left, end, nodes) for end in ends]
     return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flooded(left, ends, nodes, act_fs))
+
+
+def mended(whole: Topology, broken: Broken, ranks: int) -> Mended:
+    """Routes led round what failed, and a rack's backup NPU in the place of one that did (3.3.2, 4.1, 4.2).
+
+    Both ends of each failed link tell the NPUs of all ranks directly, though only those must hear whose paths break: at most
+    so long. What a node needs to act on a notice, and the backup NPU to take over, the paper does not print.
+    """
+    left, links = around(whole, broken, ranks), whole.links
+    used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])
+    beside = [links.dst[(links.src == node) & ~np.isin(links.dst, broken.nodes)].tolist() for node in broken.nodes]
+    took = max((_first_told(left.topology, ends, used) for ends in (*broken.cables, *beside) if ends), default=0)
+    told = f"all have heard in {format_time(seconds(took))} at most by direct notification (4.2), and take other paths"
+    return replace(left, took_fs=took, back_fs=took, told=told)
+
+
+def _first_told(left: Topology, ends: Sequence[int], nodes: I64) -> int:
+    """Ticks until the last of some nodes is told, each by the nearest of the ends of what failed."""
+    first = np.full(len(nodes), np.iinfo(np.int64).max)
+    for end in ends:
+        first = np.minimum(first, _told(left, end, nodes))
+    return int(first.max(initial=0))
 
 
 def _told(left: Topology, end: int, nodes: I64) -> I64:

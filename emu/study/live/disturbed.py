@@ -1,0 +1,149 @@
+"""What do faults do to a job while it runs? A step before, during and after: each on the fabric that its system then has.
+
+A fault counts from the beginning of its step: the system mends itself, then the step runs on what it has made of itself. So a
+step takes what it takes on a fabric built without the part, and the first such step the mending besides.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from emu.errors import InputError
+from emu.study.training.step import LEFT_OUT
+from emu.topology.live.fault import Fault
+from emu.topology.live.mended import Fabric, fabric
+from emu.topology.topology import Topology
+from emu.units import seconds
+
+ASSUMED = (
+    "a fault counts from the beginning of its step: nothing of the step is lost, and no state is read back where a rank "
+    "goes on on another NPU (`emu train --elastic` does both)",
+    "algorithms are chosen anew for the fabric that is left",
+)
+StepTimes = Callable[[Fabric], Sequence[float]]  # seconds of every step of a job on a fabric; of one step: of each alike
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStep:
+    """A step of a job with faults."""
+
+    step: int
+    time_s: float  # with the mending
+    mending_s: float  # until the system was as it then is
+    events: tuple[str, ...]  # what failed, slowed down or came back as the step began
+    told: str  # what the system did about it; "": nothing
+    topology: str  # that the step ran on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbed:
+    """A job with faults on one topology; times are virtual."""
+
+    topology: str
+    device: str
+    ranks: int
+    faults: tuple[str, ...]
+    steps: tuple[LiveStep, ...]  # that were done
+    undisturbed_s: float  # that these steps take without faults
+    mending_s: float  # of all steps
+    goodput: float  # the first of the two over the time of the steps; 1: nothing was lost
+    stopped: str | None  # why the job ended before its last step; None: it did not
+    assumptions: tuple[str, ...]
+    loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
+    reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
+
+
+def disturbed(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, timed: StepTimes, device: str) -> Disturbed:
+    """The steps of a job, one after another, with the faults.
+
+    Args:
+        topology: The whole machine.
+        faults: That `check_faults` has let pass.
+        ranks: Of the job.
+        steps: Of the job.
+        timed: What its steps take on a fabric.
+        device: That computes.
+
+    Raises:
+        InputError: the job cannot be timed without faults.
+    """
+    known: dict[tuple[Fault, ...], tuple[Fabric, Sequence[float]]] = {}
+
+    def on(now: tuple[Fault, ...]) -> tuple[Fabric, Sequence[float]]:
+        if now not in known:
+            found = fabric(topology, now, ranks)
+            known[now] = found, timed(found)
+        return known[now]
+
+    _, whole = on(())
+    done, before, stopped = list[LiveStep](), tuple[Fault, ...](), None
+    for step in range(1, steps + 1):
+        now = tuple(fault for fault in faults if fault.holds(step))
+        events = events_of(before, now)
+        stopped = _cannot(on, step, now, events)
+        if stopped is not None:
+            break
+        found, times = on(now)
+        change = mending(topology, before, now, ranks)
+        mending_s = seconds(change.took_fs)
+        done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
+        before = now
+    wanted, took = (
+        (sum(each) for each in zip(*((_nth(whole, s.step), s.time_s) for s in done), strict=True)) if done else (0.0, 0.0)
+    )
+    return Disturbed(
+        topology=topology.name,
+        device=device,
+        ranks=ranks,
+        faults=tuple(map(str, faults)),
+        steps=tuple(done),
+        undisturbed_s=wanted,
+        mending_s=sum(step.mending_s for step in done),
+        goodput=wanted / took if took else 1.0,
+        stopped=stopped,
+        assumptions=(*topology.assumptions, *ASSUMED),
+    )
+
+
+def _nth(times: Sequence[float], step: int) -> float:
+    return times[0] if len(times) == 1 else times[step - 1]
+
+
+def _cannot(
+    on: Callable[[tuple[Fault, ...]], object], step: int, now: tuple[Fault, ...], events: tuple[str, ...]
+) -> str | None:
+    """Why a job ends at a step; None: it goes on."""
+    killed = [fault for fault in now if fault.part == "rank"]
+    if killed:
+        return f"step {step}: {killed[0].state}, and its state with it; `emu train --elastic` goes on from a checkpoint"
+    try:
+        on(now)
+    except InputError as error:
+        return f"step {step}: {', '.join(events)}, and the job cannot go on: {error}"
+    return None
+
+
+def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
+    """What is otherwise than it was."""
+    back = (f"{fault.what} is as before" for fault in before if fault not in now and fault.part != "rank")
+    return (*(fault.state for fault in now if fault not in before), *back)
+
+
+class Change(NamedTuple):
+    """What a system does from one moment to the next."""
+
+    took_fs: int
+    told: str  # "": nothing
+
+
+def mending(topology: Topology, before: Sequence[Fault], now: Sequence[Fault], ranks: int) -> Change:
+    """What the parts that have failed since take to be mended, or those that are back to serve again; of several the longest.
+
+    Raises:
+        InputError: as `fabric`.
+    """
+    failed = [fault for fault in now if fault not in before and not fault.share]
+    back = [fault for fault in before if fault not in now and not fault.share]
+    there, away = fabric(topology, failed, ranks), fabric(topology, back, ranks)
+    told = there.told or (f"back: {away.told}" if away.told else "")
+    return Change(max(there.took_fs, away.back_fs), told)

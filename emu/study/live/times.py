@@ -1,0 +1,46 @@
+"""What the steps of a job take on a fabric with faults: of a trace that ran, or of a step that is estimated."""
+
+from collections.abc import Callable, Sequence
+
+from emu.collective.algorithm import Choice
+from emu.model.stack import Stack
+from emu.study.live.disturbed import StepTimes
+from emu.study.training.calls import topology_under
+from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.step import time_trace
+from emu.topology.live.mended import Fabric
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.trace import Trace
+
+
+def of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: Device, dtype: str, stack: Stack) -> StepTimes:
+    """Of every step of a trace.
+
+    Args:
+        trace: What ran.
+        chosen: What serves its collectives on a topology.
+        device: What its computations take, with what the software takes for requests.
+        dtype: What float32 is timed as.
+        stack: What the software takes for messages.
+    """
+
+    def timed(fabric: Fabric) -> Sequence[float]:
+        topology = topology_under(stack, fabric.topology)
+        return time_trace(trace, chosen(topology), topology, device, dtype, speed=fabric.speed).report.step_times_s
+
+    return timed
+
+
+def of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
+    """Of a step that is estimated; each is alike."""
+
+    def timed(fabric: Fabric) -> Sequence[float]:
+        return (estimate_moments(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
+
+    return timed
+
+
+def steps_of(trace: Trace) -> int:
+    """How many a trace has, set-up not counted."""
+    return max((int(events.step.max(initial=0)) for events in trace.events), default=0)

@@ -1,0 +1,84 @@
+"""The time of each step of a job with faults, and what happened as it began."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from emu.study.live.disturbed import Disturbed
+from emu.units import format_time
+from launch.show.page import INK, page, save, wrapped
+
+_WIDE_IN, _HIGH_IN = 9.5, 3.6
+_FAULT = "#d95f02"
+_LABEL_PT = 8.0
+_MOST = 10  # things that happen in one picture with words beside
+
+
+def draw_live(results: Sequence[Disturbed], path: Path) -> None:
+    """Draw step time over steps, a line a topology, with a mark where something happens.
+
+    Args:
+        results: Of one job on each topology.
+        path: A PNG file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    save(picture(results), path, "--png")
+
+
+def picture(results: Sequence[Disturbed]) -> Figure:
+    """The picture of `draw_live`."""
+    names = ", ".join(dict.fromkeys(result.topology for result in results))
+    figure, axes = page(_WIDE_IN, _HIGH_IN, f"{results[0].ranks} {results[0].device} on {names}: virtual time of each step")
+    for i, result in enumerate(results):
+        _draw(axes, result, colormaps["tab10"](i % 10), several=len(results) > 1)
+    _mark(axes, results)
+    most = max((step.time_s for result in results for step in result.steps), default=1.0)
+    axes.set_ylim(0, 1.45 * most)
+    axes.set_xlabel("step", color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
+    axes.grid(axis="y", visible=True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(results) > 1:
+        figure.legend(loc="outside lower left", fontsize=_LABEL_PT, frameon=False, ncols=2)
+    return figure
+
+
+def _draw(axes: Axes, result: Disturbed, colour: object, *, several: bool) -> None:
+    steps = [step.step for step in result.steps]
+    whole, mending = ([getattr(step, name) for step in result.steps] for name in ("time_s", "mending_s"))
+    name = result.topology if several else None
+    axes.plot(steps, whole, "o-", color=colour, markersize=4, linewidth=1.2, drawstyle="steps-mid", label=name)
+    healed = [i for i, took in enumerate(mending) if took]
+    low = [whole[i] - mending[i] for i in healed]
+    axes.vlines([steps[i] for i in healed], low, [whole[i] for i in healed], color=_FAULT, linewidth=4, alpha=0.6)
+
+
+def _mark(axes: Axes, results: Sequence[Disturbed]) -> None:
+    """What happens as steps begin: each once, with words while there is room for them."""
+    happened = {step.step: step.events for result in results for step in result.steps if step.events}
+    stops = {len(result.steps) + 1 for result in results if result.stopped is not None}
+    for step in sorted({*happened, *stops}):
+        axes.axvline(step - 0.5, color=_FAULT, linestyle="--", linewidth=1.0)
+    for step in sorted({*happened, *stops})[:_MOST]:
+        said = [*happened.get(step, ()), *["the job stops"] * (step in stops)]
+        _write(axes, step, "\n".join(wrapped(", ".join(said), _LABEL_PT, 1.4)[:4]))
+
+
+def _write(axes: Axes, step: int, words: str) -> None:
+    axes.annotate(
+        words,
+        (step - 0.5, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(3, -2),
+        textcoords="offset points",
+        fontsize=_LABEL_PT,
+        color=_FAULT,
+        va="top",
+    )

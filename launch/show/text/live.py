@@ -1,0 +1,58 @@
+"""A job with faults, step by step, as text."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from emu.study.live.disturbed import Disturbed, LiveStep
+from emu.units import format_time
+from launch.show.text.assumed import assumed_lines
+from launch.show.text.table import table
+
+
+def disturbed_report(result: Disturbed) -> str:
+    """One topology's steps; those in a row that are alike share a line."""
+    count = len(result.faults)
+    lines = [
+        f"{result.ranks} {result.device} on {result.topology}, {count} fault{'s' * (count != 1)}",
+        "",
+        _steps(result),
+        "",
+        f"time            {format_time(sum(step.time_s for step in result.steps))} for these {len(result.steps)} steps, "
+        f"{format_time(result.undisturbed_s)} without faults: goodput {result.goodput:.4g}",
+        *([] if result.stopped is None else [f"stopped         {result.stopped}"]),
+        "",
+        *assumed_lines(result.assumptions),
+    ]
+    return "\n".join(lines)
+
+
+def _steps(result: Disturbed) -> str:
+    head = ("step", "time", "of it mending", "what happened")
+    if result.loss is None or result.reference_loss is None:
+        return table(head, [_row(steps) for steps in _alike(result.steps)])
+    learned = {
+        step: (f"{a:.6f}", f"{b:.6f}") for step, (a, b) in enumerate(zip(result.loss, result.reference_loss, strict=True), 1)
+    }
+    rows = [_row([step]) for step in result.steps]
+    full = [(row[0], *learned[step.step], *row[1:]) for row, step in zip(rows, result.steps, strict=True)]
+    return table((head[0], "loss", "one process", *head[1:]), full)
+
+
+def _alike(steps: Sequence[LiveStep]) -> Iterator[list[LiveStep]]:
+    """Steps in a row in which nothing happens and that take as long."""
+    number = 0
+
+    def key(step: LiveStep) -> tuple[int, str]:
+        nonlocal number
+        number += bool(step.events)
+        return (2 * number - bool(step.events), format_time(step.time_s))
+
+    yield from (list(group) for _, group in groupby(steps, key))
+
+
+def _row(alike: Iterable[LiveStep]) -> tuple[str, ...]:
+    steps = list(alike)
+    first, last = steps[0], steps[-1]
+    which = str(first.step) if first is last else f"{first.step}..{last.step}"
+    said = "; ".join(filter(None, (", ".join(first.events), first.told)))
+    return which, format_time(first.time_s), format_time(first.mending_s) if first.mending_s else "-", said
