@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from emu.study.planning.kept import Kept
+from launch.papers.flex_sipac.report import Paper as FlexSiPAC
+from launch.papers.hpn.report import Paper as Hpn
 from launch.papers.infinitehbd.report import Paper as InfiniteHBD
 from launch.papers.infinitehbd.setting import Steps
 from launch.papers.paper import Paper
@@ -13,6 +15,8 @@ from launch.papers.ub_mesh.report import Paper as UBMesh
 PAPERS: Mapping[str, Callable[[Kept], Paper]] = MappingProxyType(
     {
         "infinitehbd": lambda kept: InfiniteHBD(steps=Steps(kept)),
+        "flex-sipac": lambda _: FlexSiPAC(),
+        "hpn": lambda _: Hpn(),
         "railx": lambda _: RailX(),
         "ub-mesh": lambda _: UBMesh(),
     }

@@ -1,4 +1,4 @@
-"""A paper whose rows are worked out again: its rows as printed, and what works each out.
+"""A paper whose rows are worked out again: its rows as printed, and what works each out: a way of its own, or a sum.
 
 A row has a place: `3` is table 3, `fig 17` a figure, `6.4` a section and `eq 7` an equation.
 """
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from emu.errors import InputError, must_be
 from launch.papers.figure import Figure
+from launch.papers.sums import IS, summed
 from launch.papers.targets import Answer, Row, Target, judged
 
 Way = Callable[[Any, Target], "Answer | float | str"]  # of a paper and a row
@@ -48,10 +49,10 @@ class Paper:
     def answer(self, target: Target) -> Answer:
         """What Emu says of a row; why not, where it says nothing."""
         words = max((words for words in self.ways if target.id.startswith(words)), key=len, default=None)
-        if words is None:
+        if words is None and IS not in target.given:
             return Answer(None)
         try:
-            found = self.ways[words](self, target)
+            found = summed(target) if words is None else self.ways[words](self, target)
         except InputError as error:
             return Answer(None, (f"it cannot be worked out: {error}",))
         return found if isinstance(found, Answer) else Answer(found)
@@ -63,6 +64,11 @@ class Paper:
 
 def _is_in(place: str, table: str) -> bool:
     return table == place or (place.startswith("fig ") and table.rstrip("abcdefgh") == place)
+
+
+def called(way: Callable[[], Answer | float | str]) -> Way:
+    """The way to a row that asks neither the paper nor the row."""
+    return lambda _, __: way()
 
 
 def told_of(place: str) -> str:

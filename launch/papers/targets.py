@@ -104,8 +104,8 @@ def _target(row: Mapping[str, str], where: str) -> Target:
 _RELATIVE, _POINTS = re.compile(r"\+-([\d.]+)% (?:relative|with)"), re.compile(r"\+-([\d.]+)(?: point|;)")
 _WITHIN = re.compile(r"within ([\d.]+)%")
 _SHARES = (_RELATIVE, _WITHIN)
-_BETWEEN = re.compile(r"([\d.]+)-([\d.]+)[%x]")
-_ABOVE, _EXACT = re.compile(r"^>=?([\d.]+)"), re.compile("^exact")
+_BETWEEN = re.compile(r"(?:^|; )([\d.]+)-([\d.]+)(?:[%x]|$)")
+_ABOVE, _BELOW, _EXACT = re.compile(r"^>=?([\d.]+)"), re.compile(r"^<([\d.]+)"), re.compile("^exact")
 # Whether it is met, only what works it out can say.
 _HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|within 2x|<")
 
@@ -136,16 +136,19 @@ def _holds(target: Target, answer: Answer, difference: float | None) -> bool | N
     """By the tolerance; None where it says nothing of such an answer."""
     if _EXACT.search(target.tolerance) and isinstance(answer.ours, str):
         return answer.ours == target.value
-    span = _span(target.tolerance)
+    span = _span(target.value if _EXACT.search(target.tolerance) else target.tolerance)
     if span is not None and isinstance(answer.ours, int | float):
         return span[0] <= answer.ours <= span[1]
     return None if difference is None else abs(difference) <= _most(target)
 
 
-def _span(tolerance: str) -> tuple[float, float] | None:
-    between, above = _BETWEEN.search(tolerance), _ABOVE.search(tolerance)
+def _span(text: str) -> tuple[float, float] | None:
+    """What a tolerance, or a value such as <30 or 1-2, allows."""
+    between, above, below = (pattern.search(text) for pattern in (_BETWEEN, _ABOVE, _BELOW))
     if between:
         return float(between[1]), float(between[2])
+    if below:
+        return -float("inf"), float(below[1])
     return (float(above[1]), float("inf")) if above else None
 
 

@@ -1,0 +1,1 @@
+"""Alibaba HPN (SIGCOMM 2024), worked out again."""

@@ -1,0 +1,50 @@
+"""Rows that are arithmetic on what a paper prints: `gpus=8;hosts=56;is=gpus*hosts` in the column `given`.
+
+Where a row prints several numbers, or a word with numbers, `is` has a comma between two sums and `as` says how they stand in
+it: `as={:.0f}-{:.0f}`.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from emu.errors import InputError
+from launch.papers.targets import Target, number
+
+_BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = MappingProxyType(
+    {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow}
+)
+_FUNCTIONS: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {"log2": math.log2, "ceil": math.ceil, "min": min, "max": max}
+)
+IS, AS = "is", "as"
+
+
+def summed(target: Target) -> float | str:
+    """What a row's sum comes to.
+
+    Raises:
+        InputError: a sum with something else than numbers that are given, + - * / ** and a few functions.
+    """
+    names = {name: found for name, text in target.given.items() if (found := number(text)) is not None}
+    try:
+        tree = ast.parse(target.given[IS], mode="eval").body
+        parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+        values = [float(_value(part, names)) for part in parts]
+    except (KeyError, SyntaxError, TypeError, ZeroDivisionError) as error:
+        raise InputError(f"{target.id}: {IS} must be a sum of what is given, got {target.given[IS]!r} ({error})") from None
+    return target.given[AS].format(*values) if AS in target.given else values[0]
+
+
+def _value(node: ast.expr, names: Mapping[str, float]) -> float:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names[node.id]
+    if isinstance(node, ast.BinOp):
+        return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _FUNCTIONS[node.func.id](*(_value(each, names) for each in node.args))
+    raise TypeError(ast.unparse(node))

@@ -1,0 +1,34 @@
+"""What one counts on a built topology: nodes of a kind, cables, rates."""
+
+from functools import cache
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
+
+GBPS = 1e9 / 8  # bytes per second
+
+
+@cache
+def built(word: str) -> Topology:
+    """Each is built once."""
+    return build_topology(word)
+
+
+def of_tier(topology: Topology, word: str) -> Bool:
+    """[L] whether a link is of the tier that is called so."""
+    return np.asarray(topology.links.dimension == topology.tiers.index(word))
+
+
+def above(topology: Topology, tier: str) -> I64:
+    """The switches that the links of a tier lead up to; those of higher tiers have higher numbers."""
+    links, of = topology.links, of_tier(topology, tier)
+    return np.unique(np.maximum(links.src[of], links.dst[of])).astype(np.int64)
+
+
+def out_of(topology: Topology, node: int, to: I64) -> tuple[float, int]:
+    """Bytes per second, and links, from a node to some others."""
+    chosen = (topology.links.src == node) & np.isin(topology.links.dst, to)
+    return float(topology.links.bandwidth_Bps[chosen].sum()), int(chosen.sum())
