@@ -1,5 +1,6 @@
 """`emu run`: a PyTorch script as torchrun starts it, on a cluster that is not there."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -8,7 +9,6 @@ from typing import Any
 
 import click
 
-from emu.cluster.fake.run import trace_script
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import run_script
 from emu.errors import EmuError, must_be
@@ -86,6 +86,7 @@ def run_command(
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         if fake:
+            trace_script = importlib.import_module("emu.cluster.fake.run").trace_script  # not above: it loads FSDP and dynamo
             recorded, code = trace_script(script, args, ranks, named, tell=_tell, **told)
         else:
             with where.opened(script.resolve().parent) as cluster:

@@ -1,6 +1,5 @@
 """A process group whose other members are not there: each is taken to ask for what this one asks, with the same data."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
@@ -13,8 +12,8 @@ from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
 from emu.backend.rank.record import Recorder
 from emu.backend.rank.work import Work
+from emu.cluster.meeting import Places
 
-_MESSAGES = ("send", "recv")
 _OF_ROOT = ("gather", "scatter")  # whose size the root alone sees
 _TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
     "sum": lambda data, n: data * n,
@@ -36,7 +35,7 @@ class Front:
         self._rank = rank
         self._recorder = recorder
         self._forget = forget
-        self._made: defaultdict[object, int] = defaultdict(int)
+        self._places = Places()
 
     def join(self, n_ranks: int) -> None:
         """Make PyTorch's default group."""
@@ -45,7 +44,7 @@ class Front:
     def submit(self, call: Call) -> Work:
         """Take down a request; it is done."""
         work = Work(call.result, lambda _: None, lambda _: None)
-        work.watch = self._recorder.request(call, self._instance(call))
+        work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
         work.watch.sized(_size(call))
         if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
             self._answer(call)
@@ -53,13 +52,6 @@ class Front:
             call.deliver()
         work.finish()
         return work
-
-    def _instance(self, call: Call) -> int:
-        key: tuple[object, ...] = call.group[:2]
-        if call.operation in _MESSAGES:
-            key = (*key, call.operation, call.root, call.tag)
-        self._made[key] += 1
-        return self._made[key] - 1
 
     def _answer(self, call: Call) -> None:
         """Of whole numbers, which are real: what equal members would get."""
