@@ -33,6 +33,7 @@ from emu.trace.kernel import MOVES, Shape
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
+_DEVICE = torch.ops.prim.device.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is _DEVICE:  # asked of a fake tensor as often as operators are
+            return args[0].device
         # A DTensor answers first, and its local operators come here again: else global FLOPs would be counted.
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
     UnsupportedFakeTensorException,
 )
 from torch.distributed import distributed_c10d
@@ -23,6 +22,7 @@ from emu.backend.rank.lines import raised_at, starts_rank, traceback_of
 from emu.backend.rank.record import Notes, Recorder, Recording
 from emu.cluster.cluster import failed
 from emu.cluster.fake.front import Front
+from emu.cluster.fake.shapes import Shapes
 from emu.cluster.fake.tensors import Numbers, without_data
 from emu.cluster.fake.unknown import UnknownError
 from emu.cluster.isolate import isolated
@@ -67,7 +67,7 @@ class FakeRanks:
         self._rank, self._own = rank, own
         self._recording = Recording(1)
         self._recorder = self._recording.of(0)
-        self._numbers = Numbers(FakeTensorMode(allow_non_fake_inputs=True))
+        self._numbers = Numbers(Shapes())
         self._front = Front(rank, self._recorder, self._numbers.forget)
 
     def run(self, program: Callable[[int], T]) -> list[T]:

@@ -3,7 +3,7 @@
 N ranks, D dims of all meshes, R ranks that were traced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -66,18 +66,33 @@ def ranks_to_trace(dims: Sequence[Dim], seen: Sequence[Seen]) -> set[int]:
 
 
 def _differ(dims: Sequence[Dim], seen: Sequence[Seen]) -> Bool:
-    """[D] along which dims traced ranks do different things; along all, if these alone do not tell what a rank does."""
-    role, ranks = roles_of(seen), [one.rank for one in seen]
+    """[D] along which dims traced ranks do different things; along all, if these alone do not tell what a rank does.
+
+    Rank 0 is left out if the others agree without it: it may be the one that prints.
+    """
+    role = roles_of(seen)
+    for ranks in ([rank for rank in role if rank], [*role]):
+        found = _differ_among(dims, role, ranks)
+        if _tell(dims, found, role, ranks):
+            return found
+    return np.ones(len(dims), np.bool_)
+
+
+def _differ_among(dims: Sequence[Dim], role: Mapping[int, int], ranks: Sequence[int]) -> Bool:
     found = np.zeros(len(dims), np.bool_)
     for i, dim in enumerate(dims):
         beside = [other.at for other in dims if other.mesh == dim.mesh and other is not dim]
-        along = [rank for rank in ranks if not any(at[rank] for at in beside)]
-        found[i] = len({role[rank] for rank in along}) > 1
+        found[i] = len({role[rank] for rank in ranks if not any(at[rank] for at in beside)}) > 1
+    return found
+
+
+def _tell(dims: Sequence[Dim], found: Bool, role: Mapping[int, int], ranks: Sequence[int]) -> bool:
+    """Whether the coordinates along these dims tell the role of each rank."""
     classes = np.array([dim.classes for dim in dims])[found]
     told: dict[tuple[int, ...], set[int]] = {}
     for rank in ranks:
         told.setdefault(tuple(classes[:, rank].tolist()), set()).add(role[rank])
-    return found if all(len(roles) == 1 for roles in told.values()) else np.ones_like(found)
+    return all(len(roles) == 1 for roles in told.values())
 
 
 def stands_for(dims: Sequence[Dim], seen: Sequence[Seen]) -> I64:

@@ -3,9 +3,10 @@
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -46,12 +47,13 @@ def trace_script(
         RunError: a rank failed.
     """
     _check(roles, n_ranks)
-    script, seen = Script.read(path, argv, hide, npu, heard), list[Seen]()
-    see = partial(_seen, script, n_ranks)
-    seen.append(see(min(roles, default=0)))
+    script = Script.read(path, argv, hide, npu, heard)
+    see, ends = partial(_seen, script, n_ranks), roles or (0, n_ranks - 1)
+    seen = _first(see, min(ends), max(ends))
     while not _left(seen) and (missing := _missing(seen, n_ranks, roles)):
         tell(_told(seen, missing))
-        seen += _side_by_side(see, missing)
+        with _beside(missing) as others:
+            seen += others(see, missing)
     traced = ",".join(str(rank) for rank in sorted(one.rank for one in seen))
     trace = trace_of(seen, stands_for(dims_of(seen, n_ranks), seen), (*script.meta, ("traced ranks", traced)))
     return trace, exit_code(left) if (left := _left(seen)) else 0
@@ -94,13 +96,23 @@ def _told(seen: Sequence[Seen], missing: Sequence[int]) -> str:
     return f"{len(ranks)} ranks are traced: {', '.join(map(str, ranks))}"
 
 
-def _side_by_side(see: Callable[[int], Seen], ranks: Sequence[int]) -> list[Seen]:
-    """As many at a time as there are cores."""
+def _first(see: Callable[[int], Seen], here: int, other: int) -> list[Seen]:
+    """The two that are traced whatever the script does; those forked later find what PyTorch has worked out here."""
+    if other == here:
+        return [see(here)]
+    with _beside([other]) as others:
+        found = others(see, [other])
+        return [see(here), *found]
+
+
+@contextmanager
+def _beside(ranks: Sequence[int]) -> Iterator[Callable[..., Iterator[Seen]]]:
+    """A `map` of processes, as many at a time as there are cores."""
     sys.stdout.flush()  # a process that is forked would say it again
     sys.stderr.flush()
     cores = len(os.sched_getaffinity(0))
     try:
         with ProcessPoolExecutor(min(cores, len(ranks)), multiprocessing.get_context("fork")) as processes:
-            return list(processes.map(see, ranks))
+            yield processes.map
     except BrokenProcessPool:
         raise RunError(f"fake: a process that traced one of ranks {', '.join(map(str, ranks))} has died") from None

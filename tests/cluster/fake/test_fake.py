@@ -164,6 +164,16 @@ def test_ranks_that_do_more_along_two_dims_are_traced_in_each_combination(script
     assert (worked - worked[4, 4] == first[:, None] + 1 * first).all()
 
 
+def test_a_rank_0_that_does_more_than_all_others_is_no_reason_to_trace_more(script):
+    text = START + "from torch.distributed.device_mesh import init_device_mesh\n"
+    text += "mesh = init_device_mesh('cpu', (5, 5), mesh_dim_names=('a', 'b'))\nx = x * 2\n"
+    text += "if mesh.get_coordinate()[0] == 4:\n    x = x * 2\nif dist.get_rank() == 0:\n    x = x + 1\n"
+    told, trace = roles_told(script(text), 25)
+    assert told == [0, 1, 4, 5, 20, 24]
+    worked = [len(trace.events_of(rank)) for rank in range(25)]
+    assert np.subtract(worked, worked[1]).tolist() == [1] + [0] * 19 + [1] * 5
+
+
 def test_the_ranks_to_trace_can_be_named(script):
     told, trace = roles_told(script(START + "dist.all_reduce(x)\n"), 6, roles=(2, 5))
     assert told == [2, 5]
