@@ -18,6 +18,7 @@ from emu.study.training.step import time_trace, with_choice
 from emu.study.training.traced import time_step
 from emu.topology.placement import place
 from emu.trace.read import save
+from emu.trace.trace import Trace
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
 from launch.cli.steps import show_steps
@@ -84,6 +85,8 @@ def run_command(
     npu = None if no_cuda else Npu(found.name, found.memory_bytes)
     told: dict[str, Any] = {"hide": ("launch",), "npu": npu, "heard": heard}
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
+    recorded: Trace
+    code: int
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         if fake:
             trace_script = importlib.import_module("emu.cluster.fake.run").trace_script  # not above: it loads FSDP and dynamo

@@ -59,8 +59,26 @@ def test_tensor_parallel_with_attention_under_fsdp2_has_the_losses_of_one_proces
     assert torch.load(tmp_path / "losses") == pytest.approx(losses, rel=1e-5)
 
 
-def test_a_pipeline_has_the_losses_of_one_process(tmp_path):
-    events = run("pipelining", 2, tmp_path / "losses")
+@pytest.mark.parametrize("way", ["tensor", "sequence"])
+def test_a_toy_model_in_tensor_parallel_has_the_losses_of_one_process(tmp_path, way):
+    run("toy_parallel", 4, way, tmp_path / "losses")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 5))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.25, foreach=True)
+    losses = []
+    for i in range(4):
+        torch.manual_seed(i)
+        loss = model(torch.rand(20, 10)).sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert torch.load(tmp_path / "losses") == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # PyTorch's own tracer
+@pytest.mark.parametrize("way", ["manual", "traced"])
+def test_a_pipeline_has_the_losses_of_one_process(tmp_path, way):
+    events = run("pipelining", 2, way, tmp_path / "losses")
     script = of("pipelining")
     torch.manual_seed(0)
     model = script["Model"]()

@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.amp import GradScaler
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp._fully_shard import _fsdp_param as fsdp_parameter
 from torch.distributed.pipelining._utils import InferenceMode
@@ -23,7 +24,7 @@ from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from emu.backend.rank.count import paused, tensors_in
-from emu.cluster.fake.unknown import Items
+from emu.cluster.fake.unknown import Items, UnknownError
 from emu.cluster.own.device import replaced
 
 aten = torch.ops.aten
@@ -148,6 +149,19 @@ def _replacements() -> Iterator[Replacement]:
         yield distributed_c10d, name, _with_data(getattr(distributed_c10d, name))
     yield PipelineStage, "_warmup_forward_vote", _own_vote
     yield PipelineStage, "_warmup_backward_result", lambda _, received_result: received_result
+    yield GradScaler, "_maybe_opt_step", _step_without_overflow
+    yield FakeTensor, "__reduce_ex__", _refuse_to_pickle
+
+
+def _step_without_overflow(_: object, optimizer: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    """In place of a step unless a gradient has overflowed: none is taken to have."""
+    for found in state["found_inf_per_device"].values():
+        found.item()
+    return optimizer.step(*args, **kwargs)
+
+
+def _refuse_to_pickle(*_: object) -> NoReturn:
+    raise UnknownError("all of it, to save or send it")
 
 
 def _with_data(original: Callable[..., Any]) -> Callable[..., Any]:

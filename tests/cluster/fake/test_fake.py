@@ -84,6 +84,12 @@ def test_ddp_rebuilds_its_buckets_without_data(script):
     assert (ran.peak_by_part[0] == traced.peak_by_part[0]).all()
 
 
+def test_a_model_that_is_put_on_its_npu_and_trained_in_mixed_precision_does_the_same_without_data(tmp_path):
+    ran, traced = both(SCRIPTS / "tutorials" / "amp.py", 2, str(tmp_path / "losses"))
+    told = compare(ran, traced)
+    assert told.equal, told.first
+
+
 def told_by(told, path, n=4, roles=(), argv=()):
     with pytest.raises(told) as raised:
         trace_script(path, argv, n, roles)
@@ -95,7 +101,15 @@ START = "import torch, torch.distributed as dist\ndist.init_process_group()\nx =
 
 @pytest.mark.parametrize(
     "line",
-    ["x.long().tolist()", "int(x.sum())", "x[x > 0.5]", "float(x.sum()) + 1", "assert x.sum().item() < 9", "x.numpy()"],
+    [
+        "torch.save(x, __import__('io').BytesIO())",
+        "x.long().tolist()",
+        "int(x.sum())",
+        "x[x > 0.5]",
+        "float(x.sum()) + 1",
+        "assert x.sum().item() < 9",
+        "x.numpy()",
+    ],
 )
 def test_what_hangs_on_data_is_named_with_its_line(script, line):
     said = told_by(InputError, script(START + line))

@@ -1,4 +1,4 @@
-"""A pipeline of two stages as PyTorch's tutorial has it: each rank keeps its half of the layers: pipelining.py FILE."""
+"""A pipeline of two stages as PyTorch's tutorial has it, by deleting layers or by tracing: pipelining.py manual|traced FILE."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe, SplitPoint, pipeline
 
 
 class Model(nn.Module):
@@ -27,24 +27,37 @@ def loss_of(outputs, targets):
     return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
 
-def main():
-    rank = int(os.environ["LOCAL_RANK"])
-    device = torch.device(f"cuda:{rank}") if torch.cuda.is_available() else torch.device("cpu")
-    dist.init_process_group()
-    group = dist.new_group()
-    torch.manual_seed(0)
-    model = Model()
+def manual_model_split(model, rank, device, group):
     for i in range(2, 4) if rank == 0 else range(2):
         del model.layers[str(i)]
     if rank == 0:
         model.output = None
     else:
         model.embed = None
-    stage = PipelineStage(model.to(device), rank, int(os.environ["WORLD_SIZE"]), device, group=group)
+    return PipelineStage(model.to(device), rank, int(os.environ["WORLD_SIZE"]), device, group=group)
+
+
+def tracer_model_split(model, rank, device, group, example):
+    pipe = pipeline(module=model, mb_args=(example,), split_spec={"layers.2": SplitPoint.BEGINNING})
+    return pipe.build_stage(rank, device, group)
+
+
+def main():
+    way, file = sys.argv[1:]
+    rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device(f"cuda:{rank}") if torch.cuda.is_available() else torch.device("cpu")
+    dist.init_process_group()
+    group = dist.new_group()
+    torch.manual_seed(0)
+    model = Model()
     x = torch.arange(64).reshape(8, 8).remainder(50).to(device)
     y = x.flip(1)
+    if way == "manual":
+        stage = manual_model_split(model, rank, device, group)
+    else:
+        stage = tracer_model_split(model, rank, device, group, x.chunk(4)[0])
     schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=loss_of)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1)
     found = []
     for _ in range(2):
         losses = []
@@ -56,7 +69,7 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
     if rank == 1:
-        torch.save(found, sys.argv[1])
+        torch.save(found, file)
     dist.destroy_process_group()
 
 
