@@ -9,15 +9,19 @@ import click
 
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
+from emu.study.cost.cost import Cost, cost
 from emu.study.faults.draw import DAYS_PER_YEAR, Lives
-from emu.study.faults.goodput import optimal
+from emu.study.faults.goodput import Restarts, optimal
 from emu.study.faults.log import read_log
 from emu.study.faults.source import Drawn, Logged, Rate, Source
-from emu.study.faults.waste import Waste, machine_of, waste
+from emu.study.faults.waste import Machine, Waste, check_group, machine_of, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
+from launch.cli.cost import NPUPrice
+from launch.cli.looks import html_option
 from launch.cli.options import Time, import_option, json_option, print_json, topology_option
 from launch.data.faults import GPUS, SOURCE, production_log
+from launch.data.prices import find_book
 from launch.show.progress import tracked
 from launch.show.text.faults import Kept, faults_report, told
 
@@ -92,11 +96,18 @@ def _groups(text: str) -> tuple[int, ...]:
 @click.option("--domain", "domains", multiple=True, metavar="npus=64,mtbf=1y,mttr=4h", help="What takes so many NPUs with it.")
 @click.option("--checkpoint", type=Time(), help="What saving takes: goodput by the best interval of checkpoints.")
 @click.option("--restart", type=Time(), default="0s", help="What beginning again takes, beside --checkpoint.")
+@click.option("--mfu", type=Share(), help="Of the job while it runs: goodput is then a share of the machine's peak.")
+@click.option("--job", type=_AT_LEAST, help="NPUs of a job: the share of the time in which it finds no room, and waits.")
+@click.option("--prices", metavar="BOOK|FILE.toml", help="Aggregate cost: the network by this book, and lost NPUs by --npu.")
+@click.option("--npu", type=NPUPrice(), help="What an NPU costs, beside --prices.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the waste over time, and how often it is how large.")
+@html_option
 @import_option
 @json_option
-def faults_command(topologies: tuple[str, ...], groups: str, png: Path | None, as_json: bool, **asked: Any) -> None:
+def faults_command(
+    topologies: tuple[str, ...], groups: str, png: Path | None, html: Path | None, as_json: bool, **asked: Any
+) -> None:
     """Tell what faults leave of a machine: NPUs that work but find no group, the largest job, what one fault takes with it.
 
     \b
@@ -105,31 +116,72 @@ def faults_command(topologies: tuple[str, ...], groups: str, png: Path | None, a
     emu faults --topology ub-mesh:rack-full --tp 16 --mtbf 1y --mttr 2d --npus-per-node 1
     """
     source, sizes = _source(asked), _groups(groups)
+    _check_price(asked)
     built = [build_topology(word) for word in topologies]
     npus = asked["npus"] or max(_NPUS, *(topology.n_npus for topology in built))
     machines = [machine_of(topology, npus) for topology in built]
     found = {size: source.of(size) for size in {machine.npus for machine in machines}}
+    networks = {machine.topology.name: _network(machine, asked["prices"]) for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
+    for machine, group in cases:
+        check_group(machine, group, asked["job"])
     rows = []
     for machine, group in tracked(cases, f"counting groups, {len(cases)} times", len(cases)):
         row = waste(machine, group, found[machine.npus].states)
-        rows.append(Kept(row, _goodput(row, found[machine.npus].per_day, asked["checkpoint"], asked["restart"])))
-    if png is not None:
-        importlib.import_module("launch.show.chart.faults").draw_faults([kept.waste for kept in rows], png)
-    notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
+        rows.append(_kept(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
+    notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
+    _draw(rows, notes, png, html)
     if as_json:
         print_json({"rows": [told(kept) for kept in rows], "assumptions": notes})
     else:
         click.echo(faults_report(rows, notes))
 
 
-def _goodput(row: Waste, per_day: float, checkpoint: int | None, restart: int) -> float | None:
-    """The share of the machine's time that is work which lasts; None: it is not asked for."""
+def _draw(rows: list[Kept], notes: list[str], png: Path | None, html: Path | None) -> None:
+    if png is not None:
+        importlib.import_module("launch.show.chart.faults").draw_faults([kept.waste for kept in rows], png)
+    if html is not None:
+        page, faults = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "faults"))
+        page.write_page(faults.faults_page(rows, notes), html)
+
+
+def _kept(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> Kept:
+    """A row with what is asked for beside."""
+    return Kept(
+        row,
+        _restarts(per_day, asked["checkpoint"], asked["restart"]),
+        1.0 if asked["mfu"] is None else asked["mfu"],
+        None if asked["job"] is None else row.waiting(asked["job"]),
+        None if network is None else network.aggregate_dollars_per_npu(row.availability, asked["npu"].dollars),
+    )
+
+
+def _restarts(per_day: float, checkpoint: int | None, restart: int) -> Restarts | None:
+    """What saving and beginning again lose by the best interval; None: it is not asked for."""
     if checkpoint is None:
         return None
     if not per_day:
         raise InputError("faults: --checkpoint needs faults that have times; take --log, or --mtbf and --mttr, not --rate")
-    return row.availability * (1 - optimal(seconds(checkpoint), seconds(restart), 86400 / per_day).lost)
+    return optimal(seconds(checkpoint), seconds(restart), 86400 / per_day)
+
+
+def _check_price(asked: dict[str, Any]) -> None:
+    if (asked["prices"] is None) != (asked["npu"] is None):
+        raise InputError("faults: --prices and --npu go together; give both or none")
+    if asked["mfu"] is not None and asked["checkpoint"] is None:
+        raise InputError("faults: --mfu is of goodput; give --checkpoint too")
+
+
+def _network(machine: Machine, prices: str | None) -> Cost | None:
+    return None if prices is None else cost(machine.topology, find_book(prices))
+
+
+def _notes(asked: dict[str, Any]) -> list[str]:
+    if asked["prices"] is None:
+        return []
+    book = find_book(asked["prices"])
+    lost = f"the NPUs that are faulty or find no group, of {asked['npu'].dollars:g} $ each"
+    return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}, in the mean over time"]
 
 
 def _source(asked: dict[str, Any]) -> Source:

@@ -1,5 +1,7 @@
 """`emu cost` as a person uses it."""
 
+import pytest
+
 
 def test_a_table_says_what_each_network_costs_and_of_which_parts(emu) -> None:
     done = emu("cost", "--topology", "infinitehbd:k=2", "--topology", "nvl:72", "--prices", "infinitehbd", "--years", "5")
@@ -20,12 +22,44 @@ def test_json_has_global_bandwidth_where_it_is_asked_for(emu) -> None:
     assert row["dollars_per_global_GBps"] == 2 * row["dollars_per_injection_GBps"]
 
 
+STEP = ("--model", "llama3-8b", "--plan", "tp=8,sp,dp=2,microbatch=1", "--global-batch", "16", "--seq", "8192")
+
+
+def test_performance_over_tco_is_that_of_the_step_that_emu_estimate_tells(emu) -> None:
+    words = [f"fat-tree:radix=8,planes={planes}" for planes in (1, 4)]
+    topologies = [part for word in words for part in ("--topology", word)]
+    paid = ("--prices", "railx", "--years", "4", "--npu", "dollars=30000,watts=700")
+    rows = emu("cost", *topologies, *paid, *STEP, "--json").json["rows"]
+    for row, word in zip(rows, words, strict=True):
+        step = emu("estimate", "--topology", word, *STEP, "--json").json
+        tco = row["dollars"] + 32 * 30000 + row["energy_dollars"] + 32 * 0.7 * 8760 * 4 * 0.1
+        assert row["tokens_per_s"] == step["tokens_per_s"]
+        assert row["tco_dollars"] == pytest.approx(tco)
+        assert row["tokens_per_s_per_tco_dollar"] * tco * 16 / 32 == pytest.approx(step["tokens_per_s"])
+    text = emu("cost", *topologies, *paid, *STEP).out
+    ratio = rows[1]["tokens_per_s_per_tco_dollar"] / rows[0]["tokens_per_s_per_tco_dollar"]
+    assert text.splitlines()[3].split()[-1] == f"{ratio:.2f}"
+    assert "an NPU costs 30000 $ and draws 700 W" in text
+
+
+def test_a_gigabyte_a_second_of_an_all_to_all_has_its_price(emu) -> None:
+    asked = ("cost", "--topology", "rail-only:dims=8x8,planes=18", "--prices", "railx", "--all-to-all", "--json")
+    row = emu(*asked).json["rows"][0]
+    assert 0 < row["exchange_GBps"] <= row["injection_GBps"]
+    assert row["dollars_per_exchange_GBps"] == row["dollars_per_npu"] / row["exchange_GBps"]
+
+
 def test_what_cannot_be_is_one_line(emu) -> None:
     for asked, line in (
         (["--prices", "none"], "no price book is called 'none'"),
         (["--prices", "none.toml"], "prices: cannot read 'none.toml': No such file or directory"),
         (["--prices", "railx", "--years", "-1"], "cost: --years must be a number of 0 or more, got '-1'"),
         (["--prices", "infinitehbd"], "infinitehbd: prices must be of big-switch, or of any, got"),
+        (["--prices", "railx", "--model", "llama3-8b", "--seq", "8"], "cost: a step needs --model, --plan, --global-batch and"),
+        (
+            ["--prices", "railx", "--npu", "watts=x"],
+            "cost: --npu must be dollars=30000,watts=700, or one of them, of 0 or more",
+        ),
     ):
         done = emu("cost", "--topology", "big-switch:n=8", *asked)
         assert (done.code, done.out) == (2, "")

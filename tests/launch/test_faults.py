@@ -55,9 +55,51 @@ def test_the_picture_has_a_line_a_machine(emu, tmp_path) -> None:
     assert {(31, 119, 180), (255, 127, 14)} <= colours
 
 
+def test_goodput_is_mfu_times_what_works_times_what_restarts_leave(emu) -> None:
+    asked = ("faults", *topologies(["nvl:72"]), "--checkpoint", "60s", "--restart", "300s", "--json")
+    plain, scaled = (emu(*asked, *more).json["rows"][0] for more in ((), ("--mfu", "40%")))
+    assert scaled["goodput"] == pytest.approx(0.4 * plain["goodput"])
+    faults_a_day = 1 / optimal_mtbf_days(plain)
+    assert 1 < faults_a_day < 5  # 582 faults of 400 servers in 348 days, of which 360 are taken
+    assert plain["goodput"] < plain["availability"]
+
+
+def optimal_mtbf_days(row):
+    """The mean time between faults by which the interval is the best: Young's, to a tenth."""
+    return row["checkpoint_interval_s"] ** 2 / (2 * 60) / 86400
+
+
+def test_a_job_waits_while_fewer_npus_find_groups_and_lost_npus_have_a_price(emu) -> None:
+    asked = ("faults", *topologies(["nvl:72"]), "--job", "2560", "--prices", "infinitehbd", "--npu", "dollars=30000", "--json")
+    found = emu(*asked).json
+    [row] = found["rows"]
+    shorter = [2880 * (1 - wasted) for wasted in row["wasted"]]  # at most: some are faulty too
+    assert 0 < row["job_waiting"] < 1
+    assert min(shorter) < 2560 + 2880 * 0.08
+    assert row["aggregate_dollars_per_npu"] == pytest.approx(9563.2 + 30000 * (1 - row["availability"]))
+    assert "of 30000 $ each" in found["assumptions"][-1]
+    assert "job waits" in emu(*asked[:-1]).out
+
+
+def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
+    path = tmp_path / "faults.html"
+    words = ["nvl:72", "sip-ring:size=32,rings=90"]
+    assert emu("faults", *topologies(words), "--html", str(path)).code == 0
+    text = path.read_text()
+    assert all(text.count(word) >= 4 for word in words)  # the head, the table, and the keys of two drawings
+    assert text.count("<polyline") == 4
+    assert "http" not in text.replace("http-equiv", "")
+    first = path.read_bytes()
+    emu("faults", *topologies(words), "--html", str(path))
+    assert path.read_bytes() == first
+
+
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
+        (["--job", "2881"], "faults: NPUs of a job must be 1..2880, those of all groups of 32 on 2880 NPUs of infinitehbd:k=3"),
+        (["--prices", "infinitehbd"], "faults: --prices and --npu go together; give both or none"),
+        (["--mfu", "40%"], "faults: --mfu is of goodput; give --checkpoint too"),
         (["--tp", "30"], "infinitehbd: NPUs of a group must be a multiple of 4, the GPUs of a node, or fewer, got 30"),
         (["--tp", "4096"], "infinitehbd:k=3: NPUs of a group must be 1..2880, got 4096; take a smaller group"),
         (["--tp", "x"], "faults: --tp must be whole numbers of 1 or more, such as 32 or 8,16,32, got 'x'"),

@@ -64,8 +64,23 @@ FLAGS = {
         "--domain",
         "--checkpoint",
         "--restart",
+        "--mfu",  # goodput is MFU times what faults and restarts leave
+        "--job",  # how long one of a size waits for repairs
+        "--prices",  # with --npu: what a network and the NPUs that faults take cost together
+        "--npu",
+        "--html",
     },
-    "cost": {"--topology", "--prices", "--across", "--years", "--kwh"},
+    "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
+    | {
+        "--all-to-all",  # dollars for each GB/s of the traffic that experts make
+        "--npu",  # the price of an NPU, which no paper's book has
+        "--model",  # with the next five: the step of `emu estimate`, for performance over TCO
+        "--plan",
+        "--global-batch",
+        "--seq",
+        "--device",
+        "--stack",
+    },
     "compare": set(),
     "calibrate": {"--device", "--out"},
     "show topology": {"--png", "--route"},

@@ -8,6 +8,7 @@ import numpy as np
 from emu.errors import InputError, must_be
 from emu.study.cost.book import Price, PriceBook, Section
 from emu.topology.facts import bisection
+from emu.topology.load import exchanged
 from emu.topology.topology import Topology
 
 HOURS_PER_YEAR = 8760.0
@@ -26,6 +27,7 @@ class Cost:
     watts: float
     injection_GBps: float  # of an NPU, in the mean
     global_GBps: float | None  # of an NPU: what half of the NPUs send to the other half, for each of them; None: not asked
+    exchange_GBps: float | None = None  # of an NPU: what it sends while all send to all others; None: not asked
 
     @property
     def dollars_per_npu(self) -> float:
@@ -57,21 +59,36 @@ class Cost:
         """The same of power."""
         return self.watts_per_npu / self.global_GBps if self.global_GBps else None
 
+    @property
+    def dollars_per_exchange_GBps(self) -> float | None:  # noqa: N802
+        """For each GB/s of an NPU in an all-to-all of all; None where that is not asked for."""
+        return self.dollars_per_npu / self.exchange_GBps if self.exchange_GBps else None
+
+    def aggregate_dollars_per_npu(self, availability: float, npu_dollars: float) -> float:
+        """The network, and the NPUs that are faulty or find no group, for each NPU (InfiniteHBD 6.5, Figure 17d).
+
+        Args:
+            availability: The share of the NPUs that do work, over the time.
+            npu_dollars: Of an NPU.
+        """
+        return self.dollars_per_npu + npu_dollars * (1 - availability)
+
     def energy_dollars(self, years: float, kwh_dollars: float) -> float:
         """What its power costs in so many years, all of it drawn all the time."""
         return self.watts / 1000 * HOURS_PER_YEAR * years * kwh_dollars
 
 
-def cost(topology: Topology, book: PriceBook, *, across: bool = False) -> Cost:
+def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange: bool = False) -> Cost:
     """The bill at the prices of a book.
 
     Args:
         topology: With its bill.
         book: With a price for each part of it.
         across: Whether global bandwidth is asked for, by `facts.bisection`; seconds where there are 100,000 NPUs.
+        exchange: Whether that of an all-to-all is asked for, by `exchanged`.
 
     Raises:
-        InputError: a part of the bill without a price, or a tier that the topology does not have.
+        InputError: a part of the bill without a price, or a tier that the topology does not have; as `exchanged`.
     """
     section = book.of(topology)
     missing = [part for part in topology.bill if part not in section.parts and not section.is_free(part)]
@@ -90,6 +107,7 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False) -> Cost:
         sum(count * price.watts for count, price in parts.values()),
         injection,
         bisection(topology)[0] / (topology.n_npus / 2) / 1e9 if across else None,
+        exchanged(topology) / 1e9 if exchange else None,
     )
 
 

@@ -91,10 +91,7 @@ class Waste:
         Raises:
             InputError: no such job, or one that is larger than all groups of the whole machine.
         """
-        most = self.npus // self.group * self.group
-        if not 1 <= job <= most:
-            what = f"1..{most}, as groups of {self.group} have room on {self.npus} NPUs of {self.topology}"
-            raise must_be("faults", "NPUs of a job", what, job, "take a smaller job")
+        check_job(self.topology, self.npus, self.group, job)
         return float(self.share @ (self.usable < job))
 
     def quantile(self, quantile: float) -> float:
@@ -106,6 +103,29 @@ class Waste:
         order = np.argsort(values, kind="stable")
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
+
+
+def check_job(topology: str, npus: int, group: int, job: int) -> None:
+    """Refuse a job that no state of a machine has room for.
+
+    Raises:
+        InputError: a job of no NPU, or of more than all groups of the machine have.
+    """
+    most = npus // group * group
+    if not 1 <= job <= most:
+        what = f"1..{most}, those of all groups of {group} on {npus} NPUs of {topology}"
+        raise must_be("faults", "NPUs of a job", what, job, "take a smaller job")
+
+
+def check_group(machine: Machine, group: int, job: int | None = None) -> None:
+    """Refuse groups, and a job, that the machine cannot hold, before its states are looked at.
+
+    Raises:
+        InputError: no part of the machine can hold such a group, or as `check_job`.
+    """
+    machine.usable(group, np.zeros((1, machine.npus), np.bool_))
+    if job is not None:
+        check_job(machine.topology.name, machine.npus, group, job)
 
 
 def waste(machine: Machine, group: int, states: States) -> Waste:

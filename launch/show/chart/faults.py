@@ -11,6 +11,7 @@ from matplotlib.ticker import PercentFormatter
 
 from emu.study.faults.waste import Waste
 from launch.show.page import INK, page, save
+from launch.show.text.faults import named
 
 _WIDE_IN, _HIGH_IN = 11.0, 5.2
 
@@ -32,7 +33,7 @@ def faults(rows: Sequence[Waste]) -> Figure:
     figure.delaxes(over_time)
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
     for i, row in enumerate(rows):
-        _draw(over_time, often, row, _named(row, several=len(sizes) > 1), colormaps["tab10"](i % 10))
+        _draw(over_time, often, row, named(row, several=len(sizes) > 1), colormaps["tab10"](i % 10))
     _dress(over_time, "day")
     _dress(often, "share of the time with so much waste or less")
     often.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -40,11 +41,6 @@ def faults(rows: Sequence[Waste]) -> Figure:
     over_time.set_ylabel("waste", color=INK)
     figure.legend(*over_time.get_legend_handles_labels(), loc="outside lower left", fontsize=8, frameon=False, ncols=4)
     return figure
-
-
-def _named(row: Waste, *, several: bool) -> str:
-    copies = f"{row.copies} x " if row.copies > 1 else ""
-    return f"{copies}{row.topology}{f', TP-{row.group}' if several else ''} ({100 * row.mean:.2f} %)"
 
 
 def _draw(over_time: Axes, often: Axes, row: Waste, name: str, colour: object) -> None:

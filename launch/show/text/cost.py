@@ -1,9 +1,11 @@
 """What networks cost, as a table and as JSON has it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from emu.study.cost.cost import Cost
+from emu.study.cost.owned import Owned
+from emu.study.training.estimate import Estimated
 from launch.show.text.table import table
 
 
@@ -13,6 +15,15 @@ class Paid:
 
     cost: Cost
     energy_dollars: float | None  # None: not asked for
+    owned: Owned | None = None  # None: no step is asked for
+    step: Estimated | None = None
+
+    @property
+    def tokens_per_s_dollar(self) -> float | None:
+        """Performance over TCO of the job's share of the machine."""
+        if self.owned is None or self.step is None or self.step.tokens_per_s is None:
+            return None
+        return self.owned.per_second_and_dollar(self.step.tokens_per_s, self.step.ranks / self.cost.npus)
 
 
 def told(paid: Paid) -> dict[str, object]:
@@ -31,32 +42,85 @@ def told(paid: Paid) -> dict[str, object]:
         "global_GBps": of.global_GBps,
         "dollars_per_global_GBps": of.dollars_per_global_GBps,
         "watts_per_global_GBps": of.watts_per_global_GBps,
+        "exchange_GBps": of.exchange_GBps,
+        "dollars_per_exchange_GBps": of.dollars_per_exchange_GBps,
         "energy_dollars": paid.energy_dollars,
+        **_performance(paid),
         "parts": {part: {"count": count, **price._asdict()} for part, (count, price) in of.parts.items()},
         "free": of.free,
     }
 
 
+def _performance(paid: Paid) -> dict[str, object]:
+    """Of a job, where one is asked for."""
+    owned, step = paid.owned, paid.step
+    if owned is None or step is None:
+        return {}
+    return {
+        "capex_dollars": owned.capex_dollars,
+        "opex_dollars": owned.opex_dollars,
+        "tco_dollars": owned.tco_dollars,
+        "step_time_s": step.step_time_s,
+        "mfu": step.mfu,
+        "tokens_per_s": step.tokens_per_s,
+        "tokens_per_s_per_tco_dollar": paid.tokens_per_s_dollar,
+    }
+
+
+Column = tuple[str, str, Callable[[Paid], str]]  # its head, its unit, and what stands there
+
+
 def cost_report(rows: Sequence[Paid], notes: Sequence[str]) -> str:
     """A line a network, then its parts, then what it rests on."""
-    across, energy = any(row.cost.global_GBps is not None for row in rows), any(row.energy_dollars is not None for row in rows)
-    head = ["topology", "NPUs", "network", "a NPU", "a NPU", "injection", "a GB/s", "a GB/s"]
-    units = ["", "", "M$", "$", "W", "GB/s", "$", "W"]
-    head, units = head + ["global", "a GB/s"] * across, units + ["GB/s", "$"] * across
-    head, units = head + ["energy"] * energy, units + ["M$"] * energy
-    lines = [_line(row, across=across, energy=energy) for row in rows]
+    columns = [*_ALWAYS]
+    if any(row.cost.global_GBps is not None for row in rows):
+        columns += _ACROSS
+    if any(row.cost.exchange_GBps is not None for row in rows):
+        columns += _EXCHANGE
+    if any(row.energy_dollars is not None for row in rows):
+        columns += _ENERGY
+    if rows[0].owned is not None:
+        columns += _of_performance(rows[0])
+    head, units, cells = zip(*columns, strict=True)
+    lines = [[cell(row) for cell in cells] for row in rows]
     parts = [f"{row.cost.topology}: {_parts(row.cost)}" for row in rows]
     return "\n".join((table(head, lines, units=units), "", *parts, *(f"- {note}" for note in notes)))
 
 
-def _line(row: Paid, *, across: bool, energy: bool) -> list[str]:
-    of = row.cost
-    each = (of.dollars / 1e6, of.dollars_per_npu, of.watts_per_npu, of.injection_GBps)
-    rated = (of.dollars_per_injection_GBps, of.watts_per_injection_GBps)
-    line = [of.topology, str(of.npus), *(f"{value:.2f}" for value in (*each, *rated))]
-    if across:
-        line += ["-" if value is None else f"{value:.2f}" for value in (of.global_GBps, of.dollars_per_global_GBps)]
-    return line + [f"{(row.energy_dollars or 0) / 1e6:.2f}"] * energy
+def _told(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+_ALWAYS: tuple[Column, ...] = (
+    ("topology", "", lambda row: row.cost.topology),
+    ("NPUs", "", lambda row: str(row.cost.npus)),
+    ("network", "M$", lambda row: _told(row.cost.dollars / 1e6)),
+    ("a NPU", "$", lambda row: _told(row.cost.dollars_per_npu)),
+    ("a NPU", "W", lambda row: _told(row.cost.watts_per_npu)),
+    ("injection", "GB/s", lambda row: _told(row.cost.injection_GBps)),
+    ("a GB/s", "$", lambda row: _told(row.cost.dollars_per_injection_GBps)),
+    ("a GB/s", "W", lambda row: _told(row.cost.watts_per_injection_GBps)),
+)
+_ACROSS: tuple[Column, ...] = (
+    ("global", "GB/s", lambda row: _told(row.cost.global_GBps)),
+    ("a GB/s", "$", lambda row: _told(row.cost.dollars_per_global_GBps)),
+)
+_EXCHANGE: tuple[Column, ...] = (
+    ("all-to-all", "GB/s", lambda row: _told(row.cost.exchange_GBps)),
+    ("a GB/s", "$", lambda row: _told(row.cost.dollars_per_exchange_GBps)),
+)
+_ENERGY: tuple[Column, ...] = (("energy", "M$", lambda row: _told((row.energy_dollars or 0) / 1e6)),)
+
+
+def _of_performance(first: Paid) -> tuple[Column, ...]:
+    """Beside that of the first network."""
+    return (
+        ("TCO", "M$", lambda row: _told(row.owned.tco_dollars / 1e6 if row.owned else None)),
+        ("step", "s", lambda row: f"{row.step.step_time_s:.3f}" if row.step else "-"),
+        ("tokens/s", "", lambda row: f"{row.step.tokens_per_s:.0f}" if row.step and row.step.tokens_per_s else "-"),
+        ("tokens/s", "a k$", lambda row: _told(1000 * (row.tokens_per_s_dollar or 0))),
+        ("of first", "x", lambda row: _told((row.tokens_per_s_dollar or 0) / (first.tokens_per_s_dollar or 1))),
+    )
 
 
 def _parts(of: Cost) -> str:
