@@ -4,6 +4,7 @@ import click
 import pytest
 
 from launch.main import COMMANDS, emu
+from launch.papers.every import PAPERS
 
 COMMON = {"--json", "--help", "--config"}  # a scenario is a file that can be kept and sent
 BUILDS_NOTHING = {"compare", "calibrate"}  # and so has nothing to import
@@ -47,9 +48,7 @@ FLAGS = {
     | LOOKS,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
-    "repro infinitehbd": {"--table", "--cache"},
-    "repro ub-mesh": {"--table"},
-    "repro railx": {"--table"},
+    **{f"repro {paper}": {"--table", "--figure", "--png", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small
     | {"--sweep", "--csv"},
