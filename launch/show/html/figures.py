@@ -58,7 +58,7 @@ def _learned(step: Step) -> list[Figure]:
     last, note = step.loss[-1], f"one process: {step.reference_loss[-1]:.6f}"
     return [
         Figure("loss", "last loss", f"{last:.6f}", last, note),
-        Figure("gradient_error", "gradients", f"within {step.gradient_error:.1e}", step.gradient_error, "of one process's"),
+        Figure("gradient_error", "gradient error", f"{step.gradient_error:.1e}", step.gradient_error, "against one process"),
     ]
 
 

@@ -10,7 +10,7 @@ from emu.trace.path import COMPUTATION
 from emu.units import format_size, format_time
 from launch.show.html.figures import compared, figures_of, links_table, requests_table, settings_of, steps_table
 from launch.show.html.links import link_map
-from launch.show.html.page import Bar, Bars, Key, Page, Piece, Section, Table, Words, table_of
+from launch.show.html.page import Bar, Bars, Cell, Key, Page, Piece, Section, Table, Words, table_of
 from launch.show.html.pipeline import pipeline
 from launch.show.parts import COMPUTE, IDLE, Parted, colours_of, step_parts
 from launch.show.text.step import COSTLY, costly_row, part_told, path_told
@@ -125,7 +125,13 @@ def _paler(colour: str, times: int) -> str:
 
 
 def _costliest(step: Step) -> Table:
-    return table_of(COSTLY, [costly_row(each) for each in step.costliest or ()])
+    rows = []
+    for each in step.costliest or ():
+        by = (each.ranks, each.times, each.size_bytes, each.time_s)
+        alone = (each.alone_s, each.busbw_Bps, each.of_bound)
+        keys = (None, None, None, *by, None, *alone, None, each.next_s)  # None: sorted by its words
+        rows.append([Cell(text, key) for text, key in zip(costly_row(each), keys, strict=True)])
+    return table_of(COSTLY, rows)
 
 
 def _memory(step: Step) -> Bars:
