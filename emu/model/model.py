@@ -29,8 +29,8 @@ class Model:
     kinds: tuple[str, ...]  # of each layer, the first first, e.g. ("dense", "dense")
     part: Callable[[str, Tokens], tuple[ModelOperator, ...]]  # of EMBEDDING, one layer of a kind, or HEAD; names as in it
     build: Callable[[int], Any]  # a torch.nn.Module [batch, tokens] -> logits [batch, tokens, vocab], for so many tokens
-    tp_divides: Mapping[str, int] = field(default_factory=dict)  # what tp must divide, by name
-    shards: Mapping[str, str] = field(default_factory=dict)  # module path -> a style of emu.model.parallel
+    tp_divides: Mapping[str, int] = field(default_factory=dict, hash=False)  # what tp must divide, by name
+    shards: Mapping[str, str] = field(default_factory=dict, hash=False)  # module path -> a style of emu.model.parallel
     experts: int = 0  # of a layer that has any, those that tokens are routed to; ep must divide it
     top_k: int = 0  # of them, those that a token sees
     tied: bool = False  # the output product has the parameters of the embedding

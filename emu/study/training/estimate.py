@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import gcd, lcm
 from typing import Any
 
@@ -178,14 +178,10 @@ def model_of(request: EstimateRequest) -> Model:
     return request.model if isinstance(request.model, Model) else find_model(request.model)
 
 
-_LAST: list[tuple[Model, Plan, Stack, list[list[Role]]]] = []
-
-
+@lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
 def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
-    """As `roles_by_place`; those of the last plan are kept, as its placements are asked for one after another."""
-    if not _LAST or _LAST[0][0] is not model or _LAST[0][1:3] != (plan, stack):
-        _LAST[:] = [(model, plan, stack, roles_by_place(model, plan, stack))]
-    return _LAST[0][3]
+    """As `roles_by_place`."""
+    return roles_by_place(model, plan, stack)
 
 
 def _timed(
