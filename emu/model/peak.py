@@ -163,7 +163,7 @@ class Place:
             return chain(*own)
         if plan.vp == 1:
             return (*chain(*own), Turn(self.place, REDUCE))
-        return chain(*with_weights(own, plan.passes))
+        return chain(*with_weights(list(own), plan.passes))
 
     def _always(self) -> int:
         """Tokens and targets; buffers of DDP, and of what comes from other stages: PyTorch has them for all microbatches."""

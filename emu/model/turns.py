@@ -6,7 +6,7 @@ GPU Clusters Using Megatron-LM (SC21), section 2.2; where sends and receives sta
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
 
@@ -15,17 +15,17 @@ from emu.model.split import dualpipev, zbv
 from emu.model.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Together, Turn
 
 
-def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> list[Together]:
+def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[Together]:
     """The forwards and backwards of one place, in order."""
     if order == "gpipe":
         both = ((FORWARD, number) for number in range(microbatches)), ((BACKWARD, number) for number in range(microbatches))
-        return [(Turn(place, *each),) for half in both for each in half]
+        return ((Turn(place, *each),) for half in both for each in half)
     if ORDERS[order].wraps:
-        return (zbv if order == "zbv" else dualpipev)(place, places, microbatches)
-    return [(turn,) for turn in _one_and_one(place, places, virtual, microbatches, splits=ORDERS[order].splits)]
+        return iter((zbv if order == "zbv" else dualpipev)(place, places, microbatches))
+    return ((turn,) for turn in _one_and_one(place, places, virtual, microbatches, splits=ORDERS[order].splits))
 
 
-def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, splits: bool) -> list[Turn]:
+def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, splits: bool) -> Iterator[Turn]:
     """Some forwards ahead, then a forward and a backward in turn, then the backwards that are left.
 
     Stages take turns every `a_round` microbatches: forwards the first stage first, backwards the last first. Where backwards
@@ -43,20 +43,22 @@ def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, sp
         done[stage, what] += 1
         return Turn(stage, what, done[stage, what] - 1)
 
-    found = [turn(FORWARD, step) for step in range(ahead)]
+    for step in range(ahead):
+        yield turn(FORWARD, step)
     for step in range(total):
         if ahead + step < total:
-            found.append(turn(FORWARD, ahead + step))
-        found.append(turn(INPUT if splits else BACKWARD, step))
+            yield turn(FORWARD, ahead + step)
+        yield turn(INPUT if splits else BACKWARD, step)
         if splits and step >= place:
-            found.append(turn(WEIGHT, step - place))
-    return found + [turn(WEIGHT, step) for step in range(max(0, total - place), total) if splits]
+            yield turn(WEIGHT, step - place)
+    for step in range(max(0, total - place) if splits else total, total):
+        yield turn(WEIGHT, step)
 
 
 @cache
 def all_turns(order: str, places: int, virtual: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
     """The turns of all places, with what they send and receive."""
-    own = [turns(order, place, places, virtual, microbatches) for place in range(places)]
+    own = [list(turns(order, place, places, virtual, microbatches)) for place in range(places)]
     return with_messages(own, places * virtual, microbatches)
 
 

@@ -33,7 +33,7 @@ def plain(together):
 def equal_to_theirs(order, made, places, virtual, microbatches):
     """Turns of each place, and with their messages."""
     theirs = {place: made._calculate_single_rank_operations(place) for place in range(places)}
-    own = [turns(order, place, places, virtual, microbatches) for place in range(places)]
+    own = [list(turns(order, place, places, virtual, microbatches)) for place in range(places)]
     assert [told(theirs[place]) for place in range(places)] == [plain(each) for each in own]
     weights = {p: schedules._add_reduce_grad(schedules._add_unshard_reshard(o), microbatches) for p, o in theirs.items()}
     where = {turn.stage: place for place, each in enumerate(own) for turn in plain(each)}

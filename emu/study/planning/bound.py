@@ -9,12 +9,13 @@ in the order of time, each task ends no earlier than the longest way to it. Kept
 - The rank at place p of a pipeline begins when the stages before it have passed one microbatch on; then it takes all its
   passes, and ends its step. Where backwards are whole, its last one is followed by those of the stages before it, too.
 
-P places, V stages of each, S stages, K kinds of parts of the model.
+P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by what they hold.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from emu.model.plan import Plan
 from emu.study.planning.rates import Requests
 from emu.study.planning.ways import Ends, Turns, Ways
 
+T = TypeVar("T")
 _NOTHING = (0.0, 0.0, 0.0)  # what passes take of a part that is not there
 _ROUNDED = 1e-9  # of a bound, more than all its ticks are rounded by
 
@@ -36,6 +38,8 @@ class Cut(NamedTuple):
 
     stages: I64  # [P, V]
     counts: F64  # [P, V, K] parts of each
+    held: I64  # [H, K] parts of a place, of places that differ in them
+    holds: tuple[int, ...]  # [P] which of these
 
     @property
     def after(self) -> I64:
@@ -55,7 +59,7 @@ class Outline:
     plan: Plan
     cut: Cut
     turns: tuple[Turns, ...]  # [K]
-    ends: tuple[Ends, ...]  # [P]
+    ends: tuple[Ends, ...]  # [H]
     message_bytes: int
     waits: bool  # whether a rank waits until a message has left it
 
@@ -64,8 +68,7 @@ class Outline:
         plan = self.plan
         spans = self._spans(requests)
         works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
-        ends = np.array([[way.seconds(requests, place) for way in of_place] for place, of_place in enumerate(self.ends)])
-        before, after = ends.T
+        before, after = np.array(self._of_places(requests, self._ends_s)).T
         if plan.pp > 1:
             sent, back = self._messages(requests, 1), self._messages(requests, -1)
             before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
@@ -76,12 +79,25 @@ class Outline:
 
     def _spans(self, requests: Requests) -> F64:
         """[P, V, 3] what the forward, the first backward and a later one of each stage take."""
-        has = (self.cut.counts.sum(axis=1) > 0).tolist()
-        of_parts = [
-            [turns.seconds(requests, place) if there else _NOTHING for turns, there in zip(self.turns, own, strict=True)]
-            for place, own in enumerate(has)
-        ]
-        return np.asarray(self.cut.counts @ np.array(of_parts))
+        return np.asarray(self.cut.counts @ np.array(self._of_places(requests, self._parts_s)))
+
+    def _of_places(self, requests: Requests, of_place: Callable[[Requests, int, int], T]) -> list[T]:
+        """[P] what each place takes; once for those that hold the same and whose requests take as long."""
+        known = dict[Hashable, T]()
+        keys = [(requests.alike(place), held) for place, held in enumerate(self.cut.holds)]
+        for place, key in enumerate(keys):
+            if key not in known:
+                known[key] = of_place(requests, place, key[1])
+        return [known[key] for key in keys]
+
+    def _parts_s(self, requests: Requests, place: int, held: int) -> list[tuple[float, ...]]:
+        """[K, 3] what the passes of each part take at a place."""
+        has = self.cut.held[held] > 0
+        return [turns.seconds(requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
+
+    def _ends_s(self, requests: Requests, place: int, held: int) -> list[float]:
+        """What a place takes before its passes, and after."""
+        return [way.seconds(requests, place) for way in self.ends[held]]
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
         """[P] what a rank waits for until its messages have left, but the last."""
@@ -116,12 +132,11 @@ class Outlines:
         cut, share = self._cut(plan), self.ways.stack.boundary_share(plan.tp, sp=plan.sp)
         size = plan.pass_batch * plan.rank_seq * self.ways.model.hidden // share * item_bytes(self.ways.dtype)
         turns = tuple(self.ways.of_layer(plan, name) for name in self._names)
-        held = [dict(zip(self._names, counts, strict=True)) for counts in cut.counts.sum(axis=1).astype(int).tolist()]
-        ends = tuple(self.ways.of_ends(plan, of_place) for of_place in held)
+        ends = tuple(self.ways.of_ends(plan, dict(zip(self._names, held, strict=True))) for held in cut.held.tolist())
         waits = self.ways.is_megatron and not overlaps_messages(plan, self.ways.stack)
         return Outline(plan, cut, turns, ends, size, waits)
 
-    @property
+    @cached_property
     def _names(self) -> tuple[str, ...]:
         """[K] of the parts."""
         return tuple(dict.fromkeys((EMBEDDING, *self.ways.model.kinds, HEAD)))
@@ -131,6 +146,7 @@ class Outlines:
         if key not in self._cuts:
             stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
             parts = [part_names(plan, self.ways.model, number) for number in range(plan.stages)]
-            counts = np.array([[own.count(name) for name in self._names] for own in parts], np.float64)
-            self._cuts[key] = Cut(stages, counts[stages])
+            counts = np.array([[own.count(name) for name in self._names] for own in parts])[stages]
+            held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
+            self._cuts[key] = Cut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
         return self._cuts[key]

@@ -4,9 +4,9 @@ On place 0: weights, the optimizer's states, and what is kept of the forwards be
 optimizer begins. `emu.model.peak` has these at two of its moments, with more beside.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -28,6 +28,14 @@ class _Held(NamedTuple):
     largest: int  # elements of its largest tensor
 
 
+class _Part(NamedTuple):
+    """A part of the model on place 0."""
+
+    name: str
+    times: int
+    forwards: int  # before the first backward, of all of them
+
+
 @dataclass(eq=False)
 class Floors:
     """Of the plans of one model by one software."""
@@ -35,21 +43,30 @@ class Floors:
     model: Model
     stack: Stack
     _pieces: dict[object, _Held] = field(default_factory=dict)
+    _parts: dict[object, Sequence[_Part]] = field(default_factory=dict)
 
     def bytes(self, plan: Plan) -> int:
         """No rank that holds most holds less."""
-        names = [part_names(plan, self.model, stage) for stage in plan.stages_of(0)]
-        stages = [[self._piece(plan, name) for name in of_stage] for of_stage in names]
-        pieces = [piece for stage in stages for piece in stage]
-        elements, precision = sum(piece.parameters for piece in pieces), self.stack.precision
+        own = [(part, self._piece(plan, part.name)) for part in self._of_place(plan)]
+        elements, precision = sum(part.times * piece.parameters for part, piece in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.sharding == "fsdp" else elements
         # PyTorch shares out whole parameters, Megatron-LM elements.
-        shared = max(piece.largest for piece in pieces) if self.stack.software == "pytorch" else elements // shards
+        shared = max(piece.largest for _, piece in own) if self.stack.software == "pytorch" else elements // shards
         states = {"ddp": elements, "zero1": shared, "fsdp": elements // shards}[plan.sharding]
-        kept = sum(times * sum(p.kept for p in stage) for times, stage in zip(_ahead(plan), stages, strict=True))
+        kept = sum(part.forwards * piece.kept for part, piece in own)
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
+
+    def _of_place(self, plan: Plan) -> Sequence[_Part]:
+        """What place 0 has."""
+        key = (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes)
+        if key not in self._parts:
+            stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
+            ahead, every = _ahead(plan), sum(stages, Counter())
+            forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
+            self._parts[key] = [_Part(name, times, forwards[name]) for name, times in every.items()]
+        return self._parts[key]
 
     def _piece(self, plan: Plan, name: str) -> _Held:
         key = (name, plan.pass_batch, plan.cut, plan.cp, plan.recompute, plan.cp_comm, plan.capacity, plan.pp == 1)
@@ -62,12 +79,8 @@ class Floors:
 
 def _ahead(plan: Plan) -> Sequence[int]:
     """Forwards of each stage of place 0 before the first backward."""
-    return _forwards(plan.pipeline, plan.pp, plan.vp, plan.passes) if plan.pp > 1 else (1,)
-
-
-@cache
-def _forwards(order: str, places: int, virtual: int, microbatches: int) -> tuple[int, ...]:
-    every = (turn for together in turns(order, 0, places, virtual, microbatches) for turn in together)
-    begun = [turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, every)]
-    stages = sorted({turn.stage for together in turns(order, 0, places, virtual, microbatches) for turn in together})
-    return tuple(begun.count(stage) for stage in stages)
+    if plan.pp == 1:
+        return (1,)
+    every = (turn for together in turns(plan.pipeline, 0, plan.pp, plan.vp, plan.passes) for turn in together)
+    begun = Counter(turn.stage for turn in takewhile(lambda turn: turn.what == FORWARD, every))
+    return [begun[stage] for stage in plan.stages_of(0)]

@@ -31,6 +31,9 @@ class Taken(NamedTuple):
 class Requests(Protocol):
     """What the requests of one plan take at least, in one placement or in any."""
 
+    def alike(self, place: int) -> Hashable:
+        """Equal for places whose requests all take as long."""
+
     def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Equal where the requests of these axes take as long."""
 
@@ -82,8 +85,12 @@ class Anywhere:
         """Of the plan's axes."""
         return self.plan.sizes
 
+    def alike(self, place: int) -> Hashable:
+        """As of `Requests`: all are."""
+        return ()
+
     def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """As of `Requests`: all places are alike."""
+        """As of `Requests`."""
         return tuple(ranks_of(self.sizes, axis) for axis in axes)
 
     def collective(self, place: int, ask: Ask) -> Taken:

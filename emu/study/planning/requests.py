@@ -101,6 +101,10 @@ class There:
     where: Where
     known: Known
 
+    def alike(self, place: int) -> Hashable:
+        """As of `Requests`: its groups are its own."""
+        return place
+
     def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """As of `Requests`."""
         return self.where.names(place, axes)

@@ -91,8 +91,12 @@ class _Rings:
         cable = float(first.min()) if plan.tp >= GPUS else float(first.sum())
         return _Rings(Anywhere(Rates.of(topology), plan), float(first.sum() - first.min()), cable)
 
+    def alike(self, place: int) -> Hashable:
+        """As of `Requests`: all are."""
+        return self.anywhere.alike(place)
+
     def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """As of `Requests`: all places are alike."""
+        """As of `Requests`."""
         return self.ring_Bps, self.cable_Bps, self.anywhere.of(place, axes)
 
     def collective(self, place: int, ask: Ask) -> Taken:
