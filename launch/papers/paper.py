@@ -52,7 +52,7 @@ class Paper:
         if words is None and IS not in target.given:
             return Answer(None)
         try:
-            found = summed(target) if words is None else self.ways[words](self, target)
+            found = summed(target) if words is None or IS in target.given else self.ways[words](self, target)
         except InputError as error:
             return Answer(None, (f"it cannot be worked out: {error}",))
         return found if isinstance(found, Answer) else Answer(found)

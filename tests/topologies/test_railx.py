@@ -1,6 +1,5 @@
 import itertools
 from collections import Counter
-from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
 from emu.topology.facts import bisection, cut
-from emu.topology.orbits import components
 from tests.topologies import counted
 from topologies.railx.wiring import Group, System, circuits, strides
 
@@ -36,12 +34,6 @@ def _between_nodes(topology, m):
     return Counter(zip(src.tolist(), dst.tolist(), strict=True))
 
 
-def _chips(topology):
-    """That links join into one."""
-    links = topology.links
-    return int((components(topology.n_npus, links.src, links.dst) == 0).sum())
-
-
 def _rails(topology, axis):
     """[L] whether a link is light along X (0) or Y (1), whatever logical dimensions it has."""
     return topology.links.dimension == 1 + axis
@@ -52,58 +44,6 @@ def _transceivers(topology):
     return counted.ports(topology, topology.links.dimension > 0)
 
 
-def _switches(topology):
-    """OCS of 128 ports that the rails fill."""
-    return _transceivers(topology) / 128
-
-
-def _rails_of_a_node(topology, m):
-    """Along X, of which each has two ends at every node."""
-    out = np.bincount(topology.links.src[_rails(topology, 0)] // m**2)
-    assert len(set(out.tolist())) == 1
-    return out[0] / 2
-
-
-def _in_a_row(topology, m):
-    """Nodes that rails along X join to the first, and itself."""
-    links, row = topology.links, _rails(topology, 0)
-    return len(set((links.dst[row][links.src[row] // m**2 == 0] // m**2).tolist())) + 1
-
-
-def _in_a_line(topology, m):
-    """Nodes that rails along X join to the first, directly or not."""
-    links, row = topology.links, _rails(topology, 0)
-    part = components(topology.n_npus // m**2, links.src[row] // m**2, links.dst[row] // m**2)
-    return int((part == part[0]).sum())
-
-
-ROWS = {  # what is printed, of which line, and how it is counted
-    "rx-n-128-7": (200704, SEVEN, _chips),
-    "rx-n-128-5": (102400, "railx:torus:m=5,n=9,nodes=64x64", _chips),
-    "rx-n-320-2": (102400, "railx:torus:m=2,n=9,nodes=160x160,radix=320", _chips),
-    "rx-n-128-4": (65536, FOUR, _chips),
-    "rx-t2-torus-n": (65536, FOUR, _chips),
-    "rx-t2-hx-n": (1296, "railx:hyperx:m=4,n=2", _chips),
-    "rx-f14-n": (1296, "railx:hyperx:m=4,n=2", _chips),
-    "rx-t2-df-n": (200704, "railx:dragonfly:m=7,n=9,groups=64", _chips),
-    "rx-ns": (8064, SEVEN, _switches),
-    "rx-r63": (63, SEVEN, partial(_rails_of_a_node, m=7)),
-    "rx-t6-Rx4-sw": (4608, FOUR, _switches),
-    "rx-t6-Rx4-aot": (589824, FOUR, _transceivers),
-    "rx-t6-Rx7-sw": (8064, SEVEN, _switches),
-    "rx-t6-Rx7-aot": (1032192, SEVEN, _transceivers),
-    "rx-hx-nodes": (9, "railx:split:m=2,n=2,rails=K3@2+K3@2/C2@4", partial(_in_a_line, m=2)),
-    "rx-hx-par": (5, "railx:hyperx:m=4,n=2,a=2", partial(_in_a_row, m=4)),
-    "rx-rx4-hyperx": (37, "railx:hyperx:m=4,n=9", partial(_in_a_row, m=4)),
-}
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_of_the_paper_is_what_is_built(row):
-    printed, line, computed = ROWS[row]
-    assert computed(build_topology(line)) == printed
-
-
 @pytest.mark.parametrize("line", [SEVEN, FOUR, "railx:hyperx:m=4,n=2", "railx:dragonfly:m=2,n=2,groups=11"])
 def test_the_bill_is_what_the_links_take(line):
     """An OCS serves a rail of a row or column, whether its ports are all in use or not."""
@@ -111,11 +51,6 @@ def test_the_bill_is_what_the_links_take(line):
     assert topology.bill["optical transceiver"] == _transceivers(topology)
     system = _system(line)
     assert topology.bill["OCS"] == sum(len(ports) * len(ports[0]) for ports in (circuits(system, axis) for axis in (0, 1)))
-
-
-def test_a_chip_alone_in_its_node_has_36_ports_of_400_gigabit():
-    topology = build_topology("railx:hyperx:m=1,n=9")
-    assert np.bincount(topology.links.src, topology.links.bandwidth_Bps).tolist() == [1.8e12] * 100
 
 
 def test_figure_19_is_chips_and_four_logical_dimensions():

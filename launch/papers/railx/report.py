@@ -10,6 +10,9 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.data.prices import find_book
 from launch.papers.paper import Paper as Printed
+from launch.papers.paper import Way, called
+from launch.papers.railx.counts import COUNTED
+from launch.papers.railx.timed import TIMED
 from launch.papers.targets import Answer, Target, read_targets
 
 _TARGETS = Path(__file__).with_name("targets.csv")
@@ -31,9 +34,24 @@ _LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; sw
 )
 _OPTICAL = "OCS"
 _WITHOUT_SWITCHES = "Tor"  # the same cables and modules join the faces of its cubes
-_NOT_BUILT = "a part of a tree of four tiers, which whole has 2,097,152 hosts; trees that are filled in part are not built"
-_HYPERX = "it takes a HyperX of 64 nodes a row, which needs 63 rails; r = 36 rails join 37 nodes"
+_SIDES = MappingProxyType({"Rx4": 4, "Rx7": 7})  # of their meshes, of 9 x 4 ports a chip
 _THOUSANDS = MappingProxyType({"aot": ("optical transceiver", "optical module"), "pcc": ("DAC cable",)})
+
+
+def _row(paper: "Paper", target: Target) -> Answer:
+    name, what = target.given["of"], target.given["what"]
+    return Answer(float(paper.value(name, what)), (_LINES[name],))
+
+
+def _same(_: "Paper", target: Target) -> Answer:
+    three, six = (target.given[table].split() for table in ("three", "six"))
+    words = ("cost, /inject, GBW and /GBW as both tables print them",)
+    return Answer("same" if three == six else "other", words, holds=three == six)
+
+
+def _below(what: str) -> Way:
+    """Per cent of the fat tree's, the larger of both systems."""
+    return lambda paper, _: 100 * max(paper.value(name, what) for name in _SIDES)
 
 
 @dataclass(eq=False)
@@ -42,25 +60,30 @@ class Paper(Printed):
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     costs: dict[str, Cost] = field(default_factory=dict)
+    ways = MappingProxyType(
+        {
+            "rx-t6-": _row,
+            "rx-t3-": _row,
+            "rx-t3-agree": _same,
+            "rx-10pct": _below("inj"),
+            "rx-50pct": _below("cgb"),
+            "rx-1.3b": lambda paper, _: paper.cost("Rx7").dollars / 1e9,
+            "rx-half-hx": lambda paper, _: paper.value("Rx4", "cgb") / paper.value("Hx4", "cgb"),
+            **{name: called(way) for name, way in {**COUNTED, **TIMED}.items()},
+        }
+    )
 
     def assumptions(self) -> list[str]:
         """Of all rows."""
         return [
             f"parts are those of what is built, prices those of {find_book(_BOOK).source}",
             "injection is that of 36 ports of 400 Gb/s a chip; those of RailX's nodes too (k=1)",
-            "global bandwidth is what half of the chips can send to the other half",
+            "global bandwidth is what half of the chips can send to the other half; RailX's is that of equation 3 as printed",
+            "times are of schedules on a built RailX, links in a node k n times as fast as a port",
         ]
 
-    def answer(self, target: Target) -> Answer:
-        """What Emu says of a row; why not, where it says nothing."""
-        name, what = target.given["of"], target.given["what"]
-        if name not in _LINES:
-            return Answer(None, (_NOT_BUILT,))
-        if name.startswith("Rx") and what in ("gbw", "cgb"):
-            return Answer(None, (_HYPERX,))
-        return Answer(float(self._value(name, what)), (_LINES[name],))
-
-    def _value(self, name: str, what: str) -> float:
+    def value(self, name: str, what: str) -> float:
+        """Of a line of the table and one of its columns."""
         if what == "sw":
             return self._count(name, ("switch", _OPTICAL))
         if what in _THOUSANDS:
@@ -68,18 +91,23 @@ class Paper(Printed):
         if what == "cost":
             return self.cost(name).dollars / 1e6
         if what == "gbw":
-            return 100 * _present(self.cost(name).global_GBps) / self.cost(name).injection_GBps
+            return 100 * self._global(name)
         return self._rate(name, what) / self._rate(_REFERENCE, what)
+
+    def _global(self, name: str) -> float:
+        """The share of injection that half of the chips can send to the others, all at once."""
+        found = self.cost(name)
+        return 2 * 9 / _SIDES[name] / 36 if name in _SIDES else _present(found.global_GBps) / found.injection_GBps
 
     def _rate(self, name: str, what: str) -> float:
         """Dollars for each GB/s of injection, or of global bandwidth."""
-        found = self.cost(name)
-        return _present(found.dollars_per_global_GBps) if what == "cgb" else found.dollars_per_injection_GBps
+        each = self.cost(name).dollars_per_injection_GBps
+        return each / self._global(name) if what == "cgb" else each
 
     def cost(self, name: str) -> Cost:
         """Of a line of the table."""
         if name not in self.costs:
-            self.costs[name] = cost(_built(name), find_book(_BOOK), across=not name.startswith("Rx"))
+            self.costs[name] = cost(_built(name), find_book(_BOOK), across=name not in _SIDES)
         return self.costs[name]
 
     def _count(self, name: str, parts: tuple[str, ...]) -> int:

@@ -1,0 +1,328 @@
+"""Rows of the RailX paper that are times: its equations, on the rails and meshes that are built, and what it draws of them."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+
+from emu.arrays import I64
+from launch.papers.formulas import Case, follows
+from launch.papers.railx.counts import HYPERX
+from launch.papers.targets import Answer
+from launch.papers.timing import collective_s
+from launch.papers.wiring import built
+
+_B, _A, _LOCAL = 100e9, 300e-9, 10e-9  # of a port; between nodes and in a node (6.4)
+_RATE = "bandwidth=100GB/s"
+_ALIKE = "k=4,latency=300ns"  # as equations 6 and 7 have it: a step of a ring of chips takes the longest hop
+
+
+def _chips_of(m: int, nodes: int) -> I64:
+    """The chip at each place of the grid of m nodes x m nodes chips, row by row."""
+    return np.arange((m * nodes) ** 2).reshape(nodes, nodes, m, m).transpose(0, 2, 1, 3).ravel()
+
+
+def _snake(m: int, nodes: int) -> I64:
+    """Those of the grid one after the other, every other row backwards."""
+    grid = _chips_of(m, nodes).reshape(m * nodes, -1)
+    grid[1::2] = grid[1::2, ::-1].copy()
+    return grid.ravel()
+
+
+def _on_torus(m: int, nodes: int, settings: str = "k=4") -> str:
+    return f"railx:torus:m={m},n=1,nodes={nodes}x{nodes},{_RATE},{settings}"
+
+
+def flat(m: int, nodes: int, size: int, settings: str = "k=4") -> float:
+    """Seconds of a 2D ring of all chips."""
+    side = m * nodes
+    return collective_s(
+        _on_torus(m, nodes, settings), "all_reduce", "torus-in-step", (side, side), size, npus=_chips_of(m, nodes)
+    )
+
+
+def ring(m: int, nodes: int, size: int) -> float:
+    """Seconds of one ring of all chips, both ways."""
+    return collective_s(
+        _on_torus(m, nodes, _ALIKE), "all_reduce", "bidirectional-ring", (m * nodes) ** 2, size, npus=_snake(m, nodes)
+    )
+
+
+def hierarchical(m: int, nodes: int, size: int, settings: str = "k=4") -> float:
+    """Seconds of rings of nodes after a reduce_scatter inside them."""
+    return collective_s(_on_torus(m, nodes, settings), "all_reduce", "railx-ring", (nodes, nodes, m, m), size)
+
+
+def direct(p: int, m: int, n: int, size: int) -> float:
+    """The same with all nodes of a row at once."""
+    return collective_s(f"railx:hyperx:m={m},n={n},{_RATE}", "all_reduce", "railx-hyperx", (p, p, m, m), size)
+
+
+def _eq6() -> Answer:
+    cases = []
+    for p in (3, 5, 8):
+        size = 8 * 10**4 * p
+        found = collective_s(f"railx:torus:m=1,n=1,nodes={p}x2,{_RATE}", "all_gather", "bidirectional-ring", p, size)
+        cases.append(Case(f"s, p={p}, {size} bytes", found, (p - 1) * _A + (p - 1) / p * size / (2 * _B)))
+    return follows(cases)
+
+
+def _two_dimensions(m: int, nodes: int) -> Case:
+    side = m * nodes
+    size = 16 * 10**4 * side**2
+    whole = 4 * (side - 1) * _A + (1 - 1 / side**2) * size / (2 * _B)
+    return Case(f"s, m={m}, p={nodes}, {size} bytes", flat(m, nodes, size, "k=1,latency=300ns"), whole)
+
+
+def _eq7() -> Answer:
+    words = "4(mp - 1) and 1 - 1 / (mp)^2, which the equation rounds to 4mp and 1; links in a node as those between nodes"
+    return follows([_two_dimensions(m, nodes) for m, nodes in ((1, 6), (2, 3), (4, 4))], 1e-6, words)
+
+
+def _eq8() -> Answer:
+    cases = []
+    for p in (3, 5):
+        size = 10**4 * (2 * p) ** 2
+        local = 4 * _LOCAL + (1 - 1 / 4) * size / (4 * _B)
+        light = 4 * (p - 1) * (_A + _LOCAL) + (1 - 1 / p**2) * size / (4 * _B)
+        cases.append(Case(f"s, m=2, k=4, p={p}, {size} bytes", hierarchical(2, p, size), local + light))
+    words = "with hops inside nodes and the terms in 1/m^2 and 1/p^2, which the equation leaves out"
+    return follows(cases, 1e-6, words)
+
+
+def _eq9() -> Answer:
+    """Rings of nodes whose B is n B / m: of one chip each, with n = 1 and 2 ports."""
+    cases = []
+    for n in (1, 2):
+        p, size = 6, 16 * 10**4 * 36
+        word = f"railx:torus:m=1,n={n},nodes={p}x{p},{_RATE}"
+        found = collective_s(word, "all_reduce", "torus-in-step", (p, p), size, channels=n)
+        cases.append(Case(f"s, 2D, p={p}, n/m={n}", found, 4 * (p - 1) * _A + (1 - 1 / p**2) * size / (2 * n * _B)))
+    return follows(cases, 1e-6, "equations 6 and 7 with n B / m; 4(p - 1) and 1 - 1 / p^2 are rounded to 4p and 1 there")
+
+
+def _eq12() -> Answer:
+    cases = []
+    for p in (3, 5, 7):
+        size = 8 * 10**4 * p
+        found = collective_s(f"railx:hyperx:m=1,n={p - 1},{_RATE}", "all_gather", "direct", p, size, channels=2)
+        cases.append(Case(f"s, p={p}, {size} bytes", found, _A + (p - 1) / p * size / (2 * (p - 1) * _B)))
+    return follows(cases, 1e-6, "B is that of the p - 1 rails of a node")
+
+
+def _eq13() -> Answer:
+    cases = []
+    for p, m, n in ((3, 2, 1), (5, 2, 2), (9, 2, 4)):
+        unit = 16 * 2500 * (p * m) ** 2
+        more = (direct(p, m, n, 2 * unit) - direct(p, m, n, unit)) / unit
+        of_a_byte = (1 - 1 / m**2) / (4 * n * _B) + (1 - 1 / p**2) / (2 * m * n * _B)
+        cases.append(Case(f"s a byte, p={p}, m={m}, n={n}", more, of_a_byte))
+    return follows(
+        cases, 1e-6, "with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer"
+    )
+
+
+def _eq13_latency() -> Answer:
+    steps = []
+    for p, m, n in ((3, 2, 1), (5, 2, 2), (9, 2, 4)):
+        shape = (p, p, m, m)
+        times = [
+            collective_s(
+                f"railx:hyperx:m={m},n={n},{_RATE},optical={us}us", "all_reduce", "railx-hyperx", shape, 16 * prod(shape)
+            )
+            for us in (1, 100)
+        ]
+        steps.append((times[1] - times[0]) / 99e-6)
+    return follows([Case(f"p={p}", step, 4) for p, step in zip((3, 5, 9), steps, strict=True)])
+
+
+def _against_rings() -> Answer:
+    ratios = [hierarchical(2, p, 16 * (2 * p) ** 2) / direct(p, 2, n, 16 * (2 * p) ** 2) for p, n in ((3, 1), (5, 2), (9, 4))]
+    words = f"rings take {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long for p = 3, 5, 9, of 64 bytes a chip"
+    return Answer("all at once is faster", (words,), holds=1 < ratios[0] < ratios[1] < ratios[2])
+
+
+def _crossover() -> Answer:
+    """By a second large size more: between k below and above 2m / (m - 1)."""
+    found = {}
+    for m, ks in ((2, (3, 4, 5)), (4, (2, 3, 4))):
+        unit = 16 * 10**4 * (3 * m) ** 2
+        for k in ks:
+            by = [each(m, 3, 2 * unit, f"k={k}") - each(m, 3, unit, f"k={k}") for each in (hierarchical, flat)]
+            found[m, k] = by[0] / by[1]
+    holds = found[2, 3] > 1 > found[2, 5] and found[4, 2] > 1 > found[4, 4]
+    words = ", ".join(f"m={m}, k={k}: {ratio:.3f}" for (m, k), ratio in found.items())
+    return Answer("2m/(m-1)", (f"time of a byte, hierarchical over 2D ring: {words}",), holds=holds)
+
+
+@cache
+def reduced() -> dict[int, dict[str, list[float]]]:
+    """By the nodes of a side: seconds of each algorithm at `SIZES`, meshes of 4 x 4 with a port (figure 15)."""
+    by: dict[int, dict[str, list[float]]] = {}
+    for p in (2, 4):
+        of = 16 * (4 * p) ** 2
+        sizes = [max(1, size // of) * of for size in SIZES]
+        by[p] = {
+            "1D ring": [ring(4, p, size) for size in sizes],
+            "2D torus": [flat(4, p, size, _ALIKE) for size in sizes],
+            "hierarchical 2D torus": [hierarchical(4, p, size) for size in sizes],
+        }
+    return by
+
+
+SIZES = (2**14, 2**20, 2**24, 2**28, 2**30)
+_OF_15 = "4 x 4 chips of 4 ports in a node (m=4, n=1, k=4), 100 GB/s a port, 300 ns and 10 ns, for rings of chips 300 ns everywhere (equation 7); 2 x 2 and 4 x 4 nodes"
+
+
+def _told_15(at: int) -> str:
+    rows = [
+        f"{p}x{p} nodes {', '.join(f'{name} {1e6 * t[at]:.1f} us' for name, t in by.items())}" for p, by in reduced().items()
+    ]
+    return f"{SIZES[at]} bytes: {'; '.join(rows)}"
+
+
+def _f15_best() -> Answer:
+    holds = all(
+        by["hierarchical 2D torus"][at] <= min(t[at] for t in by.values()) * (1 + 1e-9)
+        for by in reduced().values()
+        for at in range(len(SIZES))
+    )
+    return Answer("the fastest at every size" if holds else "not everywhere", (_told_15(0), _told_15(-1), _OF_15), holds=holds)
+
+
+def _f15_large() -> Answer:
+    spread = [max(t[-1] for t in by.values()) / min(t[-1] for t in by.values()) for by in reduced().values()]
+    told = f"slowest over fastest {', '.join(f'{s:.2f}' for s in spread)}"
+    return Answer(told, (_told_15(-1), _OF_15), holds=max(spread) <= 1.5)
+
+
+def _f15_small() -> Answer:
+    by = reduced()
+    order = all(t["1D ring"][0] > t["2D torus"][0] > t["hierarchical 2D torus"][0] for t in by.values())
+    gaps = [t["2D torus"][0] - t["hierarchical 2D torus"][0] for t in by.values()]
+    return Answer(
+        f"gaps of {', '.join(f'{1e6 * gap:.1f} us' for gap in gaps)}", (_told_15(0), _OF_15), holds=order and gaps[0] < gaps[1]
+    )
+
+
+# All to all (6.3): the share of an all_to_all of large messages in which a chip's ports of one flit a cycle are busy
+
+
+@cache
+def all_to_all(word: str) -> float:
+    """Flits a cycle and chip, where the slowest link carries one a cycle."""
+    topology = built(word)
+    n, item = topology.n_npus, 2**20
+    found = collective_s(word, "all_to_all", "at-once", n, n * item)
+    return float((n - 1) * item / found / topology.links.bandwidth_Bps.min())
+
+
+_OTHERS = ("hammingmesh:boards=9x9,side=4,planes=2", "torus:dims=36x36,bandwidth=100GB/s,latency=300ns")
+
+
+def _saturated() -> Answer:
+    words = "an all_to_all of 1 MiB a pair, at once; links share max-min fairly: no packets, buffers or routers are modelled"
+    return Answer(all_to_all(f"{HYPERX},k=4"), (words, "the bound by equation 3 is 1.125"))
+
+
+def _of_k() -> Answer:
+    by = {k: all_to_all(f"{HYPERX},k={k}") for k in (1, 2, 4)}
+    words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
+    return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])
+
+
+def _best() -> Answer:
+    ours, others = all_to_all(f"{HYPERX},k=4"), {word: all_to_all(word) for word in _OTHERS}
+    words = ", ".join(f"{word} {found:.2f}" for word, found in others.items())
+    return Answer(f"{ours:.2f}", (f"flits a cycle and chip; {words}",), holds=ours > max(others.values()))
+
+
+# Bandwidth of one dimension for two uses (equation 11, figure 16)
+
+
+def split(ports: int, loads: tuple[float, float], beside: tuple[float, float] = (0.0, 0.0)) -> int:
+    """Ports of the first use, by trying all: each takes its load over its ports, or what it hides behind if that is longer."""
+    given = np.arange(1, ports)
+    times = np.maximum(beside[0], loads[0] / given) + np.maximum(beside[1], loads[1] / (ports - given))
+    return int(given[np.argmin(times)])
+
+
+def _climbed(ports: int, loads: tuple[float, float], beside: tuple[float, float]) -> float:
+    """Time by moving ports one way as long as that helps, from both ends."""
+
+    def at(first: int) -> float:
+        return max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (ports - first))
+
+    ends = []
+    for first, step in ((1, 1), (ports - 1, -1)):
+        best = first
+        while 0 < best + step < ports and at(best + step) <= at(best):
+            best += step
+        ends.append(at(best))
+    return min(ends)
+
+
+def _argmin() -> Answer:
+    rng, equal = np.random.default_rng(0), 0
+    for _ in range(400):
+        loads, beside = (tuple(rng.random(2).tolist()) for _ in range(2))
+        first = split(10, loads, beside)
+        brute = max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (10 - first))
+        equal += _climbed(10, loads, beside) <= brute * (1 + 1e-12)
+    return Answer(
+        f"equal in {equal} of 400", ("10 ports, loads and what they hide behind drawn at random",), holds=equal == 400
+    )
+
+
+_SEQUENCES = tuple(2**e for e in range(13, 21))
+
+
+def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
+    """Ports of 10 that context parallelism gets, by table 4 for Llama 3 405B: T=8, C=8, P=16, 16 microbatches."""
+    hidden, kv, ffn, stage, batches = 16384, 8 / 128, 53248, 126 / 16, 16
+    cp = seq * hidden * 2 * kv / 8 * 2 * batches * stage
+    dp = ((2 + 2 * kv) * hidden**2 + 3 * hidden * ffn) / 8 * stage
+    return split(10, (cp, dp), (0.0, dp / 3 if overlapped else 0.0))
+
+
+def _f16(what: str) -> Callable[[], Answer]:
+    def way() -> Answer:
+        plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in _SEQUENCES] for over in (False, True))
+        holds = {
+            "short": plain[0] < 5,
+            "grows": plain == sorted(plain) and plain[0] < plain[-1],
+            "overlap": all(a <= b for a, b in zip(plain, hidden, strict=True)) and plain != hidden,
+        }[what]
+        words = (
+            f"ports of CP at sequences of 8K to 1M: {plain}, and {hidden} where DP hides behind a third of its load at a port"
+        )
+        return Answer(str(plain if what != "overlap" else hidden), (words,), holds=holds)
+
+    return way
+
+
+TIMED: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+    {
+        "rx-eq6": _eq6,
+        "rx-eq7": _eq7,
+        "rx-eq8": _eq8,
+        "rx-eq8-k": _crossover,
+        "rx-eq9": _eq9,
+        "rx-eq11": _argmin,
+        "rx-eq12": _eq12,
+        "rx-eq13": _eq13,
+        "rx-eq13-lat": _eq13_latency,
+        "rx-eq13-vs8": _against_rings,
+        "rx-f14-thr": _saturated,
+        "rx-f14-k1": _of_k,
+        "rx-f14-best": _best,
+        "rx-f15-1": _f15_best,
+        "rx-f15-2": _f15_large,
+        "rx-f15-3": _f15_small,
+        "rx-f16-1": _f16("short"),
+        "rx-f16-2": _f16("grows"),
+        "rx-f16-3": _f16("overlap"),
+    }
+)
