@@ -83,6 +83,7 @@ def _hops(word: str, m: int) -> tuple[int, int, int]:
     routes = topology.routes(src[apart], dst[apart], np.arange(int(apart.sum())) % 5)
     pair, light = np.repeat(np.arange(len(routes.hops)), routes.hops), topology.links.dimension[routes.link] > 0
     inside, between = (int(np.bincount(pair[kind]).max(initial=0)) for kind in (~light, light))
+    assert routes.virtual is not None
     return inside, between, 0 if cycle(routes, routes.virtual) else int(routes.virtual.max()) + 1
 
 

@@ -173,7 +173,10 @@ def reduced() -> dict[int, dict[str, list[float]]]:
 
 
 SIZES = (2**14, 2**20, 2**24, 2**28, 2**30)
-_OF_15 = "4 x 4 chips of 4 ports in a node (m=4, n=1, k=4), 100 GB/s a port, 300 ns and 10 ns, for rings of chips 300 ns everywhere (equation 7); 2 x 2 and 4 x 4 nodes"
+_OF_15 = (
+    "4 x 4 chips of 4 ports in a node (m=4, n=1, k=4), 100 GB/s a port, 300 ns and 10 ns, for rings of chips 300 ns everywhere "
+    "(equation 7); 2 x 2 and 4 x 4 nodes"
+)
 
 
 def _told_15(at: int) -> str:
