@@ -1,5 +1,7 @@
 """InfiniteHBD's Algorithms 1-5: the worked example, what constraints hold, and the cross-ToR traffic of 6.4."""
 
+import itertools
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -49,6 +51,34 @@ def test_groups_without_constraints_are_as_many_as_networkx_components_hold():
         graph.remove_nodes_from(faulty.tolist())
         parts = nx.connected_components(graph)
         assert len(groups(p, sound(p, faulty), 0)) == sum(len(c) // p.m for c in parts)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize(("k", "m"), [(2, 2), (2, 3), (4, 3), (2, 4)])
+def test_no_choice_of_nodes_makes_more_groups(k, m, closed):
+    """Tried is every set of groups; a group is nodes that fibres join in a row, as its ends are looped."""
+    rng = np.random.default_rng(10 * k + m)
+    for _ in range(12):
+        n = int(rng.integers(2 * k + 1, 12))
+        p = plan((1, n, 1, 4), k, 4 * m, closed)
+        works = rng.random(n) < rng.choice([0.5, 0.7, 0.9])
+        graph = nx.Graph(fibres(p).tolist())
+        rings = [set(nodes) for nodes in itertools.combinations(np.flatnonzero(works).tolist(), m) if _in_a_row(graph, nodes)]
+        assert len(groups(p, works, 0)) == _most(rings)
+
+
+def _in_a_row(graph, nodes):
+    return any(all(graph.has_edge(a, b) for a, b in itertools.pairwise(order)) for order in itertools.permutations(nodes))
+
+
+def _most(rings):
+    """The most of them that share no node: the least node is in one of its rings, or in none."""
+    if not rings:
+        return 0
+    least = min(map(min, rings))
+    through = [ring for ring in rings if least in ring]
+    without = _most([ring for ring in rings if least not in ring])
+    return max(without, *(1 + _most([other for other in rings if not other & ring]) for ring in through))
 
 
 def test_groups_are_of_sound_nodes_each_once_and_hold_the_constraints():
