@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from emu.fabric.engine.layout import NEVER
 from emu.fabric.engine.solver.state import State
 from emu.fabric.graph import Graph
 from emu.fabric.run import run
@@ -142,3 +143,49 @@ def test_a_task_added_late_starts_now() -> None:
     state.add(graph_of([GB], messages([[0]])))
     state.advance()
     assert times_of(state.timeline()) == [(5 * MS, 6 * MS, 6 * MS)]
+
+
+def test_what_has_left_can_be_forgotten() -> None:
+    dropped = 0
+    for seed in LARGE:
+        graph = graph_of(*random_case(seed, most=300))
+        whole, state = run(graph), State(graph.capacity_Bps)
+        state.add(graph)
+        left, number = np.full(graph.n_tasks, -1), np.arange(graph.n_tasks)  # where each task is now
+        for now in sorted({*(whole.left_fs[::5] + 1).tolist(), int(whole.left_fs.max()) + 1}):
+            state.advance(now)
+            here = np.flatnonzero(number >= 0)
+            left[here] = state.left_fs(number[here])
+            number[here] = state.forget()[number[here]]
+            dropped += int((number < 0).sum())
+            assert len(state.has_left) == int((number >= 0).sum())
+        assert left.tolist() == whole.left_fs.tolist(), seed
+    assert dropped > 0
+
+
+def test_a_held_task_starts_when_it_is_let_go() -> None:
+    for seed in LARGE:
+        graph = graph_of(*random_case(seed, most=100))
+        random = np.random.default_rng(seed)
+        held = random.permutation(graph.n_tasks)[:10]
+        when = random.integers(0, 2 * MS, len(held))
+        ready = graph.ready_fs.copy()
+        ready[held] = np.maximum(ready[held], when)
+        state = State(graph.capacity_Bps)
+        assert state.add(graph, held) == 0
+        for now, task in sorted(zip(when.tolist(), held.tolist(), strict=True)):
+            state.advance(now)
+            state.let_go(task)
+        state.advance()
+        assert times_of(state.timeline()) == times_of(run(replace(graph, ready_fs=ready))), seed
+
+
+def test_what_happens_next_is_known() -> None:
+    state = State(np.array([1e9]))
+    assert state.next_fs == NEVER
+    state.set_capacity(0, 7 * MS, 2e9)
+    assert state.next_fs == 7 * MS
+    state.add(graph_of([GB], messages([[0]], ready=2 * MS)))
+    assert state.next_fs == 2 * MS
+    state.advance(2 * MS + 1)
+    assert state.next_fs == 3 * MS

@@ -91,6 +91,16 @@ def begin(e: Engine, first: int) -> None:
 
 
 @compiled
+def let_go(e: Engine, v: int) -> None:
+    """Let a task that was held wait no more, but for what it waits for beside."""
+    f = e.tasks[v]
+    f.start = max(f.start, e.reg[NOW])
+    f.state -= 1
+    if f.state == 0:
+        release(e, resolve(e, v, -1))
+
+
+@compiled
 def _vacate(e: Engine, v: int) -> None:
     """Take a flow from its links; one that was not full, and is not now, needs no new solution."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):

@@ -11,6 +11,7 @@ from emu.arrays import F64, I32, I64, Bool, column
 from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.check import check, order
 from emu.fabric.engine.layout import (
+    EVENTS,
     FLOWING,
     KEPT,
     LEFT,
@@ -18,6 +19,8 @@ from emu.fabric.engine.layout import (
     N_REG,
     NEVER,
     NOW,
+    OPENED,
+    STARTS,
     TASK,
     TOO_LATE,
     TRIAL,
@@ -26,7 +29,7 @@ from emu.fabric.engine.layout import (
     columns,
 )
 from emu.fabric.engine.solver.admit import carried, count_waits, place_members, successors
-from emu.fabric.engine.solver.kernel import advance, begin
+from emu.fabric.engine.solver.kernel import advance, begin, let_go
 from emu.fabric.engine.solver.opening import open_link
 from emu.fabric.graph import Graph
 from emu.fabric.named import TaskError
@@ -67,6 +70,20 @@ class State:
         return int(self._reg[NOW])
 
     @property
+    def next_fs(self) -> int:
+        """When something happens next, as far as is known at present; NEVER: nothing does."""
+        if self._reg[OPENED]:
+            return self.now_fs
+        leaves = self._engine.event_time[0] if self._reg[EVENTS] else NEVER
+        starts = self._engine.start_time[0] if self._reg[STARTS] else NEVER
+        return int(min(leaves, starts, *self._changes))
+
+    def left_fs(self, tasks: I64) -> I64:
+        """When each of some tasks has left; of one without a body this is known ahead. -1: it is not known yet."""
+        of = self._tasks[tasks]
+        return np.where(of["state"] == LEFT, of["left"], -1)
+
+    @property
     def has_left(self) -> Bool:
         """[V] whether the body has left; of a task without one, whether it is known when it will have."""
         return np.asarray(self._tasks["state"] == LEFT)
@@ -76,11 +93,15 @@ class State:
         """[V] at which each task flows at present; 0: it does not."""
         return np.where(self._tasks["state"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
 
-    def add(self, graph: Graph) -> None:
+    def add(self, graph: Graph, held: I64 | None = None) -> int:
         """Add tasks on the same links, numbered after those there are; what could have started earlier starts now.
 
         Args:
             graph: its `pred` may name any task of this state.
+            held: Which of them, counted from the first of the graph, wait to be let go, too.
+
+        Returns:
+            The number of the first.
 
         Raises:
             InputError: the graph cannot be run, or has other links.
@@ -89,9 +110,9 @@ class State:
             raise InputError("graph: capacity_Bps must be that of the state it is added to; a change in time is set_capacity's")
         check(graph, self._graph.n_tasks)
         order(graph, self._graph.n_tasks)
-        self.admit(graph)
+        return self.admit(graph, held)
 
-    def admit(self, graph: Graph) -> None:
+    def admit(self, graph: Graph, held: I64 | None = None) -> int:
         """Add tasks that `check` and `order` have let pass."""
         first, before = self._graph.n_tasks, self._tasks
         self._tasks = aligned(first + graph.n_tasks, TASK)
@@ -101,9 +122,35 @@ class State:
         self._start_time = _longer(self._start_time, first + graph.n_tasks)
         self._start_task = _longer(self._start_task, first + graph.n_tasks)
         count_waits(self._tasks, first, columns(joined))
+        if held is not None:
+            self._tasks["state"][first + held] += 1
         self._engine = self._lay_out()
         begin(self._engine, first)
         self._refuse_late()
+        return first
+
+    def let_go(self, task: int) -> None:
+        """Let a task that was added as held start from now on."""
+        let_go(self._engine, task)
+        self._refuse_late()
+
+    def forget(self) -> I64:
+        """Drop the tasks that have left, of which nothing more happens, and number the others anew.
+
+        Returns:
+            [V] the new number of each; -1: it is dropped, and no task that is added may wait for it.
+        """
+        kept = ~self.has_left
+        number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # the last is of -1
+        tasks = self._tasks[kept]
+        tasks["next"] = number[tasks["next"]]
+        self._tasks = aligned(len(tasks), TASK)
+        self._tasks[:] = tasks
+        self._graph = _some(self._graph, kept, number)
+        self._start_time = self._start_time[: len(tasks)].copy()
+        self._start_task = number[self._start_task[: len(tasks)]].astype(np.int32)
+        self._engine = self._lay_out()
+        return number[:-1]
 
     def set_capacity(self, link: int, time_fs: int, capacity_Bps: float) -> None:
         """Let a link have another capacity from a time on; 0: nothing flows.
@@ -197,6 +244,19 @@ class State:
 def _no_tasks(capacity_Bps: F64) -> Graph:
     n, n32, zero = column([], np.int64), column([], np.int32), column([0], np.int64)
     return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
+
+
+def _some(graph: Graph, kept: Bool, number: I64) -> Graph:
+    """Some tasks of a graph, by their new numbers; they wait for no others."""
+    hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
+    edges &= kept[graph.pred]
+    waits = np.bincount(np.repeat(np.arange(len(kept)), np.diff(graph.pred_start))[edges], minlength=len(kept))
+    starts = {"hop_start": np.diff(graph.hop_start)[kept], "pred_start": waits[kept]}
+    columns = {name: np.concatenate(([0], np.cumsum(sizes))).astype(np.int64) for name, sizes in starts.items()}
+    columns["pred"] = column(number[graph.pred[edges]], np.int32)
+    of = {"hop_link": hops, "hop_weight": hops, "pred_left": edges}
+    rest = [name for name in Graph.__slots__ if name not in ("capacity_Bps", *columns)]
+    return Graph(graph.capacity_Bps, **columns, **{name: getattr(graph, name)[of.get(name, kept)] for name in rest})
 
 
 def _longer(values: _Column, n: int) -> _Column:
