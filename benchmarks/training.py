@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from emu.cluster.threads import LocalCluster
+from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.read import anywhere
 from emu.model.spell import parse_plan

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.registry import unknown
@@ -54,23 +55,31 @@ class Where:
             raise must_be("--ranks-per-actor", "the ranks", "1 or more", self.ranks_per_actor)
 
     @contextmanager
-    def opened(self, brings: Path | None = None) -> "Iterator[Cluster]":
-        """The ranks, ended with the context; `brings` is a folder that a Ray which is joined brings to its nodes.
+    def opened(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
+        """The ranks, ended with the context.
+
+        Args:
+            brings: A folder that a Ray which is joined brings to its nodes.
+            pace: What messages meet, by this host's clock; None: nothing.
 
         Raises:
             InputError: no Ray answers at the address, or options that are none.
             RunError: Ray does not start.
         """
         if self.cluster == "local":
-            yield importlib.import_module("emu.cluster.threads").LocalCluster()  # not above: it loads torch
+            yield importlib.import_module("emu.cluster.local").LocalCluster(pace)  # not above: it loads torch
             return
+        if pace is not None:
+            raise must_be("--pace", "--cluster", "local", self.cluster)
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
         with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings) as ranks:
             yield ranks
 
-    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+    def record(
+        self, n_ranks: int, choice: Choice, program: Callable[[int], T], pace: Pace | None = None
+    ) -> tuple[list[T], Trace]:
         """What `emu.study.training.train` runs a program on; the ranks live while it runs."""
-        with self.opened() as ranks:
+        with self.opened(pace=pace) as ranks:
             return ranks.record(n_ranks, choice, program)
 
 

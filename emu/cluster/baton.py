@@ -85,6 +85,12 @@ class Baton:
             if self._lies:
                 self._hand_on()
 
+    def look(self) -> None:
+        """Ask anew what is to be done if nobody is ready; from another thread, which wakes nobody any more."""
+        with self._lock:
+            if self._lies and not self.abandoned:
+                self._stuck()
+
     def leave(self) -> None:
         """Hand it on for good."""
         with self._lock:

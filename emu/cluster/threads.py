@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
 
@@ -24,20 +25,23 @@ from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import Call
 from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
-from emu.backend.rank.lines import starts_rank, traceback_of
+from emu.backend.rank.lines import starts_rank
 from emu.backend.rank.record import Recording
 from emu.backend.rank.work import Work
 from emu.cluster.baton import Baton
 from emu.cluster.beyond import Beyond
-from emu.cluster.cluster import Agreed, Performed, Program, agree, carry_out, failed
+from emu.cluster.cluster import Agreed, agree, carry_out
 from emu.cluster.isolate import isolated
 from emu.cluster.meeting import Arrival, Meetings, Places
 from emu.cluster.own.device import as_device
 from emu.cluster.own.library import of_library
 from emu.cluster.own.own import Own
+from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.pacer import Pacer
+from emu.cluster.pace.ranks import Clock
+from emu.cluster.rests import Rests
 from emu.collective.algorithm import Choice
-from emu.errors import EmuError, RunError, must_be
-from emu.trace.trace import Trace
+from emu.errors import RunError, must_be
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
@@ -54,6 +58,7 @@ class Threads:
         recording: Takes down what the ranks do, if given.
         own: What else each rank has for itself, besides what libraries keep.
         beyond: Tells which ranks are here, and is the way to the others; None: all are here.
+        pace: What messages meet, by this host's clock, where all ranks are here; None: their answers are there at once.
 
     Raises:
         InputError: fewer than one rank.
@@ -66,6 +71,7 @@ class Threads:
         recording: Recording | None = None,
         own: Sequence[Own] = (),
         beyond: Beyond | None = None,
+        pace: Pace | None = None,
     ) -> None:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
@@ -79,14 +85,16 @@ class Threads:
         self._process = os.getpid()
         self._places = Places()
         self._meetings = Meetings()
-        self._waits: dict[int, Work] = {}
         self._ended: set[int] = set()
         self._polls = 0
-        self._failure: BaseException | None = None
-        self._lock = threading.RLock()  # over what a thread beside the ranks changes: works, and who waits for them
         self._here = threading.local()  # its `rank`: whose thread this is
         self._attributes, library = of_library()
         self._baton = Baton(self.ranks, (*library, *own), self._stuck)
+        self._rests = Rests(self._baton, beyond)
+        self._clock = None if pace is None else Clock(pace.tempo, n_ranks, self._rests, self._rank_here)
+        self._pacer = None
+        if pace is not None and self._clock is not None:
+            self._pacer = Pacer(pace, n_ranks, self._choice, self._clock.due, self._clock.alarm)
 
     def run(self, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
@@ -112,12 +120,12 @@ class Threads:
             threading.Thread(target=body, name=f"rank {rank}", daemon=True)
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
-        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told():
+        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
             self._start(threads)
             self._await(threads)
             self._baton.restore()
-        if self._failure is not None:
-            raise self._failure
+        if self._rests.failure is not None:
+            raise self._rests.failure
         return [results[rank] for rank in self.ranks]
 
     @contextmanager
@@ -126,7 +134,7 @@ class Threads:
         if self._beyond is None:
             yield
             return
-        with self._beyond.heard(self._hear, self._stop):
+        with self._beyond.heard(self._hear, self._rests.stop):
             yield
 
     @contextmanager
@@ -135,6 +143,16 @@ class Threads:
             yield
             return
         with self._recording.hooks(), as_device():
+            yield
+
+    @contextmanager
+    def _by_clock(self) -> Iterator[None]:
+        if self._clock is None:
+            yield
+            return
+        with self._clock.runs(self._recording):
+            if self._pacer is not None:
+                self._pacer.start()
             yield
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
@@ -150,17 +168,19 @@ class Threads:
     def submit(self, call: Call) -> Work:
         """Start a request of the running rank; perform it if this was the last one missing."""
         self._check_here(call.global_rank)
-        if self._failure is not None:
-            raise self._stopped()
+        if self._clock is not None:
+            self._clock.settle(call.global_rank)
+        if self._rests.failure is not None:
+            raise self._rests.stopped()
         self._polls = 0
         try:
             return self._submit(call)
         except BaseException as error:  # also where the program goes on as if nothing were: the others cannot
-            self._fail(call.global_rank, error)
+            self._rests.fail(call.global_rank, error)
             raise
 
     def _check_here(self, rank: int) -> None:
-        here = getattr(self._here, "rank", None)
+        here = self._rank_here()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
             raise RunError(f"cluster: a process that rank {rank} has started asks for communication; {mend}")
@@ -172,13 +192,21 @@ class Threads:
     def _submit(self, call: Call) -> Work:
         rank = call.global_rank
         work = Work(call.result, partial(self._block, rank), partial(self._poll, rank))
+        if self._clock is not None:
+            self._clock.asked(rank, work)
         arrival = self._places.arrival(call, work)
         if self._recording is not None:
             work.watch = self._recording.of(rank).request(call, arrival.instance)
         if self._beyond is not None:
             self._beyond.ask(arrival)
-        elif complete := self._meetings.arrive(arrival):
-            self._carry_out(agree(self._choice, [a.call for a in complete], complete[0].instance), [*complete])
+            return work
+        if self._pacer is not None:
+            self._pacer.came(arrival)
+        if complete := self._meetings.arrive(arrival):
+            agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
+            if self._pacer is not None:
+                self._pacer.met(agreed, complete)
+            self._carry_out(agreed, [*complete])
         return work
 
     def _carry_out(
@@ -196,57 +224,44 @@ class Threads:
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
         for rank, work, operation in ended:
-            with self._lock:
+            with self._rests.lock:
                 if operation == "recv":
                     work.met(agreed.source, agreed.instance)
                 work.watch.sized(agreed.size)
-                work.finish()
-                self._wake_if_waiting(rank, work)
+            if self._clock is None:
+                self._rests.finish(rank, work)
+            else:
+                self._clock.carried(work)
 
     def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Do what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
-            with self._held_by_none():
+            with self._rests.held_by_none():
                 self._carry_out(agreed, arrivals, wire, tell)
         except BaseException as error:
-            self._fail(rank, error)
+            self._rests.fail(rank, error)
 
-    def _wake_if_waiting(self, rank: int, work: Work) -> None:
-        if self._waits.get(rank) is work:
-            del self._waits[rank]
-            self._baton.wake(rank)
-
-    def _block(self, rank: int, work: Work) -> None:
-        if work.done:
-            return
-        self._check_here(rank)
-        if self._waits_for(rank, work):
-            with self._held_by_none():
-                self._baton.rest(rank)
+    def _block(self, rank: int, work: Work, timeout: timedelta | None) -> None:
+        if self._clock is not None:
+            self._check_here(rank)
+            self._clock.block(work, rank, timeout)
+        elif not work.done:
+            self._check_here(rank)
+            self._rests.rest(rank, work)
         if not work.done:
-            work.finish(self._stopped())
-
-    def _waits_for(self, rank: int, work: Work) -> bool:
-        """Whether a rank has to wait, which is then known."""
-        with self._lock:
-            if work.done or self._failure is not None:
-                return False
-            self._waits[rank] = work
-        if self._beyond is not None:
-            self._beyond.wait(rank, work)
-        return True
+            work.finish(self._rests.stopped())
 
     def _poll(self, rank: int, work: Work) -> None:
         self._check_here(rank)
-        self._polls += 1
-        if self._beyond is not None:
+        self._polls += self._clock is None or self._clock.poll(work, rank)
+        if self._beyond is not None and self._clock is None:
             time.sleep(_POLL_S)
-        if self._polls > (_MOST_POLLS if self._beyond is None else _MOST_TIMED_POLLS) * len(self.ranks):
+        if self._polls > (_MOST_TIMED_POLLS if self._beyond or self._clock else _MOST_POLLS) * len(self.ranks):
             self._asks_for_ever(rank, work)
-        if self._failure is not None:
-            raise self._stopped()
-        with self._held_by_none():
+        if self._rests.failure is not None:
+            raise self._rests.stopped()
+        with self._rests.held_by_none():
             self._baton.give_way(rank)
 
     def _asks_for_ever(self, rank: int, work: Work) -> None:
@@ -254,80 +269,40 @@ class Threads:
         if self._beyond is not None:
             self._beyond.wait(rank, work)
             return
-        self._fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+        self._rests.fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+
+    def _rank_here(self) -> int | None:
+        """Whose thread this is."""
+        rank: int | None = getattr(self._here, "rank", None)
+        return rank
 
     def _stuck(self) -> None:
         if self._beyond is not None:  # the desk knows whether any other rank can go on
             return
-        if not self._waits:
+        if self._clock is not None and self._clock.alarm.is_set:
+            return
+        if not self._rests.waits:
             raise RuntimeError("no rank can go on, and none waits for a request")
-        if self._failure is None:
-            self._failure = RunError(f"deadlock: {self._story()}")
-        self._wake_all()
+        if self._rests.failure is None:
+            self._rests.failure = RunError(f"deadlock: {self._story()}")
+        self._rests.wake_all()
 
     def _story(self) -> str:
-        return self._meetings.story(self._waits, self._ended)
-
-    def _fail(self, rank: int, error: BaseException) -> None:
-        """Keep the first error and wake every rank, so that it ends where it waits."""
-        with self._lock:
-            if self._failure is None:
-                self._failure = failed(rank, error)
-                if self._beyond is not None:
-                    self._beyond.fail(self._failure)
-            self._wake_all()
-
-    def _explain(self, rank: int, error: BaseException) -> None:
-        """Keep where in its program a rank has failed: known once the error has come out of it."""
-        failure = self._failure
-        if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
-            failure.lines = tuple(traceback_of(error))
-            if self._beyond is not None:
-                self._beyond.explain(rank, failure.lines)
-
-    def _stop(self, error: BaseException) -> None:
-        """End every rank where it waits, as the job has failed elsewhere."""
-        with self._lock:
-            self._failure = self._failure or error
-            self._wake_all()
-
-    @contextmanager
-    def _held_by_none(self) -> Iterator[None]:
-        """An error of the cluster itself in here ends the run: it is named, and no rank is left where it waits."""
-        try:
-            yield
-        except BaseException as error:
-            self._abandon(error)
-            raise
-
-    def _abandon(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-        elif self._failure is not error:
-            self._failure.add_note(f"after that, in the cluster itself: {type(error).__name__}: {error}")
-        self._baton.abandon()
-
-    def _wake_all(self) -> None:
-        for waiting in sorted(self._waits):
-            self._baton.wake(waiting)
-        self._waits.clear()
-
-    def _stopped(self) -> RunError:
-        return RunError(f"stopped, as the run has failed: {self._failure}")
+        return self._meetings.story(self._rests.waits, self._ended)
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
-        with suppress(BaseException), self._held_by_none():  # what is raised here has been kept
+        with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             self._baton.await_turn(rank)
             self._here.rank = rank
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(rank, program)
                 except BaseException as error:
-                    self._fail(rank, error)
-                    self._explain(rank, error)
+                    self._rests.fail(rank, error)
+                    self._rests.explain(rank, error)
             self._ended.add(rank)
-            if self._beyond is not None and self._failure is None:
+            if self._beyond is not None and self._rests.failure is None:
                 self._beyond.end(rank)
             self._baton.leave()
 
@@ -345,13 +320,13 @@ class Threads:
                 thread.start()
             self._baton.start()
         except BaseException as error:
-            self._abandon(error)
+            self._rests.abandon(error)
 
     def _await(self, threads: Sequence[threading.Thread]) -> None:
         try:
             self._baton.await_end()
         except KeyboardInterrupt as error:  # every rank ends at its next request; a second Ctrl-C leaves them
-            self._failure = self._failure or error
+            self._rests.failure = self._rests.failure or error
             self._baton.await_end()
         for thread in threads:
             if thread.ident is not None:
@@ -376,25 +351,3 @@ def _aside() -> Iterator[None]:
     """Outside of every mode that the running rank has set: what it does here it does for all."""
     with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield
-
-
-class LocalCluster:
-    """A cluster of threads of this process."""
-
-    def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank; results and errors as of `Threads.run`."""
-        return Threads(n_ranks, choice).run(program)
-
-    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """As `run`, with the trace of what ran."""
-        recording = Recording(n_ranks)
-        return Threads(n_ranks, choice, recording).run(program), recording.trace()
-
-    def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
-        """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
-        recording, left, values = Recording(n_ranks), None, list[object]()
-        try:
-            values = program(lambda own: Threads(n_ranks, choice, recording, own))
-        except SystemExit as end:
-            left = end
-        return Performed(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

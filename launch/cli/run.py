@@ -21,6 +21,7 @@ from emu.trace.read import save
 from emu.trace.trace import Trace
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
+from launch.cli.pacing import Pacing, kept_of, pace_options
 from launch.cli.steps import show_steps
 from launch.clusters import FAKE, Where, script_cluster_options
 from launch.show.progress import bar
@@ -37,6 +38,7 @@ from launch.show.progress import bar
 @click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
 @click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
 @script_cluster_options
+@pace_options
 @click.option(
     "--roles",
     metavar="0,1,1023",
@@ -58,6 +60,7 @@ def run_command(
     no_cuda: bool,
     log_ranks: str | None,
     where: Where,
+    pacing: Pacing,
     roles: str | None,
     as_json: bool,
     script: Path,
@@ -73,6 +76,7 @@ def run_command(
     emu run --ranks 8 --topology ub-mesh:board train.py
     emu run --ranks 8 --topology ub-mesh:board --trace ddp.trace --timeline ddp.json train.py
     emu run --ranks 8 --topology ub-mesh:board --cluster ray --ranks-per-actor 2 --log-ranks 0 train.py
+    emu run --ranks 8 --topology ub-mesh:board --pace 1000 train.py
     emu run --ranks 1024 --topology hpn:segment:dims=128x8 --cluster fake train.py
     """
     if ranks < 1:
@@ -87,12 +91,15 @@ def run_command(
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
     recorded: Trace
     code: int
+    pace = pacing.on(built[0], found, dtype)
+    if pace is not None and fake:
+        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs that could meet a clock")
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         if fake:
             trace_script = importlib.import_module("emu.cluster.fake.run").trace_script  # not above: it loads FSDP and dynamo
             recorded, code = trace_script(script, args, ranks, named, tell=_tell, **told)
         else:
-            with where.opened(script.resolve().parent) as cluster:
+            with where.opened(script.resolve().parent, pace) as cluster:
                 recorded, code = run_script(script, args, ranks, choices[0], cluster=cluster, **told)
     if code == 0:
         recorded = with_steps(recorded)
@@ -107,7 +114,7 @@ def run_command(
     with bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
-    show_steps(f"Run of {script.name}", timed, looks, as_json=as_json)
+    show_steps(f"Run of {script.name}", timed, looks, as_json=as_json, paced=kept_of(pace))
     return code
 
 

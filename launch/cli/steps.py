@@ -1,13 +1,14 @@
 """A recorded trace that a command is to time, and what `emu run` and `emu replay` print: a report for each topology."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from emu.cluster.pace.kept import Paced
 from emu.model.stack import Stack
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace, steps_of
@@ -107,7 +108,7 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("trace", type=click.Path(path_type=Path))(topology_option(timing_options(called)))
 
 
-def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json: bool) -> None:
+def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json: bool, paced: Paced | None = None) -> None:
     """Print each, and write what shows them.
 
     Args:
@@ -115,11 +116,13 @@ def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json
         timed: On each topology.
         looks: Where the report and the timeline go.
         as_json: Whether to print JSON.
+        paced: How far this host kept up with the first topology, if the run was paced.
 
     Raises:
         InputError: a file cannot be written.
     """
     steps = [with_costliest(each.step(), each) for each in timed]
+    steps[0] = replace(steps[0], paced=paced)
     topologies = ", ".join(step.topology for step in steps)
     looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))
     if as_json:

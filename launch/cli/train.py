@@ -1,6 +1,7 @@
 """`emu train`: real training steps on emulated NPUs, and what they would take on a fabric."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -28,6 +29,7 @@ from launch.cli.options import (
     print_json,
     topology_option,
 )
+from launch.cli.pacing import Pacing, kept_of, pace_options
 from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
 from launch.show.progress import bar
@@ -83,6 +85,7 @@ _PLAN_HELP = (
     "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
 )
 @cluster_options
+@pace_options
 @import_option
 @json_option
 def train_command(
@@ -103,6 +106,7 @@ def train_command(
     looks: Looks,
     trace: Path | None,
     where: Where,
+    pacing: Pacing,
     as_json: bool,
 ) -> None:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
@@ -111,6 +115,7 @@ def train_command(
     emu train --model llama-tiny --plan dp=4,tp=4 --topology ub-mesh:rack
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --cluster ray --json
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --fault "link 0-1 at step 2"
+    emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --pace 1000
     """
     request = TrainRequest(
         model=model,
@@ -125,8 +130,9 @@ def train_command(
     check_beside(faults, looks.given, png)
     known = [faults_of(faults, build_topology(word), request.plan.world, steps) for word in topologies]
     lost = losses(build_topology(topologies[0]), known[0], request.plan.world, steps)
+    pace = pacing.on(built[0], found, dtype)
     with bar(f"{steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, found, where.record, lost)
+        learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
     if trace is not None:
         save(learned.trace, trace)
     if faults:
@@ -139,6 +145,7 @@ def train_command(
     with bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
+    results[0] = replace(results[0], paced=kept_of(pace))
     looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)
     if as_json:
         print_json(results[0] if len(results) == 1 else results)

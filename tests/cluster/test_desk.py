@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.executor.wire import LOOPBACK
 from emu.cluster.desk import TOKEN_BYTES, Desk, connection
-from emu.cluster.threads import LocalCluster, Threads
+from emu.cluster.local import LocalCluster
+from emu.cluster.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError
 from tests.cluster.apart import run_apart

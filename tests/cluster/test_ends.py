@@ -6,10 +6,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster import threads
+from emu.cluster import rests, threads
 from emu.cluster.baton import Baton
 from emu.cluster.meeting import Meetings
 from emu.cluster.own.library import Generators
+from emu.cluster.rests import Rests
 from emu.cluster.threads import Threads
 from emu.errors import RunError
 
@@ -89,10 +90,10 @@ PLACES = [
     (Meetings, "story"),
     (Threads, "_carry_out"),
     (Threads, "_stuck"),
-    (Threads, "_fail"),
-    (Threads, "_wake_all"),
+    (Rests, "fail"),
+    (Rests, "wake_all"),
     (Threads, "_whole"),
-    (threads, "failed"),
+    (rests, "failed"),
     (threads, "carry_out"),
     (threading.Thread, "start"),
 ]
@@ -127,7 +128,7 @@ def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
     def broken(*_):
         raise InjectedError("from now on")
 
-    for owner, name in [(Meetings, "story"), (Threads, "_stuck"), (Threads, "_wake_all"), (Baton, "wake"), (Baton, "leave")]:
+    for owner, name in [(Meetings, "story"), (Threads, "_stuck"), (Rests, "wake_all"), (Baton, "wake"), (Baton, "leave")]:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)
             assert "from now on" in told(outcome(Threads(3), deadlock)), name

@@ -14,6 +14,7 @@ LOOKS = TIMELINE | {"--html"}  # a report that can be sent to somebody
 # Ranks run in processes of Ray: on which, how many in one (torch takes memory in each), and where Ray places them.
 CLUSTER = {"--cluster", "--ray-address", "--ranks-per-actor", "--ray-options"}
 FAULTS = {"--fault", "--png"}  # what a job meets while it runs, and the picture of it: no other flag says when a part fails
+PACE = {"--pace", "--pace-compute"}  # programs meet the fabric by the clock; the second: or messages alone do
 FLAGS = {
     "verify": {"--algorithm", "--ranks", "--max-ranks", "--png"} | CLUSTER,
     "bench": {"--topology", "--algorithm", "--png", "--size", "--begin", "--end", "--factor", "--dtype", "--reduce", "--root"}
@@ -34,10 +35,12 @@ FLAGS = {
     | {"--algorithm", "--stack", "--trace"}
     | FAULTS
     | LOOKS
+    | PACE
     | CLUSTER,
     # Every rank prints the same: that of some may be enough.
     "run": TIMED
     | LOOKS
+    | PACE
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
-from emu.cluster.threads import LocalCluster
+from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.spell import parse_plan

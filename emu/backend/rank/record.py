@@ -9,8 +9,9 @@ down, which must be those of the rank that is counted.
 """
 
 import threading
-from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -106,11 +107,14 @@ class Recorder:
         self._deferred: list[int] = []
         self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # modules; optimizers, and of how many states
         self._counted: Recorder | None = None  # who is counted for this rank, too
+        self.tell: Callable[[Operator], None] | None = None  # of each computation, once it is taken down
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
         what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count, *operator.shape)
         self._compute(_Row(self._step, Kind.COMPUTE, self.streams.current, *what, -1, 0, 0, 0))
+        if self.tell is not None:
+            self.tell(operator)
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
@@ -337,9 +341,20 @@ class Recording:
 
     def _begin_alike(self, recorder: Recorder, counting: ExitStack, key: Hashable) -> None:
         first, did = self._alike.setdefault(key, (recorder, recorder.did()))
-        if recorder is not first and recorder.did() == did:
+        if recorder.tell is None and recorder is not first and recorder.did() == did:
             counting.close()
             recorder.follow(first)
+
+    @contextmanager
+    def told_to(self, tell: Callable[[int, Operator], None]) -> Iterator[None]:
+        """Tell of each rank's computations as they are taken down; those that compute alike are then counted each."""
+        for rank, recorder in enumerate(self._recorders):
+            recorder.tell = partial(tell, rank)
+        try:
+            yield
+        finally:
+            for recorder in self._recorders:
+                recorder.tell = None
 
     @contextmanager
     def hooks(self) -> Iterator[None]:

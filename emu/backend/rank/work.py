@@ -52,11 +52,14 @@ class Work(dist.Work):
 
     Args:
         tensors: That will hold the answer.
-        block: Returns when this work is done; switches to other ranks meanwhile, where they share the process.
+        block: Returns when this work is done; switches to other ranks meanwhile, where they share the process. By a clock it
+            raises what PyTorch does where that takes longer than the caller would wait.
         poll: Lets the others go on for a moment, for a program that asks again and again whether the work is done.
     """
 
-    def __init__(self, tensors: list[Tensor], block: "Callable[[Work], None]", poll: "Callable[[Work], None]") -> None:
+    def __init__(
+        self, tensors: list[Tensor], block: "Callable[[Work, timedelta | None], None]", poll: "Callable[[Work], None]"
+    ) -> None:
         super().__init__()
         self.done = False
         self.watch: Watch = Unwatched()
@@ -78,7 +81,7 @@ class Work(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the answer is there; raise if the request failed."""
-        self._block(self)
+        self._block(self, timeout)
         self.watch.joined()
         if self._error is not None:
             raise self._error
@@ -90,7 +93,7 @@ class Work(dist.Work):
 
     def get_future(self) -> "torch.futures.Future[Any]":
         """A future of the tensors that is done already: a wait in C++ would let no other rank go on."""
-        self._block(self)
+        self._block(self, None)
         self.watch.taken()
         future: torch.futures.Future[Any] = torch.futures.Future()
         if self._error is None:

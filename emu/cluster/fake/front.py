@@ -43,7 +43,7 @@ class Front:
 
     def submit(self, call: Call) -> Work:
         """Take down a request; it is done."""
-        work = Work(call.result, lambda _: None, lambda _: None)
+        work = Work(call.result, lambda *_: None, lambda _: None)
         work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
         work.watch.sized(_size(call))
         if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from emu.arrays import F64
+from emu.cluster.pace.kept import Paced
 from emu.collective.algorithm import Choice, Request, Served
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
@@ -86,6 +87,7 @@ class Step:
     wall_fabric_s: float
     costliest: tuple[Costly, ...] | None = field(default=None, metadata=LEFT_OUT)  # requests; None: no line is known of them
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
+    paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
     whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
 
 

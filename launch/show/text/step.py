@@ -6,6 +6,7 @@ from emu.study.training.step import Costly, Step
 from emu.trace.path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines
+from launch.show.text.paced import paced_lines, warned
 from launch.show.text.spread import spread_told
 from launch.show.text.table import table
 
@@ -118,11 +119,11 @@ def _by_axis(step: Step) -> str:
 
 def step_report(step: Step) -> str:
     """One topology's figures."""
-    head = [f"{step.ranks} {step.device} on {step.topology}", ""]
+    head = [*warned(step.paced), f"{step.ranks} {step.device} on {step.topology}", ""]
     if not step.whole:
         head.append(f"steps           {_some(step.step_times_s)}")
     chaotic = spread_told("the step", step.spread)
-    told = [*step_lines(step), *chaotic, *rate_lines(step), *_programs(step), *foot_lines(step)]
+    told = [*step_lines(step), *chaotic, *rate_lines(step), *paced_lines(step.paced), *_programs(step), *foot_lines(step)]
     return "\n".join([*head, *told])
 
 

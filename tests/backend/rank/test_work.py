@@ -7,13 +7,13 @@ from emu.backend.rank.work import Work
 
 
 def failed():
-    work = Work([torch.ones(1)], lambda w: w.finish(ValueError("peer died")), lambda _: None)
+    work = Work([torch.ones(1)], lambda w, _: w.finish(ValueError("peer died")), lambda _: None)
     assert not work.done
     return work
 
 
 def done():
-    return Work([torch.ones(1)], lambda w: w.finish(), lambda _: None)
+    return Work([torch.ones(1)], lambda w, _: w.finish(), lambda _: None)
 
 
 def test_pytorch_s_own_work_of_a_failed_future_does_not_raise():
@@ -62,7 +62,7 @@ def test_a_failed_request_says_so():
 
 def test_a_program_that_asks_lets_others_go_on():
     asked = []
-    work = Work([], lambda _: None, asked.append)
+    work = Work([], lambda *_: None, asked.append)
     assert not work.is_completed()
     assert asked == [work]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.cluster.threads import LocalCluster
+from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
 from emu.model.read import find_model

@@ -3,8 +3,8 @@
 import pytest
 
 from emu.cluster.fake.run import trace_script
+from emu.cluster.local import LocalCluster
 from emu.cluster.script import run_script
-from emu.cluster.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import choice_on

@@ -251,12 +251,13 @@ def _some(graph: Graph, kept: Bool, number: I64) -> Graph:
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
     edges &= kept[graph.pred]
     waits = np.bincount(np.repeat(np.arange(len(kept)), np.diff(graph.pred_start))[edges], minlength=len(kept))
-    starts = {"hop_start": np.diff(graph.hop_start)[kept], "pred_start": waits[kept]}
-    columns = {name: np.concatenate(([0], np.cumsum(sizes))).astype(np.int64) for name, sizes in starts.items()}
-    columns["pred"] = column(number[graph.pred[edges]], np.int32)
-    of = {"hop_link": hops, "hop_weight": hops, "pred_left": edges}
-    rest = [name for name in Graph.__slots__ if name not in ("capacity_Bps", *columns)]
-    return Graph(graph.capacity_Bps, **columns, **{name: getattr(graph, name)[of.get(name, kept)] for name in rest})
+    hop_start, pred_start = (np.append(0, np.cumsum(n[kept])) for n in (np.diff(graph.hop_start), waits))
+    size, alpha, ready, owner, origin = (
+        getattr(graph, name)[kept] for name in ("size_bytes", "alpha_fs", "ready_fs", "owner", "origin")
+    )
+    hop = graph.hop_link[hops], graph.hop_weight[hops]
+    pred = column(number[graph.pred[edges]], np.int32), graph.pred_left[edges]
+    return Graph(graph.capacity_Bps, size, alpha, ready, hop_start, *hop, pred_start, *pred, owner, origin)
 
 
 def _longer(values: _Column, n: int) -> _Column:

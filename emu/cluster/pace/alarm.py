@@ -1,0 +1,91 @@
+"""Calls at moments of this host's clock, on a thread of its own."""
+
+import ctypes
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+_SET_TIMER_SLACK, _SLACK_NS = 29, 1  # of Linux's prctl: a thread is else woken up to 50 us late
+now_s = time.monotonic
+Call = tuple[float, int, Callable[[], object]]
+
+
+class Alarm:
+    """A context manager that ends its thread.
+
+    Args:
+        failed: Is given what a call has raised; nothing is called after that.
+        idle: Called, on that thread, when nothing is left to call.
+    """
+
+    def __init__(self, failed: Callable[[BaseException], None], idle: Callable[[], None] = lambda: None) -> None:
+        self._failed, self._idle = failed, idle
+        self._calls: list[Call] = []
+        self._count = itertools.count()
+        self._changed = threading.Condition()
+        self._calling = self._ends = False
+        self._thread = threading.Thread(target=self._serve, name="alarm", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is still something to call, or being called."""
+        return self._calling or bool(self._calls)
+
+    def at(self, time_s: float, call: Callable[[], object]) -> Call:
+        """Call at a time, or at once where it is over; those of one time in the order in which they were asked for."""
+        asked = (time_s, next(self._count), call)
+        with self._changed:
+            heapq.heappush(self._calls, asked)
+            if self._calls[0] is asked:
+                self._changed.notify()
+        return asked
+
+    def forget(self, asked: Call) -> None:
+        """Do not call, if that has not happened."""
+        with self._changed:
+            if asked in self._calls:
+                self._calls.remove(asked)
+                heapq.heapify(self._calls)
+
+    def _serve(self) -> None:
+        _wake_sharply()
+        try:
+            while (call := self._next()) is not None:
+                call()
+                del call  # nothing here may hold what a rank has done with
+                self._calling = False
+                if not self._calls:
+                    self._idle()
+        except BaseException as error:
+            self._failed(error)
+            self._calling = False
+
+    def _next(self) -> Callable[[], object] | None:
+        """The next call, once it is due; None at the end."""
+        with self._changed:
+            while not self._ends:
+                left = self._calls[0][0] - now_s() if self._calls else None
+                if left is not None and left <= 0:
+                    self._calling = True
+                    return heapq.heappop(self._calls)[2]
+                self._changed.wait(left)
+        return None
+
+
+def _wake_sharply() -> None:
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_SET_TIMER_SLACK, _SLACK_NS, 0, 0, 0)

@@ -1,0 +1,59 @@
+"""What ranks compute takes the time of their devices, by this host's clock.
+
+A rank goes on when its operator would have ended on a device that runs one after another. Short operators are waited for
+together, but no request is made, and no answer taken, before those in front of it would have ended.
+"""
+
+from collections.abc import Callable
+
+from emu.backend.rank.count import Operator
+from emu.backend.rank.record import Recorder
+from emu.cluster.pace.alarm import now_s
+from emu.cluster.pace.pace import Tempo
+
+_TOGETHER_S = 1e-3  # of this host
+
+
+class Computing:
+    """The devices of the ranks.
+
+    Args:
+        tempo: Of virtual time; its device.
+        n_ranks: Of the job.
+        rest_until: Lets other ranks run until a time.
+    """
+
+    def __init__(self, tempo: Tempo, n_ranks: int, rest_until: Callable[[int, float], None]) -> None:
+        self._tempo, self._device, self._rest_until = tempo, tempo.device.over(n_ranks), rest_until
+        self._takes_s: dict[Operator, float] = {}
+        self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
+
+    def computed(self, rank: int, operator: Operator) -> None:
+        """The host has computed what the device of a rank is given to do."""
+        takes_s = self._takes_s.get(operator)
+        if takes_s is None:
+            takes_s = self._takes_s[operator] = self._seconds(operator)
+        self._ends_s[rank] = self._ends_s.get(rank, now_s()) + takes_s
+        if self._ends_s[rank] - now_s() > _TOGETHER_S:
+            self._rest_until(rank, self._ends_s[rank])
+
+    def settle(self, rank: int) -> None:
+        """Return once the device has done all that it was given."""
+        ends_s = self._ends_s.pop(rank, None)
+        if ends_s is None:
+            return
+        late_s = now_s() - ends_s
+        if late_s < 0:
+            self._rest_until(rank, ends_s)
+        else:
+            self._tempo.kept.computation(late_s)
+
+    def goes_on(self, rank: int) -> None:
+        """The device is free from now on."""
+        self._ends_s[rank] = now_s()
+
+    def _seconds(self, operator: Operator) -> float:
+        """Of this host."""
+        alone = Recorder()
+        alone.operator(operator)
+        return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor

@@ -1,0 +1,76 @@
+"""How far a host has kept up with the clock that it was to keep."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SHARE_IN_TIME = 0.99  # below it a report says so first
+_TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it may be late and in time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paced:
+    """What came of pacing a run; all but the first two are of this host."""
+
+    pace: float  # seconds of this host for each of virtual time
+    computes: bool  # whether computation was paced, too
+    wall_messages: int  # answers that a rank has waited for or has got meanwhile, one of each request that it made
+    wall_in_time: int
+    wall_in_time_share: float  # 1 where there was no message
+    wall_worst_late_s: float
+    wall_compute_late_s: float  # by which the host took longer than the devices, over all ranks
+
+
+class Late(NamedTuple):
+    """As a process tells it."""
+
+    messages: int = 0
+    in_time: int = 0
+    worst_s: float = 0.0
+    compute_s: float = 0.0
+
+    def plus(self, other: "Late") -> "Late":
+        """Both together."""
+        worst = max(self.worst_s, other.worst_s)
+        return Late(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
+
+
+class Kept:
+    """Counts while ranks run, on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.late = Late()
+
+    def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
+        """Another process counts from 0."""
+        return Kept, ()
+
+    def message(self, took_s: float, late_s: float) -> None:
+        """An answer came so much later than it was due, a time after it was asked for."""
+        in_time = late_s <= max(_TOLERANCE * took_s, _LEAST_S)
+        self.add((Late(1, int(in_time), late_s),))
+
+    def computation(self, late_s: float) -> None:
+        """The host took so much longer than the device."""
+        self.add((Late(compute_s=late_s),))
+
+    def add(self, each: Iterable[Late]) -> None:
+        """What others have counted."""
+        with self._lock:
+            for late in each:
+                self.late = self.late.plus(late)
+
+    def told(self, pace: float, computes: bool) -> Paced:
+        """In figures."""
+        late = self.late
+        return Paced(
+            pace=pace,
+            computes=computes,
+            wall_messages=late.messages,
+            wall_in_time=late.in_time,
+            wall_in_time_share=late.in_time / late.messages if late.messages else 1.0,
+            wall_worst_late_s=late.worst_s,
+            wall_compute_late_s=late.compute_s,
+        )

@@ -1,0 +1,78 @@
+"""How fast the clock of a fabric goes on this host, and which fabric it is."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from emu.arrays import column
+from emu.cluster.pace.kept import Kept, Paced
+from emu.cluster.pace.traffic import Traffic
+from emu.errors import must_be
+from emu.fabric.run import CapacityEvent
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.units import TICKS_PER_S
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tempo:
+    """A run takes `factor` seconds of this host for each second of virtual time; it is kept here how far that was so.
+
+    Args:
+        factor: Above 0.
+        device: What computations take.
+        dtype: What float32 is timed as.
+        computes: Whether computations take the device's time; else the host's own.
+
+    Raises:
+        InputError: a factor that is none, or an unknown dtype.
+    """
+
+    factor: float
+    device: Device
+    dtype: str = "bfloat16"
+    computes: bool = True
+    kept: Kept = field(default_factory=Kept)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            mend = "such as 1000: a microsecond of the fabric then takes a millisecond here"
+            raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
+
+    def told(self) -> Paced:
+        """How far this host has kept up."""
+        return self.kept.told(self.factor, self.computes)
+
+    def real_s(self, virtual_fs: int) -> float:
+        """What so many ticks take here."""
+        return virtual_fs / TICKS_PER_S * self.factor
+
+    def virtual_fs(self, real_s: float) -> int:
+        """The ticks in so many seconds of this host."""
+        return int(real_s / self.factor * TICKS_PER_S)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pace:
+    """What the messages of a run meet, and how fast.
+
+    Args:
+        tempo: Of the clock.
+        topology: Whose links they share.
+        changes: Of the links' capacities, at times since the start of the ranks.
+    """
+
+    tempo: Tempo
+    topology: Topology
+    changes: tuple[CapacityEvent, ...] = ()
+
+    def traffic(self, n_ranks: int) -> Traffic:
+        """The empty fabric, its ranks on the first NPUs.
+
+        Raises:
+            InputError: more ranks than NPUs, or changes of links that are not there.
+        """
+        placement = column(place(self.topology, n_ranks), np.int64)
+        return Traffic(self.topology, placement, self.tempo.device.request_overhead_fs, self.changes)

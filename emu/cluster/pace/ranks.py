@@ -1,0 +1,154 @@
+"""The ranks of one process by this host's clock: when they go on from a request, a computation, or their own sleep."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import torch.distributed as dist
+
+from emu.backend.rank.record import Recording
+from emu.backend.rank.work import Work
+from emu.cluster.own.device import replaced
+from emu.cluster.pace.alarm import Alarm, now_s
+from emu.cluster.pace.computing import Computing
+from emu.cluster.pace.pace import Tempo
+from emu.cluster.rests import Rests
+
+_POLL_S = 1e-3
+_SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one that computes
+
+
+@dataclass(slots=True)
+class _Held:
+    """A request of a rank that is not answered yet."""
+
+    rank: int
+    asked_s: float
+    due_s: float | None = None  # None: it is not known
+    carried: bool = False  # whether what it moves has been
+    answered: bool = False
+
+
+class Clock:
+    """Keeps answers until they are due, and ranks until their computations would have ended.
+
+    Args:
+        tempo: Of virtual time.
+        n_ranks: Of the job.
+        rests: The ranks here, as they rest and are woken.
+        rank_here: Whose thread this is; None: no rank's.
+    """
+
+    def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, rank_here: Callable[[], int | None]) -> None:
+        self.alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
+        self._tempo, self._rests, self._rank_here = tempo, rests, rank_here
+        self._held: dict[Work, _Held] = {}
+        self._lock = threading.Lock()
+        self._sleeping = 0  # ranks that go on by themselves
+        self._computing = Computing(tempo, n_ranks, self._sleep_until) if tempo.computes else None
+
+    @contextmanager
+    def runs(self, recording: Recording | None) -> Iterator[None]:
+        """While ranks run: their computations are known by what is recorded of them, their sleeps by `time.sleep`."""
+        switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(switch_s, _SWITCH_S))
+        try:
+            with ExitStack() as open_:
+                open_.enter_context(self.alarm)
+                open_.enter_context(replaced(time, "sleep", self._in_place_of(time.sleep)))
+                if self._computing is not None and recording is not None:
+                    open_.enter_context(recording.told_to(self._computing.computed))
+                yield
+        finally:
+            sys.setswitchinterval(switch_s)
+
+    def settle(self, rank: int) -> None:
+        """Return once the rank's computations would have ended."""
+        if self._computing is not None:
+            self._computing.settle(rank)
+
+    def asked(self, rank: int, work: Work) -> None:
+        """A rank makes a request."""
+        self._held[work] = _Held(rank, now_s())
+
+    def due(self, work: Work, time_s: float) -> None:
+        """A request is answered at a time of this host."""
+        self._held[work].due_s = time_s
+        self.alarm.at(time_s, partial(self._land, work))
+
+    def carried(self, work: Work) -> None:
+        """What a request moves has been moved."""
+        self._held[work].carried = True
+        self._land(work)
+
+    def _land(self, work: Work) -> None:
+        """Answer a request, if it is due and all that it moves is there."""
+        with self._lock:
+            held = self._held.get(work)
+            if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
+                return
+            held.answered = True
+        if not self._rests.finish(held.rank, work):
+            self._went_on(work)
+
+    def block(self, work: Work, rank: int, timeout: timedelta | None) -> None:
+        """Return once a request is done, or the run has failed.
+
+        Raises:
+            DistBackendError: it is not within that time; none, as 0 is, means any time.
+        """
+        self.settle(rank)
+        until_s = now_s() + timeout.total_seconds() if timeout else None
+        if not work.done:
+            self._rests.rest(rank, work, until_s)
+        if work.done:
+            self._went_on(work)
+        elif until_s is not None and now_s() >= until_s:
+            raise dist.DistBackendError(f"emu: rank {rank} has waited for {timeout} for a request that is not done")
+        if self._computing is not None:
+            self._computing.goes_on(rank)
+
+    def poll(self, work: Work, rank: int) -> bool:
+        """Let a moment pass; whether the request may never be done, as far as is known here."""
+        self.settle(rank)
+        held = self._held.get(work)
+        due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S
+        self._rest_until(rank, min(due_s, now_s() + _POLL_S))
+        return not (self._sleeping or work.done or (held is not None and held.carried))
+
+    def _went_on(self, work: Work) -> None:
+        with self._lock:
+            held = self._held.pop(work, None)
+        if held is not None and held.due_s is not None:
+            self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s)
+
+    def _sleep_until(self, rank: int, time_s: float) -> None:
+        self._sleeping += 1
+        try:
+            self._rest_until(rank, time_s)
+        finally:
+            self._sleeping -= 1
+
+    def _rest_until(self, rank: int, time_s: float) -> None:
+        if now_s() < time_s:
+            self._rests.rest(rank, object(), time_s)
+
+    def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
+        """Of `time.sleep`: a rank that sleeps lets the others run."""
+
+        def slept(seconds: float) -> None:
+            rank = self._rank_here()
+            if rank is None or seconds < 0:
+                sleep(seconds)
+                return
+            self.settle(rank)
+            self._sleep_until(rank, now_s() + seconds)
+            if self._computing is not None:
+                self._computing.goes_on(rank)
+
+        return slept
