@@ -69,10 +69,8 @@ class Where:
         if self.cluster == "local":
             yield importlib.import_module("emu.cluster.local").LocalCluster(pace)  # not above: it loads torch
             return
-        if pace is not None:
-            raise must_be("--pace", "--cluster", "local", self.cluster)
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
-        with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings) as ranks:
+        with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings, pace) as ranks:
             yield ranks
 
     def record(

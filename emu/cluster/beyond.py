@@ -1,6 +1,7 @@
 """The way of a process to the ranks of its job that are in other processes: what it tells the desk, and what it hears."""
 
 import io
+import math
 import os
 import pickle
 import socket
@@ -20,9 +21,13 @@ from emu.backend.rank.work import Work
 from emu.cluster.cluster import Agreed
 from emu.cluster.desk import Address, connection
 from emu.cluster.meeting import Arrival
+from emu.cluster.pace.alarm import now_s
+from emu.cluster.pace.pace import Tempo
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
+_COMPARED = 5  # times
+Due = Callable[[Work, float], None]
 CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
@@ -35,9 +40,13 @@ class Beyond:
         ranks: Of each process.
         host: The address of this machine that the other processes reach it by.
         timeout_s: A process that is silent for so long in the midst of a request counts as gone.
+        tempo: Of the clock by which the desk says when requests are answered; None: at once.
     """
 
-    def __init__(self, address: Address, process: int, ranks: list[range], host: str, timeout_s: float) -> None:
+    def __init__(
+        self, address: Address, process: int, ranks: list[range], host: str, timeout_s: float, tempo: Tempo | None = None
+    ) -> None:
+        self.tempo = tempo
         self.ranks = ranks[process]
         store = reach_store(address.host, address.store_port)
         self.store = PrefixStore("torch", reach_store(address.host, address.store_port))
@@ -51,12 +60,17 @@ class Beyond:
         self._made = 0
         self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
         self._open: dict[int, Arrival] = {}
+        self._paced: dict[int, Work] = {}  # of those of which it is not known when they are answered
+        self._heard: list[Any] = []  # before there was a listener
+        self._behind_s = 0.0 if tempo is None else self._compare_clocks()
 
     def ask(self, arrival: Arrival) -> None:
         """Make a request of a rank that is here known."""
         number = self._numbers[arrival.made] = self._made
         self._made += 1
         self._open[number] = arrival
+        if self.tempo is not None:
+            self._paced[number] = arrival.made
         call = arrival.call
         with paused():
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
@@ -92,21 +106,25 @@ class Beyond:
             os.write(2, text.encode())
 
     @contextmanager
-    def heard(self, carry_out: CarryOut, stop: Callable[[BaseException], None]) -> Iterator[None]:
+    def heard(self, carry_out: CarryOut, stop: Callable[[BaseException], None], due: Due | None = None) -> Iterator[None]:
         """Do what the desk says, on a thread of its own, until all ranks of the job have ended.
 
-        `carry_out` is given how, for whom and the wire, and what to call once it is done and before a rank goes on.
+        `carry_out` is given how, for whom and the wire, and what to call once it is done and before a rank goes on; `due` by a
+        clock a request, and the time of this host at which it is answered.
         """
-        listener = threading.Thread(target=self._listen, args=(carry_out, stop), name="desk", daemon=True)
+        listener = threading.Thread(target=self._listen, args=(carry_out, stop, due), name="desk", daemon=True)
         listener.start()
         yield
         listener.join()
 
-    def _listen(self, carry_out: CarryOut, stop: Callable[[BaseException], None]) -> None:
+    def _listen(self, carry_out: CarryOut, stop: Callable[[BaseException], None], due: Due | None) -> None:
         torch.set_num_threads(1)
         try:
-            while (words := self._desk.recv())[0] == "go":
-                self._go(carry_out, *words[1:])
+            while (words := self._heard.pop() if self._heard else self._desk.recv())[0] in ("go", "due"):
+                if words[0] == "go":
+                    self._go(carry_out, *words[1:])
+                elif due is not None:
+                    due(self._paced.pop(words[1]), words[2] + self._behind_s)
         except _GONE:
             stop(RunError("cluster: whoever started the ranks is gone"))
             return
@@ -118,6 +136,19 @@ class Beyond:
         for number in numbers:
             del self._numbers[self._open[number].made]
         carry_out(agreed, [self._open.pop(number) for number in numbers], wire, lambda: self._tell("done", numbers))
+
+    def _compare_clocks(self) -> float:
+        """What is to be added to a time of the desk's, so that it is not too early here; 0 where both may have one clock."""
+        low, high = -math.inf, math.inf
+        for _ in range(_COMPARED):
+            asked = now_s()
+            self._tell("compare")
+            words = self._desk.recv()
+            if words[0] != "time":  # the job has failed
+                self._heard.append(words)
+                return 0.0
+            low, high = max(low, asked - words[1]), min(high, now_s() - words[1])
+        return 0.0 if low <= 0 <= high else high
 
     def _tell(self, *words: object) -> None:
         with self._telling, suppress(*_GONE):  # of a desk that is gone the listener knows

@@ -18,6 +18,10 @@ from typing import Any, NamedTuple, Self
 from emu.backend.executor.wire import serve_store
 from emu.cluster.cluster import agree, place
 from emu.cluster.meeting import Arrival, Meetings, Places
+from emu.cluster.pace.alarm import Alarm, now_s
+from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.pacer import Pacer
+from emu.cluster.pace.traffic import warm
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 
@@ -49,9 +53,10 @@ class Desk:
         choice: Which algorithm serves each operation.
         host: The address of this machine that the processes reach it by.
         say: Is given what the ranks print.
+        pace: What messages meet, by the clock of this host; None: nothing.
     """
 
-    def __init__(self, n_ranks: int, choice: Choice, host: str, say: Say) -> None:
+    def __init__(self, n_ranks: int, choice: Choice, host: str, say: Say, pace: Pace | None = None) -> None:
         self.failure: BaseException | None = None  # the first
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
@@ -68,14 +73,22 @@ class Desk:
         self.address = Address(host, self._door.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), self._store.port)
         self._end, self._ends = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._serve, name="desk", daemon=True)
+        self._telling = threading.Lock()
+        self._alarm = Alarm(self._fail)
+        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, self._due, self._alarm)
 
     def __enter__(self) -> Self:
+        if self._pacer is not None:
+            warm()
+            self._alarm.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ends.close()
         self._thread.join()
+        if self._pacer is not None:
+            self._alarm.__exit__()
         self._door.close()
         for each in (self._end, *self._processes):
             each.close()
@@ -126,11 +139,15 @@ class Desk:
         arrival = self._places.arrival(call, (process, number))
         self._open[arrival.made] = arrival
         self._latest[call.global_rank] = f"in {_told(arrival)}"
+        if self._pacer is not None:
+            self._pacer.came(arrival)
         if complete := self._meetings.arrive(arrival):
             self._go(complete)
 
     def _go(self, arrivals: Sequence[Arrival]) -> None:
         agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
+        if self._pacer is not None:
+            self._pacer.met(agreed, arrivals)
         numbers: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in arrivals:
             process, number = arrival.made
@@ -141,6 +158,17 @@ class Desk:
         for each, process in self._processes.items():
             if process in numbers:
                 self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
+
+    def _due(self, made: tuple[int, int], time_s: float) -> None:
+        """Tell when a request is answered; on the alarm's thread, too."""
+        for each, process in list(self._processes.items()):
+            if process == made[0]:
+                self._tell(each, "due", made[1], time_s)
+
+    def _compare(self, process: int) -> None:
+        for each, other in self._processes.items():
+            if other == process:
+                self._tell(each, "time", now_s())
 
     def _done(self, process: int, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -189,7 +217,7 @@ class Desk:
             self._tell(each, *words)
 
     def _tell(self, process: Connection, *words: object) -> None:
-        with suppress(*_GONE):  # a process that is gone is told of by whoever started it
+        with self._telling, suppress(*_GONE):  # a process that is gone is told of by whoever started it
             process.send(words)
 
 

@@ -11,6 +11,8 @@ from emu.backend.rank.record import Notes, Recording
 from emu.cluster.beyond import Beyond
 from emu.cluster.cluster import Make, Program
 from emu.cluster.desk import Address
+from emu.cluster.pace.kept import NOT_LATE, Late
+from emu.cluster.pace.pace import Tempo
 from emu.cluster.threads import Threads
 from emu.errors import EmuError
 
@@ -22,6 +24,7 @@ class Ended(NamedTuple):
     values: Sequence[Any]
     notes: Sequence[Notes]
     error: BaseException | None
+    late: Late = NOT_LATE
 
 
 def processes_of(n_ranks: int, per_process: int) -> list[range]:
@@ -48,6 +51,7 @@ class Job:
         per_process: How many of them a process has, as threads.
         address: Of the desk.
         timeout_s: A process that is silent for so long in the midst of a request counts as gone.
+        tempo: Of the clock by which requests are answered; None: they are at once.
     """
 
     program: Program
@@ -55,12 +59,13 @@ class Job:
     per_process: int
     address: Address
     timeout_s: float
+    tempo: Tempo | None = None
     _kept: Beyond | None = field(default=None, repr=False)
 
     def __call__(self, process: int, host: str) -> Ended:
         """Be a process; `host` is the address of this machine that the others reach it by."""
         ranks = processes_of(self.n_ranks, self.per_process)
-        beyond = self._kept = Beyond(self.address, process, ranks, host, self.timeout_s)
+        beyond = self._kept = Beyond(self.address, process, ranks, host, self.timeout_s, self.tempo)
         recording = Recording(self.n_ranks)
         try:
             values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
@@ -69,4 +74,5 @@ class Job:
                 traceback.print_exception(error, file=sys.stderr)
             beyond.fail(error)  # known there, if a rank has failed
             return Ended("failed", (), (), None)
-        return Ended("done", values, [recording.of(rank).notes() for rank in beyond.ranks], None)
+        late = NOT_LATE if self.tempo is None else self.tempo.kept.late
+        return Ended("done", values, [recording.of(rank).notes() for rank in beyond.ranks], None, late)

@@ -39,6 +39,7 @@ from emu.cluster.own.own import Own
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Pacer
 from emu.cluster.pace.ranks import Clock
+from emu.cluster.pace.traffic import warm
 from emu.cluster.rests import Rests
 from emu.collective.algorithm import Choice
 from emu.errors import RunError, must_be
@@ -91,7 +92,8 @@ class Threads:
         self._attributes, library = of_library()
         self._baton = Baton(self.ranks, (*library, *own), self._stuck)
         self._rests = Rests(self._baton, beyond)
-        self._clock = None if pace is None else Clock(pace.tempo, n_ranks, self._rests, self._rank_here)
+        tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
+        self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
         self._pacer = None
         if pace is not None and self._clock is not None:
             self._pacer = Pacer(pace, n_ranks, self._choice, self._clock.due, self._clock.alarm)
@@ -134,7 +136,8 @@ class Threads:
         if self._beyond is None:
             yield
             return
-        with self._beyond.heard(self._hear, self._rests.stop):
+        due = None if self._clock is None else self._clock.due
+        with self._beyond.heard(self._hear, self._rests.stop, due):
             yield
 
     @contextmanager
@@ -150,9 +153,9 @@ class Threads:
         if self._clock is None:
             yield
             return
+        if self._pacer is not None:
+            warm()
         with self._clock.runs(self._recording):
-            if self._pacer is not None:
-                self._pacer.start()
             yield
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:

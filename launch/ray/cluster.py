@@ -20,6 +20,7 @@ from emu.backend.rank.record import Recorder, merge
 from emu.cluster.cluster import Make, Performed, Program
 from emu.cluster.desk import Desk
 from emu.cluster.job import Ended, Job, everywhere, processes_of
+from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, RunError, must_be
 from emu.trace.trace import Trace
@@ -39,6 +40,7 @@ class RayCluster:
         per_actor: How many ranks an actor has, as threads.
         options: A file that says where actors are placed, and in which environment.
         brings: A folder that a Ray which is joined brings to its nodes; unless the options name another.
+        pace: What messages meet, by this host's clock; None: nothing.
         timeout_s: A process that is silent for so long in the midst of a request counts as gone.
 
     Raises:
@@ -52,9 +54,11 @@ class RayCluster:
         per_actor: int = 1,
         options: Path | None = None,
         brings: Path | None = None,
+        pace: Pace | None = None,
         timeout_s: float = 300.0,
     ) -> None:
         self._per_actor = per_actor
+        self._pace = pace
         self._timeout_s = timeout_s
         self._keep_log = False  # until an error names it
         found = read_options(options)
@@ -105,13 +109,17 @@ class RayCluster:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = processes_of(n_ranks, self._per_actor)
         own = _users_own()
-        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say) as desk:
+        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self._pace) as desk:
             brought = partial(_bring, own, program) if own else program
-            job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s)
+            tempo = None if self._pace is None else self._pace.tempo
+            job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
             answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
             raise self._failure(answers, desk, processes)
-        return [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
+        ended = [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
+        if self._pace is not None:
+            self._pace.tempo.kept.add(each.late for each in ended)
+        return ended
 
     def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Desk, processes: list[range]) -> BaseException:
         process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))

@@ -8,6 +8,7 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.record import merge
 from emu.cluster.desk import Desk
 from emu.cluster.job import Job, everywhere, processes_of
+from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
 from tests.forked import FORKS
@@ -16,14 +17,20 @@ LONGEST_S = 60
 
 
 def run_apart(
-    n_ranks: int, per_process: int, program: Callable[[int], Any], said: list[tuple[int, str, str]] | None = None
+    n_ranks: int,
+    per_process: int,
+    program: Callable[[int], Any],
+    said: list[tuple[int, str, str]] | None = None,
+    pace: Pace | None = None,
 ) -> tuple[list[Any], Trace]:
     """The results in rank order, and the trace; raises what the job fails of."""
-    with Desk(n_ranks, Choice(), LOOPBACK, lambda *words: said.append(words) if said is not None else None) as desk:
-        job = Job(everywhere(program), n_ranks, per_process, desk.address, 60.0)
+    with Desk(n_ranks, Choice(), LOOPBACK, lambda *words: said.append(words) if said is not None else None, pace) as desk:
+        job = Job(everywhere(program), n_ranks, per_process, desk.address, 60.0, pace and pace.tempo)
         ended = _processes(job, len(processes_of(n_ranks, per_process)), desk)
     if desk.failure is not None:
         raise desk.failure
+    if pace is not None:
+        pace.tempo.kept.add(each.late for each in ended)
     return [v for e in ended for v in e.values], merge([notes for e in ended for notes in e.notes])
 
 

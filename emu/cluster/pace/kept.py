@@ -36,12 +36,15 @@ class Late(NamedTuple):
         return Late(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
 
 
+NOT_LATE = Late()
+
+
 class Kept:
     """Counts while ranks run, on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.late = Late()
+        self.late = NOT_LATE
 
     def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
         """Another process counts from 0."""

@@ -14,7 +14,6 @@ from emu.cluster.cluster import MESSAGES, Agreed, agree
 from emu.cluster.meeting import Arrival, channel_of
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
-from emu.cluster.pace.traffic import warm
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.fabric.engine.layout import NEVER
@@ -36,7 +35,7 @@ class _Asked:
 
 
 class Pacer:
-    """Takes the requests of one job.
+    """Takes the requests of one job; its clock begins with the first.
 
     Args:
         pace: The fabric, and how fast its time goes.
@@ -56,14 +55,7 @@ class Pacer:
         self._next: defaultdict[object, int] = defaultdict(int)  # and the place of the next
         self._under_way: dict[int, _Asked] = {}
         self._stepping = NEVER
-        self._began_s = now_s()
-
-    def start(self) -> None:
-        """Let its clock begin now, when all that is to be compiled has been."""
-        with self._lock:
-            warm()
-            self._began_s = now_s()
-            self._step()
+        self._began_s: float | None = None
 
     def set_capacity(self, link: int, capacity_Bps: float) -> None:
         """Let a link of the topology have another capacity from now on.
@@ -139,9 +131,11 @@ class Pacer:
         return What(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
 
     def _real_s(self, virtual_fs: int) -> float:
-        return self._began_s + self._tempo.real_s(virtual_fs)
+        return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
 
     def _now_fs(self) -> int:
+        if self._began_s is None:
+            self._began_s = now_s()
         return self._tempo.virtual_fs(now_s() - self._began_s)
 
     def _step(self) -> int:

@@ -59,24 +59,24 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
 
 
 def test_a_rank_that_does_not_wait_computes_meanwhile() -> None:
-    def program(rank: int) -> tuple[bool, float, bool]:
+    def program(rank: int) -> tuple[float, list[float], bool]:
         began = now()
         work = dist.all_reduce(torch.ones(30 * MS), async_op=True)
-        early = work.is_completed()
+        asked = [now() - began]
         while not work.is_completed():
-            time.sleep(1e-3)
-        return early, now() - began, work.wait()
+            asked.append(now() - began)
+        return now() - began, asked, work.wait()
 
-    for early, all_s, waited in run(program):
-        assert not early
+    for all_s, asked, waited in run(program):
         assert all_s >= 0.030
         assert waited
+        assert len(asked) > 1 or asked[0] >= 0.030  # it goes on at once, unless this host was so slow
 
 
 def test_requests_of_two_groups_share_a_link() -> None:
     alone_s = 0.020
 
-    def program(rank: int) -> float:
+    def program(rank: int) -> tuple[float, float]:
         groups = [dist.new_group([0, 2]), dist.new_group([1, 2])]
         dist.barrier()
         began = now()
@@ -86,9 +86,10 @@ def test_requests_of_two_groups_share_a_link() -> None:
         elif rank == 2:
             for work in [dist.irecv(x.clone(), source, group=groups[source]) for source in (0, 1)]:
                 work.wait()
-        return now() - began
+        return began, now()
 
-    assert min(run(program, 3)) >= 2 * alone_s - 0.010  # the second may begin a moment after the first
+    began, ended = zip(*run(program, 3), strict=True)
+    assert max(ended) - min(began) >= 2 * alone_s
 
 
 def test_a_link_that_is_halved_in_the_middle_shows_in_the_program_s_own_clock() -> None:
