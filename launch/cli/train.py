@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from emu.errors import must_be
 from emu.model.order import ORDERS
 from emu.model.plan import CHOICES, Plan
 from emu.model.spell import parse_plan
@@ -131,6 +132,8 @@ def train_command(
     known = [faults_of(faults, build_topology(word), request.plan.world, steps) for word in topologies]
     lost = losses(build_topology(topologies[0]), known[0], request.plan.world, steps)
     pace = pacing.on(built[0], found, dtype)
+    if pace is not None and faults:
+        raise must_be("train", "--fault", "left out where --pace is given", faults[0], "a paced run meets an intact fabric")
     with bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
     if trace is not None:
