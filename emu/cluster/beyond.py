@@ -27,7 +27,7 @@ from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
 _COMPARED = 5  # times
-Due = Callable[[Work, float], None]
+Due = Callable[[object, float], None]
 CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
@@ -60,7 +60,7 @@ class Beyond:
         self._made = 0
         self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
         self._open: dict[int, Arrival] = {}
-        self._paced: dict[int, Work] = {}  # of those of which it is not known when they are answered
+        self._paced: dict[int, object] = {}  # the keys  # of those of which it is not known when they are answered
         self._heard: list[Any] = []  # before there was a listener
         self._behind_s = 0.0 if tempo is None else self._compare_clocks()
 
@@ -70,7 +70,7 @@ class Beyond:
         self._made += 1
         self._open[number] = arrival
         if self.tempo is not None:
-            self._paced[number] = arrival.made
+            self._paced[number] = arrival.made.key
         call = arrival.call
         with paused():
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())

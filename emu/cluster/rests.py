@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
+from weakref import ref
 
 from emu.backend.rank.lines import traceback_of
 from emu.backend.rank.work import Work
@@ -48,16 +49,16 @@ class Rests:
         if self._beyond is not None and isinstance(what, Work) and until_s is None:
             self._beyond.wait(rank, what)
         rings = self.rings if until_s is not None else None
-        ring = rings and rings.at(until_s or 0.0, partial(self.wake, rank, what))
+        ring = rings and rings.at(until_s or 0.0, partial(self.wake, rank, _key(what)))
         with self.held_by_none():
             self.baton.rest(rank)
         if rings:
             rings.forget(ring)
 
     def wake(self, rank: int, what: object) -> bool:
-        """Let a rank go on that rests for that; whether it did."""
+        """Let a rank go on that rests for that, a work by its key; whether it did."""
         with self.lock:
-            waits = self.waits.get(rank) is what
+            waits = _key(self.waits.get(rank)) is what
             if waits:
                 del self.waits[rank]
                 self.baton.wake(rank)
@@ -67,7 +68,18 @@ class Rests:
         """The answer to a request is there; whether the rank has waited for it."""
         with self.lock:
             work.finish()
-            return self.wake(rank, work)
+            return self.wake(rank, work.key)
+
+    def answer(self, rank: int, work: "ref[Work]") -> bool:
+        """The same, and nothing holds the work that the rank may be done with."""
+        with self.lock:
+            known = work()
+            if known is None:  # nobody can wait for it
+                return False
+            key = known.key
+            known.finish()
+            del known
+            return self.wake(rank, key)
 
     def wake_all(self) -> None:
         """Let all ranks go on that rest."""
@@ -118,3 +130,7 @@ class Rests:
     def stopped(self) -> RunError:
         """What a rank is told that goes on after the run has failed."""
         return RunError(f"stopped, as the run has failed: {self.failure}")
+
+
+def _key(what: object) -> object:
+    return what.key if isinstance(what, Work) else what

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
@@ -204,11 +205,11 @@ class Threads:
             self._beyond.ask(arrival)
             return work
         if self._pacer is not None:
-            self._pacer.came(arrival)
+            self._pacer.came(replace(arrival, made=work.key))
         if complete := self._meetings.arrive(arrival):
             agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
             if self._pacer is not None:
-                self._pacer.met(agreed, complete)
+                self._pacer.met(agreed, [replace(each, made=each.made.key) for each in complete])
             self._carry_out(agreed, [*complete])
         return work
 
@@ -226,7 +227,8 @@ class Threads:
             carry_out(agreed, calls, wire)
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
-        for rank, work, operation in ended:
+        while ended:
+            rank, work, operation = ended.pop(0)
             with self._rests.lock:
                 if operation == "recv":
                     work.met(agreed.source, agreed.instance)
@@ -234,7 +236,9 @@ class Threads:
             if self._clock is None:
                 self._rests.finish(rank, work)
             else:
-                self._clock.carried(work)
+                key = work.key
+                del work
+                self._clock.carried(key)
 
     def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Do what the desk says; on a thread beside those of the ranks."""

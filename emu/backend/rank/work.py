@@ -62,6 +62,7 @@ class Work(dist.Work):
     ) -> None:
         super().__init__()
         self.done = False
+        self.key = object()  # by which it is known where its tensors must not be held
         self.watch: Watch = Unwatched()
         self.source = ANY  # of a receive that is done: the group rank that has sent
         self._tensors = tensors

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from weakref import ref
 
 import torch.distributed as dist
 
@@ -29,6 +30,7 @@ class _Held:
 
     rank: int
     asked_s: float
+    work: "ref[Work]"  # whose tensors are its rank's alone: what lives when is the same by every clock
     due_s: float | None = None  # None: it is not known
     carried: bool = False  # whether what it moves has been
     answered: bool = False
@@ -47,7 +49,7 @@ class Clock:
     def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, rank_here: Callable[[], int | None]) -> None:
         self.alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
         self._tempo, self._rests, self._rank_here = tempo, rests, rank_here
-        self._held: dict[Work, _Held] = {}
+        self._held: dict[object, _Held] = {}  # by the key of the work
         self._lock = threading.Lock()
         self._sleeping = 0  # ranks that go on by themselves
         self._computing = Computing(tempo, n_ranks, self._sleep_until) if tempo.computes else None
@@ -74,27 +76,27 @@ class Clock:
 
     def asked(self, rank: int, work: Work) -> None:
         """A rank makes a request."""
-        self._held[work] = _Held(rank, now_s())
+        self._held[work.key] = _Held(rank, now_s(), ref(work))
 
-    def due(self, work: Work, time_s: float) -> None:
+    def due(self, key: object, time_s: float) -> None:
         """A request is answered at a time of this host."""
-        self._held[work].due_s = time_s
-        self.alarm.at(time_s, partial(self._land, work))
+        self._held[key].due_s = time_s
+        self.alarm.at(time_s, partial(self._land, key))
 
-    def carried(self, work: Work) -> None:
+    def carried(self, key: object) -> None:
         """What a request moves has been moved."""
-        self._held[work].carried = True
-        self._land(work)
+        self._held[key].carried = True
+        self._land(key)
 
-    def _land(self, work: Work) -> None:
+    def _land(self, key: object) -> None:
         """Answer a request, if it is due and all that it moves is there."""
         with self._lock:
-            held = self._held.get(work)
+            held = self._held.get(key)
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
                 return
             held.answered = True
-        if not self._rests.finish(held.rank, work):
-            self._went_on(work)
+        if not self._rests.answer(held.rank, held.work):
+            self._went_on(key)
 
     def block(self, work: Work, rank: int, timeout: timedelta | None) -> None:
         """Return once a request is done, or the run has failed.
@@ -107,7 +109,7 @@ class Clock:
         if not work.done:
             self._rests.rest(rank, work, until_s)
         if work.done:
-            self._went_on(work)
+            self._went_on(work.key)
         elif until_s is not None and now_s() >= until_s:
             raise dist.DistBackendError(f"emu: rank {rank} has waited for {timeout} for a request that is not done")
         if self._computing is not None:
@@ -116,14 +118,14 @@ class Clock:
     def poll(self, work: Work, rank: int) -> bool:
         """Let a moment pass; whether the request may never be done, as far as is known here."""
         self.settle(rank)
-        held = self._held.get(work)
+        held = self._held.get(work.key)
         due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S
         self._rest_until(rank, min(due_s, now_s() + _POLL_S))
         return not (self._sleeping or work.done or (held is not None and held.carried))
 
-    def _went_on(self, work: Work) -> None:
+    def _went_on(self, key: object) -> None:
         with self._lock:
-            held = self._held.pop(work, None)
+            held = self._held.pop(key, None)
         if held is not None and held.due_s is not None:
             self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s)
 

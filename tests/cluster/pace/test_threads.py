@@ -70,7 +70,7 @@ def test_a_rank_that_does_not_wait_computes_meanwhile() -> None:
     for all_s, asked, waited in run(program):
         assert all_s >= 0.030
         assert waited
-        assert len(asked) > 1 or asked[0] >= 0.030  # it goes on at once, unless this host was so slow
+        assert asked[0] < all_s
 
 
 def test_requests_of_two_groups_share_a_link() -> None:
