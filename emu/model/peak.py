@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.fits import part_names, stage_layers
-from emu.model.life import Averaged, Buffered, Bytes, Ends, Known, Ledger, Sharded, Stage, Whole
+from emu.model.life import Ends, Known, Stage
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.piece import Piece
 from emu.model.plan import Plan
@@ -17,6 +17,7 @@ from emu.model.routed import Routed, RoutedOf, about_even
 from emu.model.stack import Stack
 from emu.model.turn import BACKWARD, FORWARD, REDUCE, Turn
 from emu.model.turns import turns, with_weights
+from emu.model.weights import Averaged, Buffered, Bytes, Ledger, Sharded, Whole
 
 BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.parallel.DistributedDataParallel's
 _INDEX, _COUNT = 8, 4  # bytes of a token, and of what counts an AdamW's steps
