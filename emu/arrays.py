@@ -19,8 +19,11 @@ D = TypeVar("D", bound=np.generic)
 
 def column(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
     """A one-dimensional, contiguous, read-only array; a view where the values are one already."""
-    array = np.ascontiguousarray(values, dtype=dtype).reshape(-1).view()
-    array.setflags(write=False)
+    array = np.ascontiguousarray(values, dtype=dtype)
+    if array.ndim == 1 and not array.flags.writeable:
+        return array
+    array = array.reshape(-1) if array.ndim != 1 else array.view()
+    array.flags.writeable = False
     return array
 
 

@@ -36,6 +36,7 @@ class Operation:
     wanting: Pairs
     root: int = 0  # of a rooted operation
     _known: dict[tuple[int, bool], I32] = field(default_factory=dict, init=False, repr=False)  # blocks of few ranks, by side
+    _most: list[int] = field(default_factory=list, init=False, repr=False)  # blocks of the largest buffer, once it is asked for
 
     @property
     def have(self) -> I32:
@@ -87,6 +88,11 @@ class Operation:
     @property
     def blocks_in_size(self) -> int:
         """How many blocks the largest buffer of a rank holds (1 for a job of no ranks' blocks)."""
+        if not self._most:
+            self._most.append(self._blocks_of_largest())
+        return self._most[0]
+
+    def _blocks_of_largest(self) -> int:
         if callable(self.having):  # of so many blocks every rank has and wants as many
             return self.n_blocks // self.n_ranks
         per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]

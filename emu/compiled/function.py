@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 import numpy as np
 
 from emu.arrays import digest
-from emu.compiled.kinds import Kind, elements, has_records, kind_of, signatures_of, text_of
+from emu.compiled.kinds import Kind, counter_of, has_records, kind_of, signatures_of, text_of
 
 ENOUGH = 2**19  # numbers: about a microsecond each, where numba takes half a second to import and seconds to compile
 P = ParamSpec("P")
@@ -84,13 +84,17 @@ class Compiled(Generic[P, R]):
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
         """The first signature that takes these arguments, and how many numbers they are."""
-        for chosen, signature in enumerate(self.signatures):
-            counts = [elements(value, kind) for value, kind in zip(args, signature.values(), strict=True)]
+        for chosen, counters in enumerate(self._counters):
+            counts = [count(value) for count, value in zip(counters, args, strict=True)]
             if -1 not in counts:
                 return chosen, sum(counts)
         wrong = counts.index(-1)
-        name, kind = [*signature.items()][wrong]
+        name, kind = [*self.signatures[-1].items()][wrong]
         raise TypeError(f"{self.function.__qualname__}: {name} must be {text_of(kind)}, got {args[wrong]!r}")
+
+    @cached_property
+    def _counters(self) -> list[tuple[Callable[[Any], int], ...]]:
+        return [tuple(map(counter_of, signature.values())) for signature in self.signatures]
 
     @cached_property
     def signatures(self) -> list[dict[str, Kind]]:

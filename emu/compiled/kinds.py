@@ -5,6 +5,8 @@ and not written, unless a `Layout` says otherwise; a tuple, or a class of `Named
 have alternatives, a call takes the first of each, or the second of each, and so on.
 """
 
+from collections.abc import Callable
+from functools import partial
 from types import FunctionType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -113,19 +115,28 @@ def has_records(kind: Kind) -> bool:
     return kind.dtype.names is not None
 
 
-def elements(value: Any, kind: Kind) -> int:
-    """How many numbers there are in an argument; -1: compiled code would not take it for this kind."""
+def counter_of(kind: Kind) -> Callable[[Any], int]:
+    """What counts the numbers in an argument; -1: compiled code would not take it for this kind."""
     if isinstance(kind, Scalar):
-        return 1
+        return _one
     if isinstance(kind, Array):
-        return value.size if _fits(value, kind) else -1
-    if not isinstance(value, kind.made_by) or len(value) != len(kind.parts):
+        return partial(_in_array, kind.dtype, *kind.layout[:2])
+    return partial(_in_parts, kind.made_by, tuple(map(counter_of, kind.parts)))
+
+
+def _one(value: Any) -> int:
+    return 1
+
+
+def _in_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
+    if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
         return -1
-    parts = [elements(part, inner) for part, inner in zip(value, kind.parts, strict=True)]
+    flags = value.flags
+    return value.size if flags.c_contiguous and (not written or flags.writeable) else -1
+
+
+def _in_parts(made_by: type[tuple[Any, ...]], counters: tuple[Callable[[Any], int], ...], value: Any) -> int:
+    if not isinstance(value, made_by) or len(value) != len(counters):
+        return -1
+    parts = [count(part) for count, part in zip(counters, value, strict=True)]
     return -1 if -1 in parts else sum(parts)
-
-
-def _fits(value: Any, kind: Array) -> bool:
-    if not isinstance(value, np.ndarray) or value.dtype != kind.dtype or value.ndim != kind.layout.n_dims:
-        return False
-    return value.flags.c_contiguous and (value.flags.writeable or not kind.layout.written)

@@ -49,11 +49,9 @@ class Plan:
     microbatch: int = 0  # sequences a rank takes at once; 0: all of its share, or 1 in a pipeline
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name in _MAY_BE_ZERO else 1
-            if isinstance(value, int | float) and not isinstance(value, bool) and not value >= least:
-                raise must_be("plan", field.name, f"{least} or more", value)
+        for name, least in _LEAST:
+            if not (value := getattr(self, name)) >= least:
+                raise must_be("plan", name, f"{least} or more", value)
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown(f"{name} of a plan", getattr(self, name), known)
@@ -225,6 +223,9 @@ class Plan:
         """The same batch on one rank: what the reference runs."""
         kept = ("capacity", "clip", "global_batch", "seq")
         return Plan(**{name: getattr(self, name) for name in kept})
+
+
+_LEAST = tuple((f.name, 0 if f.name in _MAY_BE_ZERO else 1) for f in fields(Plan) if f.type in (int, float))  # of each number
 
 
 def divisors(n: int) -> set[int]:

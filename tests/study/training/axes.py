@@ -43,6 +43,7 @@ def word_of(chosen: Chosen) -> str:
 _found = cache(find_model)
 
 
+@cache
 def plan_of(chosen: Chosen) -> Plan:
     """Of the smallest batch that its order takes: a rank has 2 sequences, 4 where it takes one at a time or in DualPipeV."""
     values = {name: value for name, value in chosen if name != "model"}
@@ -63,6 +64,7 @@ def refusal(chosen: Chosen, model: Model | None = None) -> str:
     return ""
 
 
+@cache
 def allowed(chosen: Chosen) -> bool:
     """Whether the product takes a combination."""
     return not refusal(chosen)

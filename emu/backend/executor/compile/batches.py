@@ -49,16 +49,19 @@ class Cutter:
 
     def cut(self, moves: Moves, carry: Translations | None) -> list[Batch]:
         """The batches of some moves, or of all those that translations carry them to, in an order to run them in."""
+        if not moves.round.size:
+            return []
         moves = moves.take(np.lexsort((moves.adds, moves.phase, moves.round)))
         starts = np.diff(np.stack((moves.round, moves.phase, moves.adds)), prepend=-1).any(axis=0)
         lines = self._lines(moves, np.cumsum(starts) - 1, carry)
         some = (lines.fixed[1] > 0) & (lines.ends[0] != lines.ends[1])
         if not some.all():
             lines = lines.take(some)
-        orders = [lines.take(_neighbours(lines))] if not starts.all() else []
-        if carry is not None or not orders:
-            orders.append(lines)  # rank by rank, one move after another
-        return _batches(min(map(_gathered, orders), key=lambda found: len(found.ends[0])), moves.adds[starts])
+        found = _gathered(lines if starts.all() else lines.take(_neighbours(lines)))
+        if carry is not None and not starts.all() and len(found.ends[0]) > np.count_nonzero(np.bincount(lines.fixed[0])):
+            by_rank = _gathered(lines)  # one move after another
+            found = min(found, by_rank, key=lambda each: len(each.ends[0]))
+        return _batches(found, moves.adds[starts])
 
     def _lines(self, moves: Moves, step: I64, carry: Translations | None) -> _Lines:
         rank, slot, sender, sent = _carried(moves, carry)
@@ -119,12 +122,14 @@ def _gathered(lines: _Lines) -> _Lines:
 
 def _firsts(lines: _Lines) -> I64:
     """The first line of each greedy run: it takes the strides of its first pair, and goes on while they hold."""
-    strides, n = [np.diff(end) for end in lines.ends], len(lines.ends[0])
-    joined = np.ones(max(0, n - 1), np.bool_)
+    strides, n = [end[1:] - end[:-1] for end in lines.ends], len(lines.ends[0])
+    joined = strides[0].view(np.uint64) < MEMORY // 2  # forwards, and in one memory
+    for stride in strides[1:]:
+        joined &= stride.view(np.uint64) < MEMORY // 2
     for column in lines.fixed:
         joined &= column[1:] == column[:-1]
-    for stride in strides:
-        joined &= stride.view(np.uint64) < MEMORY // 2  # forwards, and in one memory
+    if not joined.any():
+        return np.arange(n)
     same = joined[1:] & joined[:-1]  # does the stride into a line go on out of it
     for stride in strides:
         same &= stride[1:] == stride[:-1]
