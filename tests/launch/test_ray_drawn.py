@@ -12,7 +12,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from launch.ray.cluster import RayCluster
 from tests.cluster.drawn import FAULTS, Drawn, N
-from tests.launch.test_ray_cluster import gone, wait_for
+from tests.launch.processes import gone, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 PROGRAMS = [Drawn(1000 + i, fault) for i, fault in enumerate(islice(cycle(FAULTS), 50))]

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 
-from tests.launch.test_ray_cluster import gone, wait_for
+from tests.launch.processes import gone, wait_for
 from tests.launch.test_ray_run import COMMAND, ENDLESS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

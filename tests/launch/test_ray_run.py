@@ -17,7 +17,7 @@ from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.errors import RunError
 from emu.registry import import_file
 from launch.ray.cluster import RayCluster
-from tests.launch.test_ray_cluster import gone, wait_for
+from tests.launch.processes import gone, wait_for
 
 pytestmark = pytest.mark.ray
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"

@@ -1,134 +1,19 @@
-"""UB-Mesh's all-path routing, its source routes, its backup NPU and how a failure is told."""
+"""The routes of a UB-Mesh: as many ways as there are, in equal parts, within a rack and beyond it."""
 
 import itertools
 from collections import Counter
-from functools import cache
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from emu.arrays import column
 from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule, Sends
-from emu.errors import InputError
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.path.deadlock import cycle
-from emu.topology.topology import Routes
-from topologies.ub_mesh.backup import redirected
-from topologies.ub_mesh.routes import apr
-from topologies.ub_mesh.routes.recovery import recovery, users
-from topologies.ub_mesh.routes.source_route import forward, pack
-
-ROWS = {"ub-sr": 8, "ub-vl": 2}
-MESHES = [(3, 3), (4, 4), (3, 3, 3), (2, 2, 2, 2)]
-
-
-@cache
-def _paths(dims, detours=1):
-    nodes = list(np.ndindex(*dims))
-    return {(a, b): apr.paths(dims, a, b, detours) for a, b in itertools.permutations(nodes, 2)}
-
-
-def _all(dims, detours=1):
-    return list(itertools.chain.from_iterable(_paths(dims, detours).values()))
-
-
-def _routes(paths):
-    """Paths of a mesh as routes, a link for each ordered pair of nodes, and the virtual lane of each hop."""
-    number = {}
-    hops = [[number.setdefault(hop, len(number)) for hop in itertools.pairwise(path)] for path in paths]
-    start = np.cumsum([0, *map(len, hops)])
-    routes = Routes(column(start, np.int64), column(list(itertools.chain(*hops)), np.int32))
-    return routes, np.array(list(itertools.chain(*map(apr.lanes, paths))))
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
-def test_two_nodes_of_a_full_mesh_have_a_direct_path_and_a_detour_over_each_other_node(n):
-    assert len(apr.paths((n,), (0,), (n - 1,), 0)) == 1
-    found = apr.paths((n,), (0,), (n - 1,), 1)
-    assert [len(path) - 1 for path in found] == [1] + [2] * (n - 2)
-
-
-@pytest.mark.parametrize("dims", MESHES[:3])
-@pytest.mark.parametrize("detours", [0, 1, 2])
-def test_paths_are_the_simple_paths_that_networkx_finds(dims, detours):
-    mesh = nx.complete_graph(dims[0])
-    for size in dims[1:]:
-        mesh = nx.cartesian_product(mesh, nx.complete_graph(size))
-    flat = {node: tuple(np.ravel(_digits(node))) for node in mesh}
-    mesh = nx.relabel_nodes(mesh, flat)
-    src = (0,) * len(dims)
-    for dst in [tuple(size - 1 for size in dims), (*src[:-1], 1)]:
-        limit = nx.shortest_path_length(mesh, src, dst) + detours
-        found = apr.paths(dims, src, dst, detours)
-        assert sorted(found) == sorted(map(tuple, nx.all_simple_paths(mesh, src, dst, limit)))
-        assert [len(path) for path in found] == sorted(len(path) for path in found)
-
-
-def _digits(node):
-    """Digits of a node of a product of products."""
-    return [digit for part in node for digit in _digits(part)] if isinstance(node, tuple) else [node]
-
-
-@pytest.mark.parametrize(
-    ("dims", "usable", "of", "one_lane"),
-    [((3, 3), 336, 360, 144), ((4, 4), 2112, 2304, 752), ((3, 3, 3), 8100, 11988, 1674), ((2, 2, 2, 2), 768, 1024, 240)],
-)
-def test_two_virtual_lanes_serve_every_pair_with_most_paths_and_cannot_deadlock(dims, usable, of, one_lane):
-    paths = _all(dims)
-    kept = apr.usable(paths)
-    assert (len(kept), len(paths), len(apr.usable(paths, 1))) == (usable, of, one_lane)
-    routes, lanes = _routes(kept)
-    assert lanes.max() + 1 == ROWS["ub-vl"] == apr.LANES
-    assert cycle(routes, lanes) == []
-    assert cycle(routes) != []
-    assert all(apr.usable(between) for between in _paths(dims).values())
-
-
-@pytest.mark.parametrize(
-    ("path", "lanes"),
-    [
-        ([(0, 0), (0, 2), (1, 2)], [0, 0]),
-        ([(0, 0), (1, 0), (1, 2)], [0, 1]),
-        ([(0,), (2,), (1,)], [0, 0]),
-        ([(1,), (0,), (2,)], [0, 1]),
-        ([(0, 1), (0, 0), (1, 0), (1, 2)], [0, 0, 1]),
-    ],
-)
-def test_a_path_takes_the_next_lane_where_it_breaks_the_order_of_dimensions_or_goes_up_again(path, lanes):
-    assert apr.lanes(path).tolist() == lanes
-
-
-@given(st.sampled_from([(3, 3), (4, 4), (2, 2, 2, 2)]), st.randoms(use_true_random=False))
-def test_any_paths_on_as_many_lanes_as_they_ask_for_cannot_deadlock(dims, random):
-    paths = random.sample(_all(dims), 60)
-    assert cycle(*_routes(paths)) == []
-
-
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (((3, 3), (0, 0), (0, 3), 1), "ub-mesh paths: a node must be digits below 3x3, got (0, 3)"),
-        (((3, 3), (0,), (0, 1), 1), "ub-mesh paths: a node must be digits below 3x3, got (0,)"),
-        (((3, 3), (0, 0), (0, 1), -1), "ub-mesh paths: detours must be 0 or more, got -1"),
-    ],
-)
-def test_paths_that_cannot_be_are_refused(ask, message):
-    with pytest.raises(InputError) as refused:
-        apr.paths(*ask)
-    assert str(refused.value) == message
-
-
-def _asked(topology, keys):
-    pairs = np.array(list(itertools.permutations(range(topology.n_npus), 2)))
-    src, dst = np.repeat(pairs, keys, axis=0).T
-    key = np.tile(np.arange(keys), len(pairs))
-    return src, dst, topology.routes(src, dst, key)
+from tests.topologies.ub_mesh_asked import ROWS, asked
 
 
 @pytest.mark.parametrize(
@@ -149,7 +34,7 @@ def _asked(topology, keys):
 )
 def test_routes_are_all_ways_that_share_no_link_and_cannot_deadlock(line, distinct):
     topology = build_topology(f"ub-mesh:{line}")
-    src, _, routes = _asked(topology, 160)
+    src, _, routes = asked(topology, 160)
     assert distinct is None or len({(src[p], *routes.of(p).tolist()) for p in range(len(src))}) == distinct
     assert routes.virtual.max() < ROWS["ub-vl"]
     assert cycle(routes, routes.virtual) == []
@@ -192,7 +77,7 @@ def test_a_pair_of_a_rack_has_the_direct_way_or_both_round_the_corner_and_detour
 
 def test_all_pairs_of_a_rack_have_detours_on_two_lanes_without_a_cycle():
     rack = build_topology("ub-mesh:rack:routing=detour")
-    _, _, routes = _asked(rack, 14)
+    _, _, routes = asked(rack, 14)
     assert routes.virtual.max() + 1 == ROWS["ub-vl"]
     assert cycle(routes, routes.virtual) == []
     assert cycle(routes) != []
@@ -298,7 +183,7 @@ def test_few_channels_between_two_racks_take_as_many_ways(rack, ways):
 @pytest.mark.parametrize("routing", ["shortest", "multipath", "detour", "borrow"])
 def test_between_racks_of_a_pod_hrs_are_borrowed_only_where_asked(routing):
     topology = build_topology(f"ub-mesh:superpod:dims=2x2x2x2x2,routing={routing}")
-    src, dst, routes = _asked(topology, 16)
+    src, dst, routes = asked(topology, 16)
     over = topology.links.dimension[routes.link] == 0
     pods = src // 16 == dst // 16
     crossed = np.bincount(np.repeat(np.arange(len(src)), routes.hops)[over], minlength=len(src))
@@ -413,178 +298,3 @@ def test_a_switch_and_a_backup_npu_are_reached_from_everywhere_and_no_route_goes
 
 
 # The source route
-
-
-def _walk(header, hops):
-    found = []
-    for _ in range(hops):
-        instruction, header = forward(header)
-        found.append(instruction)
-    return found
-
-
-def test_a_header_of_8_bytes_has_a_ptr_a_bitmap_and_six_instructions():
-    header = pack([7, None, 255])
-    assert len(header) == ROWS["ub-sr"]
-    assert header == bytes([0b0000_1010, 0b0000_0000, 7, 255, 0, 0, 0, 0])
-    assert forward(header)[1][0] == 0b0001_1010
-
-
-@given(
-    st.lists(st.one_of(st.none(), st.integers(0, 255)), max_size=12).filter(lambda hops: sum(h is not None for h in hops) <= 6)
-)
-def test_routers_read_what_was_packed_hop_by_hop(hops):
-    assert _walk(pack(hops), len(hops)) == hops
-    assert _walk(pack(hops), 12) == hops + [None] * (12 - len(hops))
-
-
-@pytest.mark.parametrize(
-    ("line", "most"),
-    [("rack:routing=detour", 3), ("superpod:dims=2x3x3x2x2,routing=borrow", 7), ("superpod:dims=2x3x3x2x2", 6)],
-)
-def test_a_header_leads_a_packet_along_every_way_of_six_source_routed_hops(line, most):
-    """Instructions are ports: which of the links out of a node. The last hop, of more than six, is the router's own."""
-    topology = build_topology(f"ub-mesh:{line}")
-    src, dst, routes = _asked(topology, 14)
-    out = np.argsort(topology.links.src, kind="stable")
-    first = np.searchsorted(topology.links.src[out], np.arange(topology.n_nodes))
-    port = np.empty(len(out), np.int64)
-    port[out] = np.arange(len(out)) - first[topology.links.src[out]]
-    assert routes.hops.max() == most
-    for pair in range(0, len(src), 97):
-        links = routes.of(pair).tolist()
-        header, at = pack([*port[links[:6]].tolist(), *[None] * (len(links) - 6)]), int(src[pair])
-        for link in links:
-            instruction, header = forward(header)
-            at = int(topology.links.dst[link if instruction is None else out[first[at] + instruction]])
-        assert at == dst[pair]
-
-
-@pytest.mark.parametrize(
-    ("hops", "message"),
-    [
-        ([None] * 13, "source route: hops must be at most 12, got 13; let routers' tables lead from a later node on"),
-        ([1] * 7, "source route: source-routed hops must be at most 6, got 7; leave some hops to the routers' tables"),
-        ([1, 256], "source route: instructions must be 0..255, got [1, 256]"),
-    ],
-)
-def test_paths_that_no_header_holds_are_refused(hops, message):
-    with pytest.raises(InputError) as refused:
-        pack(hops)
-    assert str(refused.value) == message
-
-
-def test_a_packet_has_gone_twelve_hops_at_most():
-    header = pack([])
-    for _ in range(12):
-        _, header = forward(header)
-    with pytest.raises(InputError, match="source route: ptr must be below 12, got 12"):
-        forward(header)
-
-
-# 64+1
-
-
-def test_the_backup_npu_stands_in_for_one_failed_npu_of_its_rack():
-    pod = build_topology("ub-mesh:pod:dims=2x2x2x4")
-    first_backup = pod.n_nodes - 4
-    placed = pod.place(32, [3, 17])
-    expected = np.arange(32)
-    expected[[3, 17]] = first_backup, first_backup + 2
-    assert np.array_equal(placed, expected)
-    assert np.array_equal(pod.place(32), np.arange(32))
-
-
-def test_of_two_failed_npus_of_a_rack_one_is_replaced():
-    pod = build_topology("ub-mesh:pod:dims=2x2x2x4")
-    placed = pod.place(31, [3, 5])
-    assert np.array_equal(placed, [0, 1, 2, pod.n_nodes - 4, 4, *range(6, 32)])
-    with pytest.raises(InputError) as refused:
-        pod.place(32, [3, 5])
-    expected = "ub-mesh:pod:dims=2x2x2x4: ranks must be at most 31 where 2 of 32 NPUs are faulty, got 32; "
-    assert str(refused.value) == expected + "take fewer ranks or a larger topology"
-
-
-@pytest.mark.parametrize("failed", [0, 9, 63])
-def test_every_neighbour_of_a_failed_npu_meets_the_backup_over_three_links_of_one_back_plane_and_in_900_ns(failed):
-    rack = build_topology("ub-mesh:rack-full")
-    near, ways = redirected(rack, failed)
-    backup = int(rack.place(64, [failed])[failed])
-    assert sorted(near) == sorted(rack.links.dst[(rack.links.src == failed) & (rack.links.dst < 64)])
-    for at, npu in enumerate(near.tolist()):
-        *lrs, last = rack.links.dst[ways.of(at)].tolist()
-        assert last == backup
-        assert len(lrs) == 2
-        assert len({(switch - 64) // 18 for switch in lrs}) == 1
-        assert [_latency_fs(rack, npu, to) for to in (failed, backup)] == [300_000_000, 900_000_000]
-
-
-def _latency_fs(topology, src, dst):
-    """Of a message that an x4 needs a nanosecond for, without this nanosecond."""
-    one = Schedule.build(2, 1, [[Sends(0, 1, slot=0)]])
-    piece = lower(one, np.array([56]), topology, np.array([src, dst]))
-    return int(run(piece.graph).end_fs.max()) - 1_000_000
-
-
-def test_any_npu_of_a_full_rack_can_fail_and_64_are_joined():
-    rack = build_topology("ub-mesh:rack-full")
-    graph = nx.Graph(zip(rack.links.src.tolist(), rack.links.dst.tolist(), strict=True))
-    for failed in range(64):
-        placed = rack.place(64, [failed]).tolist()
-        assert failed not in placed
-        assert len(set(placed)) == 64
-        left = nx.restricted_view(graph, [failed], [])
-        assert nx.is_connected(left)
-
-
-# Direct notification
-
-
-def _installed(topology, seed=0, chosen=300):
-    pairs = np.random.default_rng(seed).choice(topology.n_npus, (chosen, 2))
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    return pairs[:, 0], topology.routes(*pairs.T, np.arange(len(pairs)))
-
-
-def test_the_index_of_users_is_that_of_the_installed_paths():
-    pod = build_topology("ub-mesh:pod:dims=2x2x2x2")
-    src, routes = _installed(pod)
-    index = users(pod, src, routes)
-    assert len(index) == len(pod.links)
-    for link, nodes in enumerate(index):
-        assert set(nodes) == {int(src[p]) for p in range(len(src)) if link in routes.of(p)}
-
-
-@pytest.mark.parametrize("line", ["ub-mesh:pod:dims=2x2x2x2", "ub-mesh:rack-full:dims=4x4", "ub-mesh:rack"])
-def test_all_who_must_hear_do_by_either_way_and_directly_no_later(line):
-    topology = build_topology(line)
-    src, routes = _installed(topology)
-    act, latency = 5_000_000_000, 300_000_000
-    graph = nx.Graph(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
-    later = 0
-    for failed in np.unique(routes.link)[::7].tolist():
-        told = recovery(topology, src, routes, failed, act)
-        ends = {int(topology.links.src[failed]), int(topology.links.dst[failed])}
-        crossing = {int(src[p]) for p in range(len(src)) for n in [routes.of(p)] if ends in _hops(topology, n)}
-        assert set(told.nodes) == crossing
-        left = nx.restricted_view(graph, [], [tuple(ends)])
-        depth = nx.multi_source_dijkstra_path_length(left, ends)
-        assert told.flooded_fs.tolist() == [depth[n] * (latency + act) + act for n in told.nodes.tolist()]
-        assert (told.direct_fs <= told.flooded_fs).all()
-        later += (told.direct_fs < told.flooded_fs).any()
-        hops = (told.direct_fs - act) / latency
-        assert (hops >= [depth[n] for n in told.nodes.tolist()]).all()
-        assert (hops == hops.astype(int)).all()
-    assert later
-
-
-def _hops(topology, links):
-    return [{int(topology.links.src[i]), int(topology.links.dst[i])} for i in links]
-
-
-def test_a_link_that_is_not_there_cannot_fail():
-    rack = build_topology("ub-mesh:rack")
-    src, routes = _installed(rack)
-    with pytest.raises(InputError) as refused:
-        recovery(rack, src, routes, 896, 0)
-    assert str(refused.value) == "ub-mesh:rack: a failed link must be one of 0..895, got 896"

@@ -1,0 +1,118 @@
+"""What fails in a UB-Mesh: the backup NPU that stands in, and who must hear of a link that is down."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
+from emu.fabric.lower import lower
+from emu.fabric.run import run
+from emu.topology.catalogue import build_topology
+from topologies.ub_mesh.backup import redirected
+from topologies.ub_mesh.routes.recovery import recovery, users
+
+
+def test_the_backup_npu_stands_in_for_one_failed_npu_of_its_rack():
+    pod = build_topology("ub-mesh:pod:dims=2x2x2x4")
+    first_backup = pod.n_nodes - 4
+    placed = pod.place(32, [3, 17])
+    expected = np.arange(32)
+    expected[[3, 17]] = first_backup, first_backup + 2
+    assert np.array_equal(placed, expected)
+    assert np.array_equal(pod.place(32), np.arange(32))
+
+
+def test_of_two_failed_npus_of_a_rack_one_is_replaced():
+    pod = build_topology("ub-mesh:pod:dims=2x2x2x4")
+    placed = pod.place(31, [3, 5])
+    assert np.array_equal(placed, [0, 1, 2, pod.n_nodes - 4, 4, *range(6, 32)])
+    with pytest.raises(InputError) as refused:
+        pod.place(32, [3, 5])
+    expected = "ub-mesh:pod:dims=2x2x2x4: ranks must be at most 31 where 2 of 32 NPUs are faulty, got 32; "
+    assert str(refused.value) == expected + "take fewer ranks or a larger topology"
+
+
+@pytest.mark.parametrize("failed", [0, 9, 63])
+def test_every_neighbour_of_a_failed_npu_meets_the_backup_over_three_links_of_one_back_plane_and_in_900_ns(failed):
+    rack = build_topology("ub-mesh:rack-full")
+    near, ways = redirected(rack, failed)
+    backup = int(rack.place(64, [failed])[failed])
+    assert sorted(near) == sorted(rack.links.dst[(rack.links.src == failed) & (rack.links.dst < 64)])
+    for at, npu in enumerate(near.tolist()):
+        *lrs, last = rack.links.dst[ways.of(at)].tolist()
+        assert last == backup
+        assert len(lrs) == 2
+        assert len({(switch - 64) // 18 for switch in lrs}) == 1
+        assert [_latency_fs(rack, npu, to) for to in (failed, backup)] == [300_000_000, 900_000_000]
+
+
+def _latency_fs(topology, src, dst):
+    """Of a message that an x4 needs a nanosecond for, without this nanosecond."""
+    one = Schedule.build(2, 1, [[Sends(0, 1, slot=0)]])
+    piece = lower(one, np.array([56]), topology, np.array([src, dst]))
+    return int(run(piece.graph).end_fs.max()) - 1_000_000
+
+
+def test_any_npu_of_a_full_rack_can_fail_and_64_are_joined():
+    rack = build_topology("ub-mesh:rack-full")
+    graph = nx.Graph(zip(rack.links.src.tolist(), rack.links.dst.tolist(), strict=True))
+    for failed in range(64):
+        placed = rack.place(64, [failed]).tolist()
+        assert failed not in placed
+        assert len(set(placed)) == 64
+        left = nx.restricted_view(graph, [failed], [])
+        assert nx.is_connected(left)
+
+
+# Direct notification
+
+
+def _installed(topology, seed=0, chosen=300):
+    pairs = np.random.default_rng(seed).choice(topology.n_npus, (chosen, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return pairs[:, 0], topology.routes(*pairs.T, np.arange(len(pairs)))
+
+
+def test_the_index_of_users_is_that_of_the_installed_paths():
+    pod = build_topology("ub-mesh:pod:dims=2x2x2x2")
+    src, routes = _installed(pod)
+    index = users(pod, src, routes)
+    assert len(index) == len(pod.links)
+    for link, nodes in enumerate(index):
+        assert set(nodes) == {int(src[p]) for p in range(len(src)) if link in routes.of(p)}
+
+
+@pytest.mark.parametrize("line", ["ub-mesh:pod:dims=2x2x2x2", "ub-mesh:rack-full:dims=4x4", "ub-mesh:rack"])
+def test_all_who_must_hear_do_by_either_way_and_directly_no_later(line):
+    topology = build_topology(line)
+    src, routes = _installed(topology)
+    act, latency = 5_000_000_000, 300_000_000
+    graph = nx.Graph(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    later = 0
+    for failed in np.unique(routes.link)[::7].tolist():
+        told = recovery(topology, src, routes, failed, act)
+        ends = {int(topology.links.src[failed]), int(topology.links.dst[failed])}
+        crossing = {int(src[p]) for p in range(len(src)) for n in [routes.of(p)] if ends in _hops(topology, n)}
+        assert set(told.nodes) == crossing
+        left = nx.restricted_view(graph, [], [tuple(ends)])
+        depth = nx.multi_source_dijkstra_path_length(left, ends)
+        assert told.flooded_fs.tolist() == [depth[n] * (latency + act) + act for n in told.nodes.tolist()]
+        assert (told.direct_fs <= told.flooded_fs).all()
+        later += (told.direct_fs < told.flooded_fs).any()
+        hops = (told.direct_fs - act) / latency
+        assert (hops >= [depth[n] for n in told.nodes.tolist()]).all()
+        assert (hops == hops.astype(int)).all()
+    assert later
+
+
+def _hops(topology, links):
+    return [{int(topology.links.src[i]), int(topology.links.dst[i])} for i in links]
+
+
+def test_a_link_that_is_not_there_cannot_fail():
+    rack = build_topology("ub-mesh:rack")
+    src, routes = _installed(rack)
+    with pytest.raises(InputError) as refused:
+        recovery(rack, src, routes, 896, 0)
+    assert str(refused.value) == "ub-mesh:rack: a failed link must be one of 0..895, got 896"
