@@ -109,11 +109,18 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
     """
     if op.n_ranks < 2:
         return Limit(())
-    net = network(topology, npus)
-    asked = _Asked(net, symmetry(net, topology), op, topology.dims, helpers, effort)
+    net, alike = _network_of(topology, npus)
+    asked = _Asked(net, alike, op, topology.dims, helpers, effort)
     terms = (Term(0.0, least_latency_fs(net, asked.alike, op), LATENCY), *_terms(asked))
     in_a_row, trees = (_in_a_row(asked), _trees(asked)) if op.name == "all_reduce" else (None, None)
     return Limit(terms, trees, in_a_row, tuple(_left_out(asked)))
+
+
+@lru_cache(maxsize=16)
+def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Symmetry]:
+    """The same for every operation."""
+    net = network(topology, npus)
+    return net, symmetry(net, topology)
 
 
 def _terms(asked: _Asked) -> Iterator[Term]:

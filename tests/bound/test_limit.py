@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -116,9 +117,12 @@ def _room(topology):
     return 1
 
 
+_built = cache(build_topology)
+
+
 def _hold(line, name, *, most_ranks=24, times=(1, 100, 3000)):
     """Hold every algorithm to the bound, at so many times the smallest size."""
-    topology = build_topology(line)
+    topology = _built(line)
     n = min(most_ranks, _room(topology))
     op = operation(name, n)
     sizes = tuple(op.blocks_in_size * each for each in times)

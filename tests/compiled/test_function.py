@@ -1,6 +1,7 @@
 """Compiled functions: Python while that is quicker, then machine code, compiled once for all processes and never stale."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -196,7 +197,7 @@ class Package:
 
     def __init__(self, home: Path) -> None:
         self.home, self.cache = home, home / "cache"
-        (home / "mine").mkdir()
+        (home / "mine").mkdir(exist_ok=True)
         (home / "mine" / "__init__.py").touch()
         self.write("parts.py", HEADER + "SCALE = 2\n" + HELPER.format(more=1))
         self.write(
@@ -229,6 +230,21 @@ def package(tmp_path: Path) -> Package:
     return Package(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package that has been run once."""
+    home = tmp_path_factory.mktemp("once")
+    assert Package(home).run()[0].startswith("122 222")
+    return home
+
+
+@pytest.fixture
+def compiled_package(once: Path, tmp_path: Path) -> Package:
+    """A copy of it, with what was compiled."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    return Package(tmp_path)
+
+
 def test_what_one_process_compiled_another_loads(package: Package) -> None:
     first, said = package.run()
     assert first.startswith("122 222")
@@ -245,8 +261,8 @@ def test_what_one_process_compiled_another_loads(package: Package) -> None:
         ("whole.py", "x[0] +", "2 * x[0] +", "222"),
     ],
 )
-def test_a_change_in_any_file_is_compiled(package: Package, name: str, old: str, new: str, answer: str) -> None:
-    package.run()
+def test_a_change_in_any_file_is_compiled(compiled_package: Package, name: str, old: str, new: str, answer: str) -> None:
+    package = compiled_package
     package.write(name, (package.home / "mine" / name).read_text().replace(old, new))
     out, said = package.run()
     assert out.split()[0] == answer
@@ -254,9 +270,8 @@ def test_a_change_in_any_file_is_compiled(package: Package, name: str, old: str,
     assert package.kept() == ["mine.whole.f"] * 2
 
 
-def test_nothing_is_written_beside_the_sources(package: Package) -> None:
-    package.run()
-    assert sorted(path.name for path in (package.home / "mine").rglob("*")) == ["__init__.py", "parts.py", "whole.py"]
+def test_nothing_is_written_beside_the_sources(once: Path) -> None:
+    assert sorted(path.name for path in (once / "mine").rglob("*")) == ["__init__.py", "parts.py", "whole.py"]
 
 
 def test_two_processes_at_once_on_an_empty_cache_both_answer(package: Package) -> None:
@@ -273,8 +288,8 @@ def test_a_cache_that_cannot_be_written_is_said_once_and_does_no_harm(package: P
     assert "set XDG_CACHE_HOME to a folder that can be written" in said
 
 
-def test_a_damaged_file_is_compiled_anew_and_mended(package: Package) -> None:
-    package.run()
+def test_a_damaged_file_is_compiled_anew_and_mended(compiled_package: Package) -> None:
+    package = compiled_package
     (kept,) = (package.cache / "emu" / "compiled").iterdir()
     kept.write_bytes(kept.read_bytes()[:-100])
     assert package.run()[0].startswith("122 222")
