@@ -24,6 +24,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Make no tests that are slow where none is asked for: there are thousands, to be left out again by every worker."""
+    marks = [mark.name for mark in getattr(obj, "pytestmark", ())] if callable(obj) else []
+    config = collector.config
+    left_out = "slow" in marks and "not slow" in config.option.markexpr and not any("::" in arg for arg in config.args)
+    return [] if left_out else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Look for no garbage among thousands of tests while they are collected, nor after: they stay until the end."""

@@ -6,7 +6,7 @@ from emu.model.generate.generate import generate
 from emu.model.read import find_model
 from emu.model.stack import Stack
 from tests.model.generate.executed import held_against_executed
-from tests.study.training.axes import COVERING, EVERY_PAIR, plan_of, spelled, word_of
+from tests.study.training.axes import COVERING, every_pair, plan_of, spelled, word_of
 
 
 @pytest.mark.parametrize("chosen", COVERING, ids=spelled)
@@ -16,7 +16,12 @@ def test_nothing_that_trains_is_refused(chosen):
     assert trace.n_ranks == plan.world
 
 
+def pytest_generate_tests(metafunc):
+    """The pairs take seconds to work out: only where slow tests are collected."""
+    if metafunc.function is test_every_pair_and_few_plans_that_have_them_all_are_generated_as_they_run:
+        metafunc.parametrize("chosen", dict.fromkeys((*COVERING, *every_pair())), ids=spelled)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", dict.fromkeys((*COVERING, *EVERY_PAIR)), ids=spelled)
 def test_every_pair_and_few_plans_that_have_them_all_are_generated_as_they_run(chosen):
     assert held_against_executed(word_of(chosen), plan_of(chosen)).first is None

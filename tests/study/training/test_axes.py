@@ -19,11 +19,11 @@ from tests.covering import completed, ordered, pairs, singles
 from tests.four_layers import four_layers
 from tests.study.training.axes import (
     COVERING,
-    EVERY_PAIR,
     OFTEN,
     SETTINGS,
     allowed,
     cost,
+    every_pair,
     plan_of,
     refusal,
     spelled,
@@ -59,8 +59,15 @@ def test_losses_and_gradients_are_those_of_one_process(chosen):
     check_learns(word_of(chosen), plan_of(chosen))
 
 
+def pytest_generate_tests(metafunc):
+    """What takes seconds to work out is worked out only where slow tests are collected."""
+    if metafunc.function is test_every_pair_learns_what_one_process_learns:
+        metafunc.parametrize("chosen", every_pair(), ids=names)
+    if metafunc.function is test_every_architecture_learns_by_every_axis:
+        metafunc.parametrize(("name", "chosen"), [each for name in TINY for each in of_tiny(name)])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", EVERY_PAIR, ids=names)
 def test_every_pair_learns_what_one_process_learns(chosen):
     check_learns(word_of(chosen), plan_of(chosen))
 
@@ -82,7 +89,6 @@ def of_tiny(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "chosen"), [each for name in TINY for each in of_tiny(name)])
 def test_every_architecture_learns_by_every_axis(name, chosen):
     check_learns(name, plan_of(chosen))
 
