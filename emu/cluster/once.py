@@ -1,9 +1,10 @@
-"""What can be done but once a process, and every rank of a script does: profiles, operators, signals, exit functions."""
+"""What can be done but once a process, and every rank of a script does: profiles, operators, signals, compiling, exits."""
 
 import atexit
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ def once_a_process(on_thread: threading.local) -> Iterator[Replacement]:
     """What is to be replaced while ranks run; `on_thread.rank` tells whose thread it is, where it is one's."""
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
-    yield signal, "signal", _signal(on_thread)
+    yield from _signals(on_thread)
+    yield torch, "compile", _uncompiled(torch.compile)
     yield torch, "set_num_interop_threads", lambda _: None  # a rank computes on one thread, and PyTorch takes no second call
     yield atexit, "register", _register(on_thread)
 
@@ -104,19 +106,32 @@ def _operators(on_thread: threading.local) -> Iterator[Replacement]:
         yield Library, name, unless_known(getattr(Library, name))
 
 
-def _signal(on_thread: threading.local) -> Callable[[Any, Any], Any]:
+def _signals(on_thread: threading.local) -> Iterator[Replacement]:
     """A rank's handlers are kept and never called: nobody sends a rank a signal."""
-    original = signal.signal
+    original, handler_of = signal.signal, signal.getsignal
 
     def handle(number: Any, handler: Any) -> Any:
         if _rank(on_thread) is None:
             return original(number, handler)
-        handlers = on_thread.__dict__.setdefault("handlers", {})
-        before = handlers.get(number, signal.getsignal(number))
-        handlers[number] = handler
+        before = kept(number)
+        on_thread.__dict__.setdefault("handlers", {})[number] = handler
         return before
 
-    return handle
+    def kept(number: Any) -> Any:
+        return on_thread.__dict__.get("handlers", {}).get(number, handler_of(number))
+
+    yield signal, "signal", handle
+    yield signal, "getsignal", kept
+
+
+def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What is to be compiled stays as it is, by PyTorch's own switch: a rank's operators are counted one by one."""
+
+    @wraps(original)
+    def compile_(model: Any = None, **how: Any) -> Any:
+        return original(model, **{**how, "disable": True})
+
+    return compile_
 
 
 def _register(on_thread: threading.local) -> Callable[..., Any]:

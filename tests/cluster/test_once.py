@@ -94,10 +94,73 @@ import signal
 first = signal.signal(signal.SIGTERM, len)
 dist.barrier()
 assert first is signal.SIG_DFL or callable(first)
+assert signal.getsignal(signal.SIGTERM) is len
 assert signal.signal(signal.SIGTERM, print) is len
 """
     )
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+COMPILED = """
+import torch._dynamo.utils
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))
+@torch.compile(fullgraph=True)
+def loss_of(x):
+    return x.square().mean()
+model = torch.compile(torch.nn.parallel.DistributedDataParallel(model))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss_of(model(torch.ones(2, 4))).backward()
+optimizer.step()
+assert not torch._dynamo.utils.counters["frames"]
+"""
+
+
+def test_what_is_to_be_compiled_is_counted_operator_by_operator(run):
+    plain = COMPILED.replace("@torch.compile(fullgraph=True)\n", "").replace("torch.compile(", "(")
+    names = [run(text)[0].events_of(0).name for text in (COMPILED, plain)]
+    assert "torch.compile" not in plain
+    assert "aten.gelu" in names[0]
+    assert names[0] == names[1]
+
+
+WORKERS = """
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data.distributed import DistributedSampler
+class Rows(Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, i):
+        return torch.tensor([i, get_worker_info().id])
+loader = DataLoader(
+    data := Rows(), 2, sampler=DistributedSampler(data, shuffle=False), num_workers=2, pin_memory=True, persistent_workers=True
+)
+for _ in range(2):
+    rows = torch.cat(list(loader))
+    assert rows[:, 0].tolist() == list(range(rank, 12, 3)), rows
+    assert rows[:, 1].tolist() == [0, 0, 1, 1], rows
+    dist.all_reduce(rows)
+"""
+CHILDREN = """
+import multiprocessing, os, subprocess, sys
+child = os.fork()
+if not child:
+    os._exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+fork = multiprocessing.get_context("fork")
+told = fork.Queue()
+process = fork.Process(target=told.put, args=(rank * 2,))
+process.start()
+assert told.get() == rank * 2
+process.join()
+assert subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True).stdout.strip() == b"1"
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("text", [WORKERS, CHILDREN], ids=["workers of a loader", "children"])
+def test_a_rank_may_start_processes_of_its_own(run, text):
+    assert run(text)[1] == 0
 
 
 def test_every_rank_may_set_the_threads_between_operators(run):
@@ -133,6 +196,8 @@ def test_all_of_it_is_undone(run):
             torch.autograd.profiler._disable_profiler,
             torch.set_num_interop_threads,
             signal.signal,
+            signal.getsignal,
+            torch.compile,
             atexit.register,
         )
 

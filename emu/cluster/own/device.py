@@ -69,6 +69,7 @@ class Stream(torch.cpu.Stream):
     """In place of `torch.cpu.Stream`: a stream of the rank that makes it; one that does nothing where no rank does."""
 
     priority, cuda_stream = 0, 0
+    device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.streams = streams.here()
