@@ -300,6 +300,19 @@ def test_more_processes_than_ranks_are_refused(run):
         run("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=3)")
 
 
+def test_context_parallelism_which_pytorch_has_for_gpus_only_is_refused(run):
+    with pytest.raises(RunError, match=r"^context_parallel: PyTorch has a ring for the attention of GPUs only"):
+        run(
+            """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
+q = torch.randn(1, 2, 8, 4)
+with context_parallel(init_device_mesh("cuda", (2,)), buffers=[q], buffer_seq_dims=[2]):
+    nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+"""
+        )
+
+
 def test_a_process_of_the_script_s_own_that_communicates_is_refused(run, capfd):
     with pytest.raises(RunError, match=r"RuntimeError: ended with 1"):
         run(

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -12,6 +12,7 @@ from emu.cluster.npu.npu import Node, no_meaning
 from emu.cluster.npu.takes import by_name
 from emu.cluster.own.device import replaced
 from emu.cluster.own.own import loads
+from emu.errors import RunError
 
 aten = torch.ops.aten
 
@@ -54,6 +55,21 @@ def _attention(node: Node) -> Iterator[None]:
 
 
 @contextmanager
+def _rings(node: Node) -> Iterator[None]:
+    """Context parallelism would gather whole sequences in the order of its shards, as a CPU's attention has no ring."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise RunError(
+            "context_parallel: PyTorch has a ring for the attention of GPUs only, and emulated NPUs compute on the CPU; take "
+            "`emu train` or `emu estimate` with --plan cp=2, or tensor parallelism with sequences in parts"
+        )
+
+    module = sys.modules["torch.distributed.tensor.experimental._context_parallel._attention"]
+    with replaced(module, "_enable_context_parallel_dispatcher_impl", refuse):
+        yield
+
+
+@contextmanager
 def _extensions(node: Node) -> Iterator[None]:
     """Kernels of the script's own, in CUDA."""
     module = sys.modules["torch.utils.cpp_extension"]
@@ -90,5 +106,6 @@ def _sharded(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
 LATER: dict[str, Callable[[Node], AbstractContextManager[None]]] = {
     "torch.distributed.fsdp.fully_sharded_data_parallel": _fsdp,
     "torch.distributed.tensor": _attention,
+    "torch.distributed.tensor.experimental._context_parallel._attention": _rings,
     "torch.utils.cpp_extension": _extensions,
 }
