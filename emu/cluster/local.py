@@ -21,23 +21,23 @@ class LocalCluster:
     """
 
     def __init__(self, pace: Pace | None = None) -> None:
-        self._pace = pace
+        self.pace = pace
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank; results and errors as of `Threads.run`."""
-        recording = Recording(n_ranks) if self._pace is not None and self._pace.tempo.computes else None
-        return Threads(n_ranks, choice, recording, pace=self._pace).run(program)
+        recording = Recording(n_ranks) if self.pace is not None and self.pace.tempo.computes else None
+        return Threads(n_ranks, choice, recording, pace=self.pace).run(program)
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
         """As `run`, with the trace of what ran."""
         recording = Recording(n_ranks)
-        return Threads(n_ranks, choice, recording, pace=self._pace).run(program), recording.trace()
+        return Threads(n_ranks, choice, recording, pace=self.pace).run(program), recording.trace()
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
         """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
-            values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self._pace))
+            values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace))
         except SystemExit as end:
             left = end
         return Performed(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

@@ -58,7 +58,7 @@ class RayCluster:
         timeout_s: float = 300.0,
     ) -> None:
         self._per_actor = per_actor
-        self._pace = pace
+        self.pace = pace
         self._timeout_s = timeout_s
         self._keep_log = False  # until an error names it
         found = read_options(options)
@@ -109,16 +109,16 @@ class RayCluster:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = processes_of(n_ranks, self._per_actor)
         own = _users_own()
-        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self._pace) as desk:
+        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace) as desk:
             brought = partial(_bring, own, program) if own else program
-            tempo = None if self._pace is None else self._pace.tempo
+            tempo = None if self.pace is None else self.pace.tempo
             job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
             answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
             raise self._failure(answers, desk, processes)
         ended = [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
-        if self._pace is not None:
-            self._pace.tempo.kept.add(each.late for each in ended)
+        if self.pace is not None:
+            self.pace.tempo.kept.add(each.late for each in ended)
         return ended
 
     def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Desk, processes: list[range]) -> BaseException:

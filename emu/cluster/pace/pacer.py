@@ -28,6 +28,7 @@ class _Asked:
     """A request of which some members have arrived."""
 
     ranks: tuple[int, ...]
+    came_fs: int = 0  # the last of those that have
     what: What | None = None  # None: its sizes are not known before all have arrived
     number: int | None = None  # of the traffic; None: it has not begun there
     arrived: dict[int, Any] = field(default_factory=dict)  # what each member is known by
@@ -70,15 +71,19 @@ class Pacer:
 
     def came(self, arrival: Arrival) -> None:
         """A rank has made a request; its members may exchange what they have as soon as both ends are there."""
-        call = arrival.call
+        call, now_fs = arrival.call, self._now_fs()  # what this host takes for it is not of the request
         if call.operation in MESSAGES:  # these meet in another order than they come
             return
         with self._lock:
-            self._come(call.group[:2], arrival.instance, call.group.ranks, {call.rank: arrival.made}, call)
+            asked = self._asked(call.group[:2], arrival.instance, call.group.ranks, {call.rank: arrival.made}, now_fs)
+            if asked.number is not None:
+                self._enter(asked, {call.rank: arrival.made})
+            elif asked.what is None and _tells_all(call):
+                self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
     def met(self, agreed: Agreed, arrivals: Sequence[Arrival]) -> None:
         """All that take part have made a request."""
-        first = arrivals[0].call
+        first, now_fs = arrivals[0].call, self._now_fs()
         with self._lock:
             if agreed.served is not None:
                 self._begin(first.group[:2], arrivals[0].instance, self._what(agreed, first))
@@ -86,16 +91,14 @@ class Pacer:
             channel = channel_of(first)
             ranks = tuple(each.call.global_rank for each in arrivals)
             place = self._next[channel] + len(self._queues[channel])
-            self._come(channel, place, ranks, dict(enumerate(each.made for each in arrivals)), None)
+            self._asked(channel, place, ranks, dict(enumerate(each.made for each in arrivals)), now_fs)
             self._begin(channel, place, self._what(agreed, first))
 
-    def _come(self, queue: object, place: int, ranks: tuple[int, ...], made: dict[int, Any], call: Call | None) -> None:
+    def _asked(self, queue: object, place: int, ranks: tuple[int, ...], made: dict[int, Any], now_fs: int) -> _Asked:
         asked = self._queues[queue].get(place) or self._queues[queue].setdefault(place, _Asked(ranks))
         asked.arrived.update(made)
-        if asked.number is not None:
-            self._enter(asked, made)
-        elif call is not None and asked.what is None and _tells_all(call):
-            self._begin(queue, place, self._what(agree(self._choice, [call], 0), call))
+        asked.came_fs = now_fs
+        return asked
 
     def _begin(self, queue: object, place: int, what: What) -> None:
         """Begin what is known and whose turn it is in its queue."""
@@ -104,7 +107,7 @@ class Pacer:
         while (asked := waiting.get(self._next[queue])) is not None and asked.what is not None:
             if asked.number is None:
                 before = self._latest.get(queue)
-                asked.number = self._traffic.ask(asked.what, asked.ranks, self._now_fs(), before)
+                asked.number = self._traffic.ask(asked.what, asked.ranks, asked.came_fs, before)
                 self._latest[queue] = asked.number
                 self._under_way[asked.number] = asked
                 self._enter(asked, asked.arrived)
@@ -116,7 +119,7 @@ class Pacer:
     def _enter(self, asked: _Asked, members: dict[int, Any]) -> None:
         assert asked.number is not None
         for member in members:
-            self._traffic.enter(asked.number, member, self._now_fs())
+            self._traffic.enter(asked.number, member, asked.came_fs)
         self._step()
 
     def _what(self, agreed: Agreed, call: Call) -> What:

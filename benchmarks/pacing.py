@@ -1,0 +1,173 @@
+"""Is a program's own clock the fabric's x pace? `python -m benchmarks.pacing [--message MS] [--repeat N] [local] [ray]`.
+
+Ranks on a ring of 8 NPUs, without computation, each job N times: ring all_reduce and all_to_all of 2, 4 and 8; two jobs of two
+ranks that share a link; a message whose link is halved when half of it has passed. A time is from when the first rank asks to
+when the last has its answer, by the clock that all processes of a machine share; the fabric's is what the engine says, which
+knows all before. Of the N the one is shown whose worst message was least late; `in time`: how many had 99 % of theirs so.
+"""
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from emu.cluster.local import LocalCluster
+from emu.cluster.pace.kept import SHARE_IN_TIME, Paced
+from emu.cluster.pace.pace import Pace, Tempo
+from emu.collective.algorithm import Choice, Served
+from emu.fabric.lower import lowered
+from emu.fabric.run import CapacityEvent, run
+from emu.topology.catalogue import build_topology
+from emu.trace.batch import What
+from emu.trace.replay import lay_request
+from emu.units import TICKS_PER_S, seconds
+from launch.data.devices import find_device
+from launch.show.text.table import table
+
+RING = build_topology("torus:dims=8,bandwidth=50GB/s,latency=500ns")
+CHOICE = Choice.parse(("all_reduce=ring", "all_to_all=at-once"))
+ELEMENTS = 2 * 10**5  # of a message, timed as bfloat16: 8 us on a link
+MESSAGE_S = 2 * ELEMENTS / 50e9
+LATENCY_S = 500e-9  # of a link
+_LEAD_S = 0.05  # for all ranks to have come to where they wait for one moment
+Times = tuple[float, float]  # when a rank asked, and when it had its answer
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, and what the engine says that it takes."""
+
+    name: str
+    ranks: int
+    program: Callable[[int], Times]
+    fabric_s: float
+    changes: tuple[CapacityEvent, ...] = ()
+
+
+def _together() -> float:
+    """Return on all ranks at one moment, without a message; that."""
+    store = distributed_c10d._get_default_store()
+    if store.add("here", 1) == dist.get_world_size():
+        store.set("at", str(time.monotonic() + _LEAD_S))
+    while not store.check(["at"]):
+        time.sleep(0.01)
+    time.sleep(max(0.0, float(store.get("at")) - time.monotonic()))
+    return time.monotonic()
+
+
+def _all_reduce(rank: int) -> Times:
+    x = torch.ones(ELEMENTS * dist.get_world_size())
+    began = _together()
+    dist.all_reduce(x)
+    return began, time.monotonic()
+
+
+def _all_to_all(rank: int) -> Times:
+    given = torch.ones(ELEMENTS * dist.get_world_size())
+    made = torch.empty_like(given)
+    began = _together()
+    dist.all_to_all_single(made, given)
+    return began, time.monotonic()
+
+
+def _two_jobs(rank: int) -> Times:
+    """Rank 0 sends to 2, and 1 to 3: both over the link from 1 to 2."""
+    jobs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    x = torch.ones(ELEMENTS)
+    began = _together()
+    if rank < 2:
+        dist.send(x, rank + 2, group=jobs[rank])
+    else:
+        dist.recv(x, rank - 2, group=jobs[rank - 2])
+    return began, time.monotonic()
+
+
+def _message(rank: int) -> Times:
+    x = torch.ones(ELEMENTS)
+    began = _together()
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+    return began, time.monotonic()
+
+
+def _engine_s(name: str, algorithm: str, n: int) -> float:
+    size = 2 * ELEMENTS * n
+    what = What(0, Served(algorithm), name, n, 0, size, size // 2, b"")
+    piece = lowered(lay_request(what, RING, np.arange(n)[None]))
+    return float(seconds(int(run(piece.graph).end_fs.max())))
+
+
+def cases() -> Iterator[Case]:
+    """All of them; the clock begins with the first request."""
+    for n in (2, 4, 8):
+        yield Case("ring all_reduce", n, _all_reduce, _engine_s("all_reduce", "ring", n))
+    for n in (2, 4, 8):
+        yield Case("all_to_all", n, _all_to_all, _engine_s("all_to_all", "at-once", n))
+    yield Case("two jobs, one link", 4, _two_jobs, 2 * MESSAGE_S + 2 * LATENCY_S)
+    link = int(np.flatnonzero((RING.links.src == 0) & (RING.links.dst == 1))[0])
+    halved = CapacityEvent(link, int(MESSAGE_S / 2 * TICKS_PER_S), 25e9)
+    yield Case("a link halved in the middle", 2, _message, 1.5 * MESSAGE_S + LATENCY_S, (halved,))
+
+
+@contextmanager
+def _opened(word: str) -> Iterator[Any]:
+    if word == "local":
+        yield LocalCluster()
+        return
+    with importlib.import_module("launch.ray.cluster").RayCluster() as ranks:
+        yield ranks
+
+
+def _took(cluster: Any, case: Case, factor: float) -> tuple[float, Paced]:
+    """Seconds of this host from when the first rank asks to when the last is answered, and how late messages were."""
+    tempo = Tempo(factor, find_device("h100", "bfloat16"), computes=False)
+    cluster.pace = Pace(tempo, RING, case.changes)
+    began, ended = zip(*cluster.run(case.ranks, CHOICE, case.program), strict=True)
+    return max(ended) - min(began), tempo.told()
+
+
+def rows(word: str, factor: float, repeats: int) -> Iterator[list[str]]:
+    """The cells of each case."""
+    with _opened(word) as cluster:
+        for case in cases():
+            found = [_took(cluster, case, factor) for _ in range(repeats)]
+            took_s, paced = min(found, key=lambda each: each[1].wall_worst_late_s)
+            in_time = sum(each.wall_in_time_share >= SHARE_IN_TIME for _, each in found)
+            wanted_s = case.fabric_s * factor
+            figures = f"{1e3 * wanted_s:.1f}", f"{1e3 * took_s:.1f}", f"{100 * (took_s / wanted_s - 1):+.2f}"
+            yield [
+                word,
+                case.name,
+                str(case.ranks),
+                *figures,
+                f"{1e3 * paced.wall_worst_late_s:.1f}",
+                f"{in_time} of {repeats}",
+            ]
+
+
+def main() -> None:
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("clusters", nargs="*", default=["local"])
+    parser.add_argument("--message", type=float, default=20.0, help="milliseconds that a message lasts here")
+    parser.add_argument("--repeat", type=int, default=5)
+    given = parser.parse_args()
+    factor = given.message / 1e3 / MESSAGE_S
+    found = [row for word in given.clusters for row in rows(word, factor, given.repeat)]
+    heads = ("cluster", "job", "ranks", "fabric x pace (ms)", "program's clock (ms)", "off (%)", "latest (ms)", "in time")
+    sys.stdout.write(f"pace {factor:g}: a message alone lasts {given.message:g} ms\n\n{table(heads, found)}\n")
+
+
+if __name__ == "__main__":
+    main()
