@@ -2,19 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from launch.papers.figure import Figure
 from launch.papers.infinitehbd import placed
+from launch.papers.infinitehbd.figures import FIGURES
 from launch.papers.infinitehbd.report import Paper
 
 NAMED = {"hbd-b-params", "hbd-t6-NVL-36x2-watts", "hbd-w-20x"}  # exact rows that the paper's own figures contradict
 ESTIMATED = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-", "hbd-t5-mfu", "hbd-t5-ep1")
 OF_SECONDS = ("hbd-s-", "hbd-agg", "hbd-w-inf", "hbd-w-nvl", "hbd-w-tpu", "hbd-t1", "hbd-o-")
-
-
-def rows(paper, *without):
-    return {row.target.id: row for row in paper.rows() if not row.target.id.startswith(without)}
 
 
 class Few(Paper):
@@ -81,3 +80,14 @@ def test_a_figure_that_is_not_drawn_is_refused(emu, tmp_path):
     done = emu("repro", "infinitehbd", "--figure", "12", "--png", str(tmp_path / "x.png"))
     assert done.code == 2
     assert "figure" in done.err
+
+
+@pytest.mark.slow
+def test_every_figure_has_a_value_for_each_place_of_each_curve():
+    for number, figure in FIGURES.items():
+        drawn = figure(Paper())
+        parts = [drawn] if isinstance(drawn, Figure) else drawn
+        curves = [curve for part in parts for curve in part.curves]
+        assert all(len(curve.x) == len(curve.y) > 0 and np.isfinite(curve.y).all() for curve in curves), number
+        if number in ("13", "14", "16", "20"):
+            assert [len(part.curves) for part in parts] == [8, 8, 8, 7]  # NVL-36 holds no group of 64
