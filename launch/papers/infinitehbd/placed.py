@@ -98,7 +98,7 @@ def _knee(paper: Any, target: Target) -> Answer:
     under = [rate for rate, percent in found.items() if percent < _NEAR_ZERO]
     knee = max(under) + (min(set(RATIOS) - set(under)) - max(under)) / 2
     told = ", ".join(f"{100 * rate:g} %: {percent:.2f}" for rate, percent in found.items())
-    fine = under == [*RATIOS[: len(under)]] and _KNEE[0] - 0.0025 <= knee <= _KNEE[1]
+    fine = under == [*RATIOS[: len(under)]] and _KNEE[0] <= knee <= _KNEE[1]
     return Answer(f"<{_NEAR_ZERO:g} up to {100 * max(under):g}% faults", (told, _SETTING), holds=fine)
 
 
