@@ -334,6 +334,8 @@ class Threads:
             self._baton.await_end()
         except KeyboardInterrupt as error:  # every rank ends at its next request; a second Ctrl-C leaves them
             self._rests.failure = self._rests.failure or error
+            if self._clock is not None:  # by which they would rest for long
+                self._rests.stop(error)
             self._baton.await_end()
         for thread in threads:
             if thread.ident is not None:
