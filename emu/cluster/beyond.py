@@ -27,7 +27,7 @@ from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
 _COMPARED = 5  # times
-Due = Callable[[object, float], None]
+Due = Callable[[object, float, float], None]
 CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
@@ -66,7 +66,8 @@ class Beyond:
 
     def ask(self, arrival: Arrival) -> None:
         """Make a request of a rank that is here known."""
-        number = self._numbers[arrival.made] = self._made
+        now, number = now_s() - self._behind_s, self._made
+        self._numbers[arrival.made] = number
         self._made += 1
         self._open[number] = arrival
         if self.tempo is not None:
@@ -74,7 +75,7 @@ class Beyond:
         call = arrival.call
         with paused():
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
-            self._tell("ask", number, bare)
+            self._tell("ask", number, bare, now)
 
     def wait(self, rank: int, work: Work) -> None:
         """Say that a rank goes on only once a request of its own is done."""
@@ -124,7 +125,7 @@ class Beyond:
                 if words[0] == "go":
                     self._go(carry_out, *words[1:])
                 elif due is not None:
-                    due(self._paced.pop(words[1]), words[2] + self._behind_s)
+                    due(self._paced.pop(words[1]), words[2] + self._behind_s, words[3])
         except _GONE:
             stop(RunError("cluster: whoever started the ranks is gone"))
             return

@@ -135,12 +135,12 @@ class Desk:
             for each in ready:
                 self._hear(each)
 
-    def _ask(self, process: int, number: int, call: Any) -> None:
+    def _ask(self, process: int, number: int, call: Any, at_s: float) -> None:
         arrival = self._places.arrival(call, (process, number))
         self._open[arrival.made] = arrival
         self._latest[call.global_rank] = f"in {_told(arrival)}"
         if self._pacer is not None:
-            self._pacer.came(arrival)
+            self._pacer.came(arrival, at_s)
         if complete := self._meetings.arrive(arrival):
             self._go(complete)
 
@@ -159,11 +159,11 @@ class Desk:
             if process in numbers:
                 self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
 
-    def _due(self, made: tuple[int, int], time_s: float) -> None:
+    def _due(self, made: tuple[int, int], time_s: float, late_s: float) -> None:
         """Tell when a request is answered; on the alarm's thread, too."""
         for each, process in list(self._processes.items()):
             if process == made[0]:
-                self._tell(each, "due", made[1], time_s)
+                self._tell(each, "due", made[1], time_s, late_s)
 
     def _compare(self, process: int) -> None:
         for each, other in self._processes.items():

@@ -22,17 +22,25 @@ from emu.trace.device.dtypes import FLOAT_BYTES
 from emu.trace.requests import MESSAGE
 from emu.trace.trace import Group
 
+Due = Callable[[Any, float, float], None]
+
 
 @dataclass(eq=False, slots=True)
 class _Asked:
     """A request of which some members have arrived."""
 
     ranks: tuple[int, ...]
-    came_fs: int = 0  # the last of those that have
+    came_fs: dict[int, int] = field(default_factory=dict)  # when each member has
     what: What | None = None  # None: its sizes are not known before all have arrived
     number: int | None = None  # of the traffic; None: it has not begun there
     arrived: dict[int, Any] = field(default_factory=dict)  # what each member is known by
     answered: int = 0  # members
+    late_fs: int = 0  # by which a member at most has entered after it came
+
+    @property
+    def all_came_fs(self) -> int:
+        """When the last of those that have came."""
+        return max(self.came_fs.values())
 
 
 class Pacer:
@@ -42,12 +50,13 @@ class Pacer:
         pace: The fabric, and how fast its time goes.
         n_ranks: Of the job.
         choice: Which algorithm serves each operation.
-        due: Is given what a request of a rank is known by and the time of this host at which it is answered, ahead of it where
-            that is known; on the alarm's thread or on that of a rank.
+        due: Is given what a request of a rank is known by, the time of this host at which it is answered, ahead of it where
+            that is known, and the seconds of these by which it is late already, as a member was heard of too late; on the
+            alarm's thread or on that of a rank.
         alarm: What is used to drive it.
     """
 
-    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, due: Callable[[Any, float], None], alarm: Alarm) -> None:
+    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, due: Due, alarm: Alarm) -> None:
         self._tempo, self._choice, self._due, self._alarm = pace.tempo, choice, due, alarm
         self._traffic = pace.traffic(n_ranks)
         self._lock = threading.RLock()
@@ -55,6 +64,7 @@ class Pacer:
         self._latest: dict[object, int] = {}  # of each queue, the number of the last request that has begun
         self._next: defaultdict[object, int] = defaultdict(int)  # and the place of the next
         self._under_way: dict[int, _Asked] = {}
+        self._came_fs: dict[Any, int] = {}  # sends and receives that have not met
         self._stepping = NEVER
         self._began_s: float | None = None
 
@@ -69,57 +79,66 @@ class Pacer:
             self._traffic.set_capacity(link, now, capacity_Bps)
             self._step()
 
-    def came(self, arrival: Arrival) -> None:
-        """A rank has made a request; its members may exchange what they have as soon as both ends are there."""
-        call, now_fs = arrival.call, self._now_fs()  # what this host takes for it is not of the request
-        if call.operation in MESSAGES:  # these meet in another order than they come
-            return
+    def came(self, arrival: Arrival, at_s: float | None = None) -> None:
+        """A rank has made a request; its members may exchange what they have as soon as both ends are there.
+
+        Args:
+            arrival: The request, and what it is known by.
+            at_s: When, by this host's clock; None: now. What the host takes to hear of it is not of the request.
+        """
+        call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
         with self._lock:
-            asked = self._asked(call.group[:2], arrival.instance, call.group.ranks, {call.rank: arrival.made}, now_fs)
+            if call.operation in MESSAGES:  # these meet in another order than they come
+                self._came_fs[made] = now_fs
+                return
+            asked = self._asked(call.group[:2], arrival.instance, call.group.ranks)
+            asked.arrived[call.rank], asked.came_fs[call.rank] = made, now_fs
             if asked.number is not None:
-                self._enter(asked, {call.rank: arrival.made})
+                self._enter(asked, [call.rank])
             elif asked.what is None and _tells_all(call):
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
     def met(self, agreed: Agreed, arrivals: Sequence[Arrival]) -> None:
         """All that take part have made a request."""
-        first, now_fs = arrivals[0].call, self._now_fs()
+        first = arrivals[0].call
         with self._lock:
             if agreed.served is not None:
-                self._begin(first.group[:2], arrivals[0].instance, self._what(agreed, first))
+                queue, place = first.group[:2], arrivals[0].instance
+                since_fs = self._asked(queue, place, first.group.ranks).all_came_fs
+                self._begin(queue, place, self._what(agreed, first), since_fs)
                 return
             channel = channel_of(first)
-            ranks = tuple(each.call.global_rank for each in arrivals)
             place = self._next[channel] + len(self._queues[channel])
-            self._asked(channel, place, ranks, dict(enumerate(each.made for each in arrivals)), now_fs)
-            self._begin(channel, place, self._what(agreed, first))
+            asked = self._asked(channel, place, tuple(each.call.global_rank for each in arrivals))
+            asked.arrived = dict(enumerate(each.made for each in arrivals))
+            asked.came_fs = {member: self._came_fs.pop(made) for member, made in asked.arrived.items()}
+            self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
 
-    def _asked(self, queue: object, place: int, ranks: tuple[int, ...], made: dict[int, Any], now_fs: int) -> _Asked:
-        asked = self._queues[queue].get(place) or self._queues[queue].setdefault(place, _Asked(ranks))
-        asked.arrived.update(made)
-        asked.came_fs = now_fs
-        return asked
+    def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _Asked:
+        return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _Asked(ranks))
 
-    def _begin(self, queue: object, place: int, what: What) -> None:
-        """Begin what is known and whose turn it is in its queue."""
+    def _begin(self, queue: object, place: int, what: What, since_fs: int = 0) -> None:
+        """Begin what is known since then and whose turn it is in its queue."""
         waiting = self._queues[queue]
         waiting[place].what = waiting[place].what or what
         while (asked := waiting.get(self._next[queue])) is not None and asked.what is not None:
             if asked.number is None:
+                asked.came_fs = {member: max(since_fs, at_fs) for member, at_fs in asked.came_fs.items()}
                 before = self._latest.get(queue)
-                asked.number = self._traffic.ask(asked.what, asked.ranks, asked.came_fs, before)
+                asked.number = self._traffic.ask(asked.what, asked.ranks, min(asked.came_fs.values()), before)
                 self._latest[queue] = asked.number
                 self._under_way[asked.number] = asked
-                self._enter(asked, asked.arrived)
+                self._enter(asked, sorted(asked.arrived, key=asked.came_fs.__getitem__))
             if len(asked.arrived) < len(asked.ranks):
                 break
             del waiting[self._next[queue]]
             self._next[queue] += 1
 
-    def _enter(self, asked: _Asked, members: dict[int, Any]) -> None:
+    def _enter(self, asked: _Asked, members: Sequence[int]) -> None:
         assert asked.number is not None
         for member in members:
-            self._traffic.enter(asked.number, member, asked.came_fs)
+            late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
+            asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
     def _what(self, agreed: Agreed, call: Call) -> What:
@@ -136,15 +155,16 @@ class Pacer:
     def _real_s(self, virtual_fs: int) -> float:
         return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
 
-    def _now_fs(self) -> int:
+    def _at_fs(self, at_s: float | None) -> int:
+        at_s = now_s() if at_s is None else at_s
         if self._began_s is None:
-            self._began_s = now_s()
-        return self._tempo.virtual_fs(now_s() - self._began_s)
+            self._began_s = at_s
+        return max(0, self._tempo.virtual_fs(at_s - self._began_s))
 
     def _step(self) -> int:
         """Let happen what has happened by now, and come back when something happens next."""
         with self._lock:
-            now = self._now_fs()
+            now = self._at_fs(None)
             for each in self._traffic.advance(now):
                 self._answer(each.request, each.member, each.end_fs)
             following = self._traffic.next_fs
@@ -155,7 +175,7 @@ class Pacer:
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
         asked = self._under_way[request]
-        self._due(asked.arrived[member], self._real_s(end_fs))
+        self._due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
         asked.answered += 1
         if asked.answered == len(asked.ranks):
             del self._under_way[request]

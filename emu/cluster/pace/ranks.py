@@ -32,6 +32,7 @@ class _Held:
     asked_s: float
     work: "ref[Work]"  # whose tensors are its rank's alone: what lives when is the same by every clock
     due_s: float | None = None  # None: it is not known
+    late_s: float = 0.0  # that it is already then
     carried: bool = False  # whether what it moves has been
     answered: bool = False
 
@@ -78,9 +79,10 @@ class Clock:
         """A rank makes a request."""
         self._held[work.key] = _Held(rank, now_s(), ref(work))
 
-    def due(self, key: object, time_s: float) -> None:
-        """A request is answered at a time of this host."""
-        self._held[key].due_s = time_s
+    def due(self, key: object, time_s: float, late_s: float) -> None:
+        """A request is answered at a time of this host, which is so much too late already."""
+        held = self._held[key]
+        held.due_s, held.late_s = time_s, late_s
         self.alarm.at(time_s, partial(self._land, key))
 
     def carried(self, key: object) -> None:
@@ -127,7 +129,7 @@ class Clock:
         with self._lock:
             held = self._held.pop(key, None)
         if held is not None and held.due_s is not None:
-            self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s)
+            self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s + held.late_s)
 
     def _sleep_until(self, rank: int, time_s: float) -> None:
         self._sleeping += 1

@@ -96,14 +96,19 @@ class Traffic:
         self._leave.update({(number, m): first + int(piece.exit[m]) for m in members})
         return number
 
-    def enter(self, request: int, member: int, now_fs: int) -> None:
-        """A member enters: its messages with others that have entered may start."""
+    def enter(self, request: int, member: int, now_fs: int) -> int:
+        """A member enters: its messages with others that have entered may start; how many ticks later than it should have."""
         self._move_on(now_fs)
         self._state.let_go(self._enter.pop((request, member)))
+        return self._state.now_fs - now_fs
 
     def advance(self, now_fs: int) -> list[Arrival]:
-        """Let everything happen up to a time; who leaves and when, as soon as that is known, some time ahead."""
-        self._move_on(now_fs + 1)
+        """Let everything happen up to a time; who leaves and when, as soon as that is known, some time ahead.
+
+        Time stands where something has happened last, so that who is heard of late can still enter when it came.
+        """
+        while self._state.next_fs <= now_fs:
+            self._move_on(self._state.next_fs + 1)
         open_, tasks = list(self._leave), np.array([*self._leave.values()], np.int64)
         ends = self._state.left_fs(tasks)
         arrived = [Arrival(*open_[i], int(ends[i])) for i in np.flatnonzero(ends >= 0).tolist()]
