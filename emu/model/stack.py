@@ -52,10 +52,11 @@ class Precision:
     gradient: str = "float32"
     master: str = "float32"  # a copy of the weights that the optimizer changes; where it is of the weights' dtype there is none
     moment: str = "float32"  # each of AdamW's two
+    dispatch: str = ""  # rows on their way to experts, and the gradients of what experts gave; "": as activations
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            item_bytes(getattr(self, field.name))
+            item_bytes(getattr(self, field.name) or self.activation)
 
     @property
     def has_master(self) -> bool:
@@ -102,6 +103,9 @@ class Stack:
             if value not in known:
                 raise unknown(f"{name} of a stack with software={self.software}", value, known)
             object.__setattr__(self, name, value)
+        if self.software == "pytorch" and self.precision.dispatch:
+            mend = "its rows travel as they are; or take software=megatron"
+            raise must_be("stack", "dispatch", "left out with software=pytorch", self.precision.dispatch, mend)
         for share in self.bandwidth:
             if not 0 < share <= 1:
                 raise must_be("stack", "bandwidth", "shares above 0 and at most 1", share)

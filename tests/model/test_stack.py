@@ -19,6 +19,7 @@ def test_what_is_left_out_is_as_the_software_has_it():
     [
         "software=pytorch", "software=megatron", "software=megatron,tp=overlapped,dp=overlapped,attention=unfused",
         "software=megatron,accumulation=unfused,launch=14.6us,alpha=880ns,gradient=bfloat16,master=bfloat16",
+        "software=megatron,dispatch=float8_e4m3fn",
     ],
 )  # fmt: skip
 def test_a_stack_is_spelled_as_it_is_read(words):
@@ -45,6 +46,8 @@ def test_a_word_may_stand_for_several():
         ("tp=exposed,tp=exposed", "stack: tp is given twice in 'tp=exposed,tp=exposed'"),
         ("launch=5", "launch must be a time of 0 or more such as 500ns or 1.5us, got '5'"),
         ("gradient=float31", "no dtype is called 'float31'; did you mean float"),
+        ("software=megatron,dispatch=float7", "no dtype is called 'float7'; did you mean float"),
+        ("dispatch=bfloat16", "stack: dispatch must be left out with software=pytorch, got 'bfloat16'; its rows travel"),
     ],
 )
 def test_a_stack_that_is_none_is_refused_with_what_is_near(words, message):

@@ -216,6 +216,15 @@ def test_rows_travel_to_their_experts_and_back_in_both_directions(tp, ep, etp):
     assert counts == ([L * passes] if ep * etp > 1 else [])
 
 
+def test_rows_may_travel_to_their_experts_in_another_dtype_than_back():
+    found = asked(traced("tp=2,sp,dp=4,ep=2,etp=2,microbatch=1", "dispatch=float8_e4m3fn", model=MOE))
+    rows, times = MOE.top_k * S // 2 * H, 2 * L * B // 4
+    assert found["ep", "all_to_all", rows, "float8_e4m3fn"] == found["ep", "all_to_all", rows, "bfloat16"] == times
+    assert (
+        found["etp", "all_gather", 2 * rows, "float8_e4m3fn"] == found["etp", "reduce_scatter", 2 * rows, "bfloat16"] == times
+    )
+
+
 @pytest.mark.parametrize("words", ["dp=4,ep=4", "tp=2,sp,dp=2,ep=2,pp=2", "tp=2,sp,dp=2,ep=4,etp=1"])
 @pytest.mark.parametrize("name", ["mixtral-tiny", "gpt-moe-tiny"])
 def test_flops_of_experts_are_those_of_the_model_wherever_they_are(name, words):

@@ -14,6 +14,7 @@ from functools import cached_property
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
 from emu.model.operator import PERMUTATION
+from emu.model.stack import Precision
 
 _COUNT = "int64"  # of rows
 
@@ -39,23 +40,26 @@ class Exchange:
 
     def there(self) -> list[Ask]:
         """To the experts; or the gradient of what they gave."""
-        return [*self._travel(), *self._shared("all_gather")]
+        dtype = self._precision.dispatch or self._precision.activation
+        return [*self._travel(dtype), *self._shared("all_gather", dtype)]
 
     def back(self) -> list[Ask]:
         """From the experts; or the gradient of what they read."""
-        return [*self._shared("reduce_scatter"), *self._travel()]
+        dtype = self._precision.activation
+        return [*self._shared("reduce_scatter", dtype), *self._travel(dtype)]
 
-    def _travel(self) -> list[Ask]:
-        return [self._ask("ep", "all_to_all", self.elements)] if self.part.plan.ep > 1 else []
+    def _travel(self, dtype: str) -> list[Ask]:
+        return [Ask("ep", "all_to_all", self.elements, dtype)] if self.part.plan.ep > 1 else []
 
-    def _shared(self, operation: str) -> list[Ask]:
+    def _shared(self, operation: str, dtype: str) -> list[Ask]:
         etp = self.part.plan.expert_tp
-        return [self._ask("etp", operation, etp * self.elements)] if etp > 1 and not self._stays else []
+        return [Ask("etp", operation, etp * self.elements, dtype)] if etp > 1 and not self._stays else []
 
     @property
     def _stays(self) -> bool:
         """Whether rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
         return not self.part.plan.sp and not self.part.plan.exchanges
 
-    def _ask(self, axis: str, operation: str, elements: int) -> Ask:
-        return Ask(axis, operation, elements, self.part.stack.precision.activation)
+    @property
+    def _precision(self) -> Precision:
+        return self.part.stack.precision
