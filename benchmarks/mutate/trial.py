@@ -35,7 +35,7 @@ ALSO = {
 # The tests of commands are run file by file, then those of their texts. Left out are pictures, and the files below, which start
 # Ray, or a process for each test: they take most of the time, and see little that the others do not.
 COMMANDS = "tests/launch"
-APART = ("test_loads.py", "test_clusters.py", "test_ray_cluster.py", "test_ray_process.py")
+APART = ("test_loads.py", "test_clusters.py", "test_ray_cluster.py", "test_ray_ends.py", "test_ray_process.py")
 # Starting Ray takes longer than all the rest, and only launch/ray is about it.
 OPTIONS = ("-x", "-q", "-m", "not slow and not gpu and not ray", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
+from emu.bound import limit
 from emu.topology.path.shortest import shortest
 from emu.topology.topology import Links, Topology
 
@@ -53,3 +54,9 @@ def random_topology() -> Callable[[int], Topology]:
         return _made(n_npus, nodes, rows)
 
     return of
+
+
+@pytest.fixture
+def no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What trees reach is no bound, and takes time to find."""
+    monkeypatch.setattr(limit, "_MOST_TREES", 0)

@@ -1,7 +1,5 @@
 """The limit of each operation: against all sets of nodes, and against every schedule of the catalogue that can be timed."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -28,9 +26,7 @@ from emu.study.choice.site import Site
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.timing.collective import time_collective
-from emu.topology import flow
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.flow import least_cut
 from emu.topology.placement import place
 
 LINK = "bandwidth=50GB/s,latency=500ns"
@@ -129,12 +125,6 @@ def _hold(line, name, *, most_ranks=24, times=(1, 100, 3000)):
     for each in candidates(name, Site.first(topology, n)):
         for row in _rows(topology, BenchRequest(name, each.name, sizes, "uint8", ranks=n, effort=ALL)):
             assert 0 < row.of_bound <= 1, (row.algorithm, row.size_bytes, row.bound)
-
-
-@pytest.fixture
-def no_trees(monkeypatch):
-    """What trees reach is no bound, and takes time to find."""
-    monkeypatch.setattr(limit, "_MOST_TREES", 0)
 
 
 def _rows(topology, request):
@@ -342,46 +332,6 @@ def test_the_best_set_tried_may_be_what_is_left_of_a_half(made) -> None:
     topology = made(4, 4, rows)
     one = Effort(1, 2**10, programs=False)
     assert _terms(topology, operation("broadcast", 4, 3), range(4), one)[TRIED] == pytest.approx(1)
-
-
-SAME = [f"switch:n=12,{LINK}", f"ring:n=12,{LINK}", f"ring:n=9,{LINK}", f"torus:dims=4x4,{LINK}", f"torus:dims=3x2x4,{LINK}"]
-SAME += ["ub-mesh:board", "fat-tree:radix=4,tiers=3", "hpn:pod:dims=2x2x4,aggs=2", "servers:nodes=3,gpus=4,network=rails"]
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("line", SAME)
-def test_where_npus_are_alike_quick_bounds_say_what_all_bounds_say(line, name, no_trees) -> None:
-    topology = build_topology(line)
-    what = topology, operation(name, topology.n_npus), range(topology.n_npus)
-    quick, every = (max(_terms(*what, effort).values()) for effort in (QUICK, ALL))
-    assert quick == pytest.approx(every, rel=2 * NEAR)
-
-
-@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "all_to_all", "broadcast"])
-@pytest.mark.parametrize("line", [f"switch:n=1024,{LINK}", "ub-mesh:rack", f"torus:dims=4x4x4,{LINK}", "fat-tree:radix=16"])
-def test_a_quick_bound_takes_few_flows_however_many_ranks_there_are(line, name, monkeypatch) -> None:
-    topology, flows = build_topology(line), []
-    monkeypatch.setattr(flow, "least_cut", lambda *of: flows.append(of) or least_cut(*of))
-    limit_of.cache_clear()
-    found = limit_of(topology, operation(name, topology.n_npus), tuple(range(topology.n_npus)), helpers=False)
-    assert 0 < len(flows) <= 3 * QUICK.flows
-    assert found.trees_s_per_byte is None
-
-
-def test_quick_bounds_load_neither_scipy_nor_networkx() -> None:
-    script = """if True:
-        import sys
-        from emu.bound.limit import limit_of
-        from emu.collective.operation import OPERATIONS, operation
-        from emu.topology.catalogue import build_topology
-        for line in ("ub-mesh:rack", "dragonfly:p=2,a=4,h=2", "hpn:pod:dims=2x2x4,aggs=2"):
-            topology = build_topology(line)
-            n = topology.n_npus
-            for name in OPERATIONS:
-                limit_of(topology, operation(name, n), tuple(range(n)), helpers=False)
-        print({"scipy", "networkx", "numba", "torch"} & set(sys.modules))
-    """
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def _one_way(made, *, slow):
