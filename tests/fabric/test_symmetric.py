@@ -50,11 +50,14 @@ def every_message(schedule, sizes, topology, placement, **options):
 def by_class(schedule, sizes, topology, placement, **options):
     """The same of the classes, each as often as it stands for messages, and whether it stands for several."""
     piece = lower_alone(schedule, sizes, topology, placement, **options)
-    graph, is_quotient = piece.graph, piece.is_quotient
-    timeline, sends = run(graph), graph.owner >= 0
-    copies = schedule.n_ranks // len(np.unique(graph.owner[sends])) if sends.any() else 1
+    return of_classes(schedule.n_ranks, piece.graph, run(piece.graph)), piece.is_quotient
+
+
+def of_classes(n_ranks, graph, timeline):
+    sends = graph.owner >= 0
+    copies = n_ranks // len(np.unique(graph.owner[sends])) if sends.any() else 1
     columns = (c[sends].tolist() for c in (*times(timeline), graph.size_bytes))
-    return sorted(list(zip(*columns, strict=True)) * copies), is_quotient
+    return sorted(list(zip(*columns, strict=True)) * copies)
 
 
 def times(timeline):
@@ -76,12 +79,11 @@ def test_every_message_of_the_catalogue_is_timed_to_the_tick(found, shape):
     stored = found.stored(shape)
     sizes, places = equal_slots(stored), np.arange(stored.n_ranks)
     for topology in map(fabric, FABRICS[stored.n_ranks]):
-        expected = every_message(stored, sizes, topology, places)
-        assert by_class(stored, sizes, topology, places)[0] == expected
+        job = stored, sizes, topology, places
+        expected, timeline = every_message(*job), time_alone(*job)
+        assert of_classes(stored.n_ranks, lower_alone(*job).graph, timeline) == expected
+        assert timeline.end_fs.max(initial=0) == max((e for _, _, e, _ in expected), default=0)
         assert by_class(stored, sizes, replace(topology, symmetry=None), places) == (expected, False)
-        assert time_alone(stored, sizes, topology, places).end_fs.max(initial=0) == max(
-            (e for _, _, e, _ in expected), default=0
-        )
 
 
 @st.composite
