@@ -66,22 +66,30 @@ class Main:
 
 
 class Environment:
-    """The environment variables, which C code sees too."""
+    """The environment variables, which C code sees too; as bytes, for a copy of `os.environ` decodes each of them."""
 
-    def of(self, rank: int) -> dict[str, str]:
+    def of(self, rank: int) -> dict[bytes, bytes]:
         """What a rank starts with."""
-        return {**self.save(), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        number = str(rank).encode()
+        return {**self.save(), b"RANK": number, b"LOCAL_RANK": number}
 
-    def save(self) -> dict[str, str]:
+    def save(self) -> dict[bytes, bytes]:
         """What the process has now."""
-        return dict(os.environ)
+        return dict(_variables())
 
-    def load(self, state: dict[str, str]) -> None:
+    def load(self, state: dict[bytes, bytes]) -> None:
         """Give the process what was saved."""
-        now = dict(os.environ)
+        now = _variables()
+        if now == state:
+            return
         for name in now.keys() - state.keys():
-            del os.environ[name]
-        os.environ.update({name: value for name, value in state.items() if now.get(name) != value})
+            del os.environb[name]
+        os.environb.update({name: value for name, value in state.items() if now.get(name) != value})
+
+
+def _variables() -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # neither typed nor exported
+    return found
 
 
 class Folder:
