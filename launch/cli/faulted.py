@@ -55,7 +55,9 @@ def check_beside(faults: Sequence[str], beside: Mapping[str, object], png: Path 
     """
     for flag, value in beside.items():
         if faults and value:
-            raise InputError(f"--fault: tells of step after step, which {flag} does not; leave {flag} out")
+            raise InputError(
+                f"--fault: tells of step after step, as --checkpoint does, which {flag} does not; leave {flag} out"
+            )
     if png is not None and not faults:
         raise InputError("--png: draws steps with faults, and no --fault is given; add one")
 

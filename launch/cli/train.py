@@ -18,6 +18,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.live.script import faults_of
 from emu.trace.read import save
 from launch.cli.faulted import check_beside, fault_option, png_option, show_disturbed
+from launch.cli.kept import Asked, keep_options
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
     ALGORITHM_HELP,
@@ -33,6 +34,7 @@ from launch.cli.options import (
 from launch.cli.pacing import Pacing, kept_of, pace_options
 from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
+from launch.data.devices import find_device
 from launch.show.progress import bar
 from launch.show.text.train import train_report
 
@@ -80,6 +82,7 @@ _PLAN_HELP = (
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option
 @fault_option
+@keep_options
 @png_option
 @looks_options
 @click.option(
@@ -103,6 +106,7 @@ def train_command(
     algorithms: tuple[str, ...],
     stack: str,
     faults: tuple[str, ...],
+    keeping: Asked,
     png: Path | None,
     looks: Looks,
     trace: Path | None,
@@ -117,6 +121,7 @@ def train_command(
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --cluster ray --json
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --fault "link 0-1 at step 2"
     emu train --model llama-tiny --plan dp=2,tp=2 --topology ub-mesh:board --pace 1000
+    emu train --model llama-tiny --plan dp=2 --topology ub-mesh:rack-full --fault "npu 1 at step 3" --elastic --checkpoint kept
     """
     request = TrainRequest(
         model=model,
@@ -127,8 +132,14 @@ def train_command(
         dtype=dtype,
         algorithms=(AUTO, *algorithms),
     )
+    keeping.check(topologies)
+    check_beside(faults or keeping.given, {**looks.given, **keeping.beside(trace, pacing.factor)}, png)
+    if keeping.given:
+        show_disturbed(
+            [keeping.trained(request, topologies[0], find_device(device, dtype), faults, where, stack)], png, as_json=as_json
+        )
+        return
     built, found = built_under(calls_of(stack), topologies, device, dtype)
-    check_beside(faults, looks.given, png)
     known = [faults_of(faults, build_topology(word), request.plan.world, steps) for word in topologies]
     lost = losses(build_topology(topologies[0]), known[0], request.plan.world, steps)
     pace = pacing.on(built[0], found, dtype)

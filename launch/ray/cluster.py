@@ -22,7 +22,7 @@ from emu.cluster.desk import Desk
 from emu.cluster.job import Ended, Job, everywhere, processes_of
 from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
-from emu.errors import InputError, RunError, must_be
+from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace
 from launch.ray.options import read_options
 from launch.ray.process import RayProcess
@@ -116,6 +116,7 @@ class RayCluster:
             answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
             raise self._failure(answers, desk, processes)
+        self._keep_log = False  # of a process that died before: the job went on without it
         ended = [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
         if self.pace is not None:
             self.pace.tempo.kept.add(each.late for each in ended)
@@ -132,7 +133,8 @@ class RayCluster:
         whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         doing = ", ".join(desk.doing(rank) if len(ranks) == 1 else f"{rank} {desk.doing(rank)}" for rank in ranks)
         words = f"{'its' if len(ranks) == 1 else 'their'} process died" if how == "died" else said
-        return RunError(f"{whose}: {words}, {doing}; log: {self._process.log}")
+        kind = LostError if how == "died" else RunError
+        return kind(f"{whose}: {words}, {doing}; log: {self._process.log}")
 
 
 def _say(rank: int, stream: str, text: str) -> None:

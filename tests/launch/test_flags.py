@@ -33,6 +33,11 @@ FLAGS = {
         "--dtype",
     }
     | {"--algorithm", "--stack", "--trace"}
+    | {
+        "--checkpoint",
+        "--checkpoint-every",
+        "--elastic",
+    }  # a job that outlives its NPUs needs a folder, and how often it writes
     | FAULTS
     | LOOKS
     | PACE

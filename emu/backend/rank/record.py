@@ -24,7 +24,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from emu.arrays import column
 from emu.backend.rank.call import Call, Members, dtype_name
-from emu.backend.rank.count import Count, Operator, tensors_in
+from emu.backend.rank.count import Count, Operator, paused, tensors_in
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.streams import Streams
 from emu.collective.operation import OPERATIONS, ROUTED, operation
@@ -47,7 +47,7 @@ _TYPES = (
     *[np.int64] * 2,
 )
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
-_thread = threading.local()  # its `begin_alike`: where this thread is recorded as a rank
+_thread = threading.local()  # its `begin_alike` and `recorder`: where this thread is recorded as a rank
 
 
 class _Row(NamedTuple):
@@ -108,6 +108,7 @@ class Recorder:
         self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # modules; optimizers, and of how many states
         self._counted: Recorder | None = None  # who is counted for this rank, too
         self.tell: Callable[[Operator], None] | None = None  # of each computation, once it is taken down
+        self.aside = False  # whether what is asked for now is no part of the run
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
@@ -126,6 +127,8 @@ class Recorder:
 
     def request(self, call: Call, instance: int) -> "Issue":
         """Add a request; it waits for the last computation of its stream, and for the requests joined there since."""
+        if self.aside:
+            return _Unseen(self, -1, 0)
         seq = len(self.rows)
         key = call.group[:2]
         self.groups[key] = call.group  # the axis may be known only later
@@ -315,6 +318,24 @@ class Issue:
         rows[self._seq] = rows[self._seq]._replace(root=peer, instance=instance)
 
 
+class _Unseen(Issue):
+    """Of a request that is no part of the run."""
+
+    __slots__ = ()
+
+    def joined(self) -> None:
+        """Nothing waits."""
+
+    def taken(self) -> None:
+        """Nothing waits."""
+
+    def sized(self, count: int) -> None:
+        """It is nowhere."""
+
+    def matched(self, peer: int, instance: int) -> None:
+        """It is nowhere."""
+
+
 class Recording:
     """The recorders of all ranks that are here."""
 
@@ -334,10 +355,11 @@ class Recording:
         with ExitStack() as counting, recorder.streams.on_thread():
             counting.enter_context(recorder.count)
             _thread.begin_alike = lambda key: self._begin_alike(recorder, counting, key)
+            _thread.recorder = recorder
             try:
                 yield
             finally:
-                del _thread.begin_alike
+                del _thread.begin_alike, _thread.recorder
 
     def _begin_alike(self, recorder: Recorder, counting: ExitStack, key: Hashable) -> None:
         first, did = self._alike.setdefault(key, (recorder, recorder.did()))
@@ -386,3 +408,18 @@ def compute_alike(key: Hashable) -> None:
     begin = getattr(_thread, "begin_alike", None)
     if begin is not None:
         begin(key)
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Take down nothing of what this rank does within: a checkpoint is the host's, and no step waits for it."""
+    recorder = getattr(_thread, "recorder", None)
+    with paused():
+        if recorder is None:
+            yield
+            return
+        recorder.aside = True
+        try:
+            yield
+        finally:
+            recorder.aside = False

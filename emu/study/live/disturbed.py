@@ -36,6 +36,19 @@ class LiveStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How a job went on after a loss."""
+
+    step: int  # as which began it was lost
+    lost: str
+    went_on_from: int  # steps that the checkpoint had; 0: from the beginning
+    plan: str
+    ranks: int
+    lost_steps: int  # that were done again
+    recovery_s: float  # of virtual time: the system's mending, and those steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbed:
     """A job with faults on one topology; times are virtual."""
 
@@ -51,6 +64,7 @@ class Disturbed:
     assumptions: tuple[str, ...]
     loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
     reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
+    recoveries: tuple[Recovery, ...] | None = field(default=None, metadata=LEFT_OUT)  # of an elastic job
 
 
 def disturbed(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, timed: StepTimes, device: str) -> Disturbed:

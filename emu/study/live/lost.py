@@ -11,7 +11,7 @@ from emu.topology.live.mended import fabric
 from emu.topology.topology import Topology
 
 
-def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) -> tuple[Loss, ...]:
+def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, since: int = 0) -> tuple[Loss, ...]:
     """The ranks that are lost as steps begin, in that order, until the machine has no room for the job.
 
     Args:
@@ -19,9 +19,10 @@ def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) 
         faults: Of the job.
         ranks: Of the job.
         steps: Of the job.
+        since: Of the steps after this one only.
     """
-    found, before = list[Loss](), tuple[Fault, ...]()
-    for step in range(1, steps + 1):
+    found, before = list[Loss](), tuple(fault for fault in faults if fault.holds(since) and fault.part != "rank")
+    for step in range(since + 1, steps + 1):
         now = tuple(fault for fault in faults if fault.holds(step))
         new = [fault for fault in now if fault not in before and not fault.share]
         try:

@@ -16,6 +16,7 @@ from torch import Tensor
 from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
+from emu.study.training.means import mean_loss
 from emu.study.training.program import Outcome, Program
 from emu.trace.trace import Trace
 
@@ -42,14 +43,20 @@ class Learned:
     wall_step_cpu_s: float  # likewise, but only what its thread computed: the same on a machine that does nothing else
 
 
-def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learned:
+def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, reference: Outcome | None = None) -> Learned:
     """Run the program on one process and on the ranks of its plan, and compare.
+
+    Args:
+        program: That may begin where another ended, and then knows the losses until there.
+        choice: What serves its requests.
+        run_on: Where the ranks run.
+        reference: What one process gave, if it has run.
 
     Raises:
         RunError: the run failed, or its first step differs from the reference.
     """
     began = time.perf_counter()
-    reference = program.reference()
+    reference = program.reference() if reference is None else reference
     ran = time.perf_counter()
     outcomes, trace = run_on(program.plan.world, choice, program)
     wall_run_s = time.perf_counter() - ran
@@ -57,11 +64,13 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads) -> Learn
         last = program.reference_gradients(_wholes(outcomes, reference.gradients[0]))
         reference = replace(reference, gradients={**reference.gradients, program.steps - 1: last})
     wall_reference_s = time.perf_counter() - began - wall_run_s
-    told = [o.loss for o in outcomes if o.loss]  # the others have not the last stage
-    loss = tuple(sum(of_rank[step] for of_rank in told) / len(told) for step in range(program.steps))
-    errors = [gradient_error(reference, outcomes, step) for step in sorted(reference.gradients)]
-    check_first_step(loss[0], reference.loss[0], errors[0])
-    check_norms(outcomes, reference)
+    before = () if program.kept is None else program.kept.before
+    loss = (*before, *mean_loss([o.loss for o in outcomes]))
+    known = [step for step in sorted(reference.gradients) if step >= program.first]
+    errors = [gradient_error(reference, outcomes, step) for step in known]
+    if not program.first:
+        check_first_step(loss[0], reference.loss[0], errors[0])
+        check_norms(outcomes, reference)
     own = np.median(reference.took_s, axis=0).tolist()
     walls = wall_run_s, wall_reference_s, *own
     return Learned(trace, loss, reference.loss, float(np.max(errors)), *walls)

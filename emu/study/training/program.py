@@ -1,10 +1,13 @@
 """What every rank of a training run does; and the same steps on one process, without any group, to hold it against."""
 
+import os
+import signal
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -12,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from emu.backend.rank.count import paused, track
-from emu.backend.rank.record import compute_alike
+from emu.backend.rank.record import compute_alike, set_aside
 from emu.errors import LostError
+from emu.model.parallel.checkpoint import empty_states, load_parts, save_parts
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
 from emu.model.parallel.mesh import Meshes, build_meshes
@@ -23,6 +27,7 @@ from emu.model.parallel.where import Held
 from emu.model.parallel.wrap import Parallel, alone, build_module, parallelize
 from emu.model.plan import Plan
 from emu.model.read import find_model
+from emu.study.training.kept import Kept
 from emu.study.training.text import batch
 
 
@@ -36,6 +41,9 @@ class Outcome:
     weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
     norms: tuple[float, ...]  # by step, of all gradients of the run before they are cut; none where they are not
     took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
+
+
+_NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 
 class Loss(NamedTuple):
@@ -57,14 +65,18 @@ class Program:
     seed: int
     learning_rate: float
     lost: tuple[Loss, ...] = ()  # ranks that do not come to the end
+    dies: bool = False  # whether the process of a lost rank ends with it
+    kept: Kept | None = None  # where what is trained is kept; None: nowhere
+    first: int = 0  # steps that were done before, as the checkpoint has them
 
     def __call__(self, rank: int) -> Outcome:
         """Train as one rank of the plan."""
         model = find_model(self.model)
         with paused():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
+        shapes = {name: parameter.shape for name, parameter in whole.named_parameters()}
         meshes = build_meshes(self.plan)
-        return self._train(parallelize(whole, model, meshes, self.plan, rank), meshes, rank)
+        return self._train(parallelize(whole, model, meshes, self.plan, rank), meshes, rank, shapes)
 
     def reference(self) -> Outcome:
         """Train alone, with the same initial weights, on the whole batch."""
@@ -82,19 +94,25 @@ class Program:
             return parallel.gradients()
 
     def _single(self) -> "Program":
-        return replace(self, plan=self.plan.alone(), lost=())
+        return replace(self, plan=self.plan.alone(), lost=(), kept=None, first=0)
 
     def _alone(self) -> Parallel:
         return alone(build_module(find_model(self.model), self.plan, self.seed), self.plan)
 
-    def _train(self, parallel: Parallel, meshes: Meshes | None, rank: int) -> Outcome:
+    def _train(
+        self, parallel: Parallel, meshes: Meshes | None, rank: int, shapes: Mapping[str, torch.Size] = _NO_SHAPES
+    ) -> Outcome:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
+        if self.kept is not None and self.first:
+            empty_states(optimizer)
+            with set_aside():
+                load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
         run = self._runner(parallel, meshes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             compute_alike(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
-        for step in range(self.steps):
+        for step in range(self.first, self.steps):
             self._lose(rank, step)
             if 0 < step == self.steps - 1:
                 weights = parallel.weights()
@@ -109,13 +127,19 @@ class Program:
                     norms.append(norm.item())
             optimizer.step()
             optimizer.zero_grad()
+            if self.kept is not None and self.kept.after(step + 1):
+                with set_aside():
+                    self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
+                    save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
+                    self.kept.drop_before(step + 1, rank)
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
-        of_steps = tuple(sum(t.item() for t in step) for step in losses if step)
-        return Outcome(of_steps, gradients, parallel.held, weights, tuple(norms), tuple(took))
+        return Outcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
 
     def _lose(self, rank: int, step: int) -> None:
         for loss in self.lost:
             if (loss.rank, loss.step) == (rank, step + 1):
+                if self.dies:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise LostError(f"step {loss.step}: {loss.why}, and rank {rank} with it; --elastic --checkpoint DIR goes on")
 
     def _work(self, parallel: Parallel, rank: int) -> Hashable:
@@ -137,6 +161,11 @@ class Program:
         with paused():
             sequences = batch(self.text, self.plan, step)[first : first + share]
             return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
+
+
+def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
+    """The loss of each step, where this rank has the last stage."""
+    return tuple(sum(t.item() for t in step) for step in losses if step)
 
 
 @contextmanager

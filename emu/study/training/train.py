@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.model.fits import check_executed, check_fits, check_world
 from emu.model.memory import host_bytes
@@ -96,6 +97,13 @@ def run_steps(
     Raises:
         LostError: one was.
     """
+    program, choice = program_of(request, topologies, device)
+    learned = learn(replace(program, lost=tuple(lost)), choice, run_on)
+    return replace(learned, trace=with_work(with_choice(learned.trace, choice), find_model(request.model), request.plan))
+
+
+def program_of(request: TrainRequest, topologies: Sequence[Topology], device: Device) -> tuple[Program, Choice]:
+    """What the ranks do, and what serves their requests; errors as of `train`, before anything runs."""
     model = find_model(request.model)
     for topology in topologies:
         check_world(request.plan, model, topology.n_npus, topology.name)
@@ -103,9 +111,7 @@ def run_steps(
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
     spoken = anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate
-    program = Program(*spoken, tuple(lost))
-    learned = learn(program, choice, run_on)
-    return replace(learned, trace=with_work(with_choice(learned.trace, choice), model, request.plan))
+    return Program(*spoken), choice
 
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from emu.study.live.disturbed import Disturbed, LiveStep
+from emu.study.live.disturbed import Disturbed, LiveStep, Recovery
 from emu.units import format_time
 from launch.show.text.assumed import assumed_lines
 from launch.show.text.table import table
@@ -19,11 +19,21 @@ def disturbed_report(result: Disturbed) -> str:
         "",
         f"time            {format_time(sum(step.time_s for step in result.steps))} for these {len(result.steps)} steps, "
         f"{format_time(result.undisturbed_s)} without faults: goodput {result.goodput:.4g}",
+        *map(_recovered, result.recoveries or ()),
         *([] if result.stopped is None else [f"stopped         {result.stopped}"]),
         "",
         *assumed_lines(result.assumptions),
     ]
     return "\n".join(lines)
+
+
+def _recovered(how: Recovery) -> str:
+    place = f"the checkpoint after step {how.went_on_from}" if how.went_on_from else "the beginning"
+    again = f"{how.lost_steps} step{'s' * (how.lost_steps != 1)} done again"
+    took = f"{format_time(how.recovery_s)} of recovery"
+    return (
+        f"went on         in step {how.step}, as {how.lost}: from {place} with {how.plan} on {how.ranks} NPUs; {again}, {took}"
+    )
 
 
 def _steps(result: Disturbed) -> str:

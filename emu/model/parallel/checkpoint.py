@@ -1,0 +1,129 @@
+"""What a rank trains, kept in a folder by PyTorch's distributed checkpoint (DCP), and taken up again by ranks of any number.
+
+Each rank writes its parts of weights and of AdamW's states, by their places in the whole: a plan with other parts reads them.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    SavePlan,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.optim import Optimizer
+
+from emu.model.parallel.where import Held, local
+from emu.model.parallel.wrap import Parallel
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's states of a parameter's shape; `step` counts
+
+
+class _Part(NamedTuple):
+    """What a rank has of a tensor."""
+
+    tensor: Tensor  # here
+    offsets: torch.Size  # of its first element in the whole
+    whole: torch.Size
+
+
+def save_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
+    """Write what this rank trains; every rank calls it, and the folder is whole once its `.metadata` is there.
+
+    Args:
+        folder: Of this checkpoint alone.
+        parallel: The rank's parameters.
+        optimizer: AdamW, after a step.
+        shapes: Of the whole parameters, by name.
+    """
+    parts = dict(_parts(parallel, optimizer, shapes))
+    save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
+
+
+def empty_states(optimizer: Optimizer) -> None:
+    """Give AdamW the states that its first step would make."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            moments = {name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in MOMENTS}
+            optimizer.state[parameter] = {"step": torch.zeros((), dtype=torch.float32), **moments}
+
+
+def load_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
+    """Take up what ranks of any number have written; arguments as of `save_parts`, after `empty_states`."""
+    parts = dict(_parts(parallel, optimizer, shapes))
+    with torch.no_grad():
+        load({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Load(parts))
+
+
+def _parts(parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
+    """Of each parameter its part, and those of the states; none of what has no element here."""
+    for name, parameter in parallel.parameters.items():
+        state, held = optimizer.state[parameter], parallel.held[name]
+        yield f"step.{name}", _Part(state["step"], torch.Size(()), torch.Size(()))
+        for kind, tensor in (("weight", parameter), *((moment, state[moment]) for moment in MOMENTS)):
+            part = _part(local(tensor).detach(), held, shapes[name])
+            if part.tensor.numel():
+                yield f"{kind}.{name}", part
+
+
+def _part(here: Tensor, held: Held, whole: torch.Size) -> _Part:
+    return _Part(here, torch.Size(first for first, _ in held.part), whole)
+
+
+def _chunk(part: _Part) -> ChunkStorageMetadata:
+    return ChunkStorageMetadata(offsets=part.offsets, sizes=part.tensor.shape)
+
+
+class _Save(DefaultSavePlanner):
+    """Writes parts that are plain tensors at their places; one that several ranks have is written once."""
+
+    def __init__(self, parts: Mapping[str, _Part]) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self._parts = parts
+
+    def create_local_plan(self) -> SavePlan:
+        """A row for each part."""
+        return SavePlan([_item(name, part) for name, part in self._parts.items()])
+
+    def lookup_object(self, index: MetadataIndex) -> Any:
+        """The part of a row."""
+        return self._parts[index.fqn].tensor
+
+
+def _item(name: str, part: _Part) -> WriteItem:
+    data = TensorWriteData(_chunk(part), TensorProperties.create_from_tensor(part.tensor), part.whole)
+    return WriteItem(MetadataIndex(name, part.offsets), WriteItemType.SHARD, tensor_data=data)
+
+
+class _Load(DefaultLoadPlanner):
+    """Reads the parts from whatever parts were written."""
+
+    def __init__(self, parts: Mapping[str, _Part]) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self._parts = parts
+
+    def create_local_plan(self) -> LoadPlan:
+        """Rows for what overlaps each part."""
+        known = self.metadata.state_dict_metadata if self.metadata is not None else {}
+        written = {name: md for name in self._parts if isinstance(md := known.get(name), TensorStorageMetadata)}
+        rows = [create_read_items_for_chunk_list(name, md, [_chunk(self._parts[name])]) for name, md in written.items()]
+        return LoadPlan([row for of_part in rows for row in of_part])
+
+    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
+        """The part of a row."""
+        return self._parts[index.fqn].tensor

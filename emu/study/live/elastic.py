@@ -1,0 +1,210 @@
+"""A job that goes on: where an NPU or a rank is lost, from its last checkpoint, on a spare NPU or on those that remain.
+
+A leg is what a job does from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, LostError, RunError
+from emu.model.fits import check_fits
+from emu.model.plan import Plan
+from emu.model.read import find_model
+from emu.model.spell import spell
+from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, events_of, mending
+from emu.study.live.lost import losses
+from emu.study.training.kept import Kept, last
+from emu.study.training.learn import Learned, RunOn, learn, on_threads
+from emu.study.training.program import Loss, Program
+from emu.topology.live.fault import Fault
+from emu.topology.live.mended import fabric
+from emu.topology.topology import Topology
+from emu.trace.trace import Trace
+from emu.units import seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A part of a job on one plan."""
+
+    plan: Plan
+    first: int  # steps that were done before
+    since: int  # the step as which began what was lost, whose faults hold; 0: the beginning
+    lost: Loss | None  # at its end; None: it came to the end of the job
+    why: str = ""  # of a loss that no fault says
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """What a job did, leg after leg."""
+
+    legs: tuple[Leg, ...]
+    learned: Learned  # with the trace of the last leg
+    final: Program
+
+
+def run_elastic(
+    program: Program, choice: Choice, run_on: RunOn, topology: Topology, faults: Sequence[Fault], *, goes_on: bool
+) -> Elastic:
+    """Run a job to its end through its faults.
+
+    Args:
+        program: The whole job, with the folder in which it keeps what it trains.
+        choice: What serves its requests, in every leg: so the same plan gives the same bits.
+        run_on: Where ranks run.
+        topology: The whole machine.
+        faults: That `check_faults` has let pass.
+        goes_on: Whether the job goes on where it loses a rank.
+
+    Raises:
+        InputError: a checkpoint that is cut off or of another plan, or of a job that is done.
+        LostError: a rank is lost, and the job does not go on.
+        RunError: no plan with less dp fits what remains; as `learn`.
+    """
+    kept = program.kept
+    assert kept is not None
+    legs, reference, since, why = list[Leg](), program.reference(), 0, ""
+    program = _resumed(program, kept)
+    if program.first >= program.steps:
+        what = f"holds the end of this job, {program.first} of {program.steps} steps"
+        raise InputError(f"--checkpoint: {kept.folder!r} {what}; take more --steps, or another folder")
+    while True:
+        ahead = losses(topology, faults, program.plan.world, program.steps, since)
+        program = replace(program, lost=ahead[:1])
+        try:
+            learned = learn(program, choice, run_on, reference)
+        except LostError as error:
+            if not goes_on or (not ahead and legs and legs[-1].first == program.first):  # that would go on for ever
+                raise
+            loss, why = (ahead[0], "") if ahead else (None, str(error).partition(";")[0])
+        else:
+            return Elastic((*legs, Leg(program.plan, program.first, since, None)), learned, program)
+        legs.append(Leg(program.plan, program.first, since, loss, why))
+        since = loss.step if loss else since
+        program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)), kept)
+
+
+def _resumed(program: Program, kept: Kept) -> Program:
+    """From the last checkpoint there is, or from the beginning."""
+    found = last(Path(kept.folder), kept.job)
+    if found is None:
+        return replace(program, first=0, kept=replace(kept, before=()))
+    return replace(program, first=found.step, kept=replace(kept, before=found.loss))
+
+
+def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
+    """The plan itself where a spare takes the place of what was lost, else the one with most dp that finds room."""
+    now, plan, model = _holding(faults, step), program.plan, find_model(program.model)
+    told = ""
+    for dp in range(plan.dp, 0, -1):
+        try:
+            smaller = replace(plan, dp=dp)
+            check_fits(smaller, model)
+            fabric(topology, now, smaller.world)
+        except InputError as error:
+            told = told or str(error)
+            continue
+        return smaller
+    what = ", ".join(fault.state for fault in now)
+    raise RunError(f"elastic: step {step}: {what}, and no dp of {spell(plan)} finds room on what remains: {told}")
+
+
+def _holding(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults if fault.holds(step) and fault.part != "rank")
+
+
+def timed_elastic(
+    done: Elastic, topology: Topology, faults: Sequence[Fault], times: dict[Plan, StepTimes], device: str
+) -> Disturbed:
+    """The steps of an elastic job, with those that were lost and done again.
+
+    Args:
+        done: The job.
+        topology: The whole machine.
+        faults: Of the job.
+        times: What the steps of each plan take; of several steps that of the middle counts.
+        device: That computes.
+    """
+    steps, recoveries = list[LiveStep](), list[Recovery]()
+    whole = _middle(times[done.legs[0].plan](fabric(topology, (), done.legs[0].plan.world)))
+    for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
+        end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
+        begun = len(steps)
+        steps += _of_leg(leg, end, topology, faults, times[leg.plan])
+        if following is not None:
+            lost = steps[begun:][following.first - leg.first :]
+            recoveries.append(_recovery(leg, following, lost, topology, faults))
+    ranks, count = done.legs[0].plan.world, done.final.steps - done.legs[0].first
+    total = sum(step.time_s for step in steps)
+    return Disturbed(
+        topology=topology.name,
+        device=device,
+        ranks=ranks,
+        faults=tuple(map(str, faults)),
+        steps=tuple(steps),
+        undisturbed_s=whole * count,
+        mending_s=sum(step.mending_s for step in steps),
+        goodput=whole * count / total if total else 1.0,
+        stopped=None,
+        assumptions=(*topology.assumptions, *ASSUMED),
+        loss=done.learned.loss,
+        reference_loss=done.learned.reference_loss,
+        recoveries=tuple(recoveries),
+    )
+
+
+ASSUMED = (
+    "a loss counts as its step begins; what was done since the last checkpoint is done again",
+    "writing and reading checkpoints and starting ranks take no virtual time (`emu faults --checkpoint --restart` counts them)",
+    "what serves the requests is chosen anew where a step is timed, and was chosen for the whole machine where it ran",
+)
+
+
+def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], times: StepTimes) -> list[LiveStep]:
+    """The steps from a checkpoint on."""
+    found, ranks = list[LiveStep](), leg.plan.world
+    before = _holding(faults, leg.since - 1) if leg.since else ()
+    for step in range(leg.first + 1, end + 1):
+        now = _holding(faults, max(step, leg.since))
+        change, on = mending(topology, before, now, ranks), fabric(topology, now, ranks)
+        mended_s = seconds(change.took_fs)
+        time_s = _middle(times(on)) + mended_s
+        found.append(LiveStep(step, time_s, mended_s, events_of(before, now), change.told, on.topology.name))
+        before = now
+    return found
+
+
+def _middle(times: Sequence[float]) -> float:
+    return sorted(times)[(len(times) - 1) // 2]
+
+
+def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
+    at = leg.lost.step if leg.lost else following.first + 1
+    now, before = _holding(faults, at), _holding(faults, at - 1)
+    mended_s = seconds(mending(topology, before, now, following.plan.world).took_fs)
+    again = sum(step.time_s - step.mending_s for step in lost)
+    return Recovery(
+        step=at,
+        lost=leg.lost.why if leg.lost else leg.why,
+        went_on_from=following.first,
+        plan=spell(following.plan),
+        ranks=following.plan.world,
+        lost_steps=len(lost),
+        recovery_s=mended_s + again,
+    )
+
+
+def traces(done: Elastic, choice: Choice, run_on: RunOn = on_threads) -> dict[Plan, Trace]:
+    """A trace of each plan: of the last leg its own, of another plan that of two steps, which are run for it.
+
+    Raises:
+        RunError: as `learn`.
+    """
+    found = {done.final.plan: done.learned.trace}
+    for leg in done.legs:
+        if leg.plan not in found:
+            short = replace(done.final, plan=leg.plan, kept=None, first=0, lost=(), steps=min(2, done.final.steps))
+            found[leg.plan] = run_on(leg.plan.world, choice, short)[1]
+    return found

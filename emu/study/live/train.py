@@ -1,0 +1,84 @@
+"""Training that keeps what it learns in a folder, and goes on from there: after a loss, or as a run of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emu.arrays import digest
+from emu.errors import InputError, must_be
+from emu.model.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.live.disturbed import Disturbed
+from emu.study.live.elastic import run_elastic, timed_elastic, traces
+from emu.study.live.times import of_trace
+from emu.study.training.calls import device_under
+from emu.study.training.kept import Kept, job_of
+from emu.study.training.learn import RunOn, on_threads
+from emu.study.training.train import TrainRequest, program_of
+from emu.topology.live.script import faults_of
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where a job keeps what it trains.
+
+    Raises:
+        InputError: a file in the place of the folder, or no steps between checkpoints.
+    """
+
+    folder: Path
+    every: int = 1  # steps
+    goes_on: bool = False  # whether the job goes on after a loss
+    dies: bool = False  # whether a lost rank takes its process with it
+
+    def __post_init__(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise must_be("--checkpoint", "DIR", "a folder", str(self.folder))
+        if self.every < 1:
+            raise must_be("--checkpoint-every", "steps", "1 or more", self.every)
+
+
+def train_kept(
+    request: TrainRequest,
+    keeping: Keeping,
+    topology: Topology,
+    device: Device,
+    faults: Sequence[str],
+    stack: Stack,
+    run_on: RunOn = on_threads,
+) -> Disturbed:
+    """Train through faults, and tell each step.
+
+    Args:
+        request: What to train.
+        keeping: Where it is kept.
+        topology: The whole machine.
+        device: What times computation.
+        faults: As `read_faults` has them.
+        stack: What the software takes for messages and requests.
+        run_on: Where the ranks really run.
+
+    Raises:
+        InputError: as `train`, `faults_of`, or `run_elastic`; a plan whose states DCP is not given here.
+        RunError: as `run_elastic`.
+    """
+    known = faults_of(faults, topology, request.plan.world, request.steps)
+    if request.plan.sharding == "zero1":
+        raise must_be("--checkpoint", "sharding", "ddp or fsdp", "zero1", "whose shares of states have no place in the whole")
+    program, choice = program_of(request, [topology], device)
+    job = job_of(program.model, request.plan, seed=request.seed, rate=request.learning_rate, text=digest([request.text]))
+    try:
+        keeping.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--checkpoint: cannot make {str(keeping.folder)!r}: {error.strerror}") from None
+    kept = Kept(str(keeping.folder.resolve()), keeping.every, job)
+    program = replace(program, kept=kept, dies=keeping.dies)
+    done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
+    asked = device_under(stack, device)
+    times = {
+        plan: of_trace(trace, lambda each: choice_on(each, request.algorithms, request.dtype), asked, request.dtype, stack)
+        for plan, trace in traces(done, choice, run_on).items()
+    }
+    return timed_elastic(done, topology, known, times, device.name)
