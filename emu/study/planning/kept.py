@@ -6,6 +6,7 @@ A row is named by a digest of all that its figures follow from, Emu's own code t
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
 _FILE = "plans.sqlite"
+_WAIT_S = 30.0  # for another search that reads or writes; what cannot be kept by then is found again
 _TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
 
 
@@ -37,20 +39,23 @@ class Kept:
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, isolation_level=None)
+            self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, _WAIT_S, isolation_level=None)
             self._database.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
             where = f"a folder that can be written, without another {_FILE}"
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
 
     def read(self, name: str) -> Any:
-        """What was found; None: nothing is kept."""
-        row = self._database.execute("SELECT found FROM timed WHERE name = ?", (name,)).fetchone()
+        """What was found; None: nothing is kept, or others have the file all the time."""
+        row = None
+        with suppress(sqlite3.OperationalError):
+            row = self._database.execute("SELECT found FROM timed WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])
 
     def write(self, name: str, found: Mapping[str, Any]) -> None:
-        """Keep it from now on, whatever happens next."""
-        self._database.execute("INSERT OR REPLACE INTO timed VALUES (?, ?)", (name, json.dumps(found)))
+        """Keep it from now on, whatever happens next, unless others have the file all the time."""
+        with suppress(sqlite3.OperationalError):
+            self._database.execute("INSERT OR REPLACE INTO timed VALUES (?, ?)", (name, json.dumps(found)))
 
     def close(self) -> None:
         """Nothing is read or written any more."""

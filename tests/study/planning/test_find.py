@@ -1,12 +1,14 @@
 """What a search finds is what timing every candidate finds, whatever stops it and however often it is asked."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from emu.errors import InputError
 from emu.model.spell import parse_plan
-from emu.study.planning import search, timed
+from emu.study.planning import kept, search, timed
 from emu.study.planning.kept import Kept
 from emu.study.planning.placed import Placed
 from emu.study.planning.reasons import parts_s, why
@@ -182,6 +184,17 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path):
     (tmp_path / "plans.sqlite").write_text("something else, long enough to be no database at all" * 40)
     with pytest.raises(InputError, match=r"^plan: cache must be a folder that can be written, .* take another --cache$"):
         Kept(tmp_path)
+
+
+def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "_WAIT_S", 0.05)
+    mine = Kept(tmp_path)
+    mine.write("before", {"s": 1})
+    with closing(sqlite3.connect(tmp_path / "plans.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        mine.write("meanwhile", {"s": 2})
+        assert mine.read("before") is None
+    assert (mine.read("before"), mine.read("meanwhile")) == ({"s": 1}, None)
 
 
 def test_bounds_that_are_too_high_are_seen(monkeypatch):
