@@ -58,6 +58,16 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
     assert 0 <= told.wall_in_time <= 8
 
 
+def test_latency_is_held_to_its_end() -> None:
+    far = Pace(Tempo(1000, DEVICE, computes=False), build_topology("switch:n=2,bandwidth=50GB/s,latency=20us"))
+
+    def program(rank: int) -> float:
+        x = torch.ones(2)
+        return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
+
+    assert run(program, of=far)[1] >= 0.040
+
+
 def test_a_rank_that_does_not_wait_computes_meanwhile() -> None:
     def program(rank: int) -> tuple[float, list[float], bool]:
         began = now()
