@@ -1,18 +1,14 @@
-"""Run the tests of rows, first on what they build, then with another topology of the family in the place of each.
+"""Work out rows of papers, first on what they build, then with another topology of the family in the place of each.
 
-One process of pytest. What tests keep in caches of their own (`functools.cache`) is dropped before each run.
+`build_topology` is replaced before the papers are imported. What they keep in caches of their own is dropped before each run.
 """
 
 import functools
 import gc
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-
-import pytest
-from _pytest.runner import runtestprotocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from benchmarks.swap.others import family_of, others, swapped
-from benchmarks.swap.rows import Row
 from emu.topology import catalogue
 from emu.topology.topology import Topology
 
@@ -21,14 +17,13 @@ BUILDS_NONE = "builds no topology"
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A row, its test, the lines of one family that the test builds, what was put in their place last, and what came of it."""
+    """A row, the lines of one family that it builds, what was put in their place last, and whether the row was met then too."""
 
     row: str
-    test: str
     lines: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     red: bool = False
-    said: str = ""  # why nothing was tried, or how the test failed
+    said: str = ""  # why nothing was tried
 
 
 @dataclass
@@ -56,75 +51,39 @@ class Builder:
         return found[self.turn % len(found)] if found else text
 
 
-class Trial:
-    """A plugin of pytest; `swaps` has what it found."""
+def tried(row: str, met: Callable[[], bool], builder: Builder) -> Iterator[Swap]:
+    """What comes of a row where each family that it builds is another.
 
-    def __init__(self, rows: Iterable[Row], most: int) -> None:
-        self.rows, self.builder = list(rows), Builder(most)
-        self.swaps: list[Swap] = []
-        self._of: dict[str, list[Row]] = {}
-
-    def pytest_configure(self) -> None:
-        """Before any test imports it."""
-        catalogue.build_topology = self.builder
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Of a test with a case for each row, a row takes its own."""
-        for row in self.rows:
-            named = [item for item in items if row.names(getattr(item, "originalname", item.name))]
-            own = [item for item in named if row.id in _case(item)]
-            for item in own or named:
-                self._of.setdefault(item.nodeid, []).append(row)
-            if not named:
-                self.swaps.append(Swap(row.id, ", ".join(row.tests), said="no such test"))
-        items[:] = [item for item in items if item.nodeid in self._of]
-
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """All runs of one test."""
-        found = list(self._tried(item, nextitem))
-        for row in self._of[item.nodeid]:
-            self.swaps += [replace(swap, row=row.id) for swap in found]
-        return True
-
-    def _tried(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Swap]:
-        test = item.nodeid.rpartition("/")[2]
-        failed = self._run(item, nextitem)
-        lines = tuple(self.builder.built)
-        if failed:
-            yield Swap("", test, said=f"fails as it is: {failed}")
-        elif not lines:
-            yield Swap("", test, said=BUILDS_NONE)
-        else:
-            for family in dict.fromkeys(map(family_of, lines)):
-                yield self._until_red(item, nextitem, family, tuple(line for line in lines if family_of(line) == family))
-
-    def _until_red(self, item: pytest.Item, nextitem: pytest.Item | None, family: str, lines: tuple[str, ...]) -> Swap:
-        said = ""
-        for turn in range(self.builder.most):
-            said = self._run(item, nextitem, family, turn)
-            if said:
-                break
-        return Swap("", item.nodeid.rpartition("/")[2], lines, tuple(map(self.builder.other, lines)), bool(said), said)
-
-    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, family: str = "", turn: int = 0) -> str:
-        """How it failed; "" if it did not."""
-        _drop_caches()
-        self.builder.built.clear()
-        self.builder.family, self.builder.turn = family, turn
-        item._initrequest()  # what it was given in an earlier run is used up
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        failures = [str(report.longrepr).strip().splitlines()[-1] for report in reports if report.failed]
-        return failures[0] if failures else ""
+    Args:
+        row: Its id.
+        met: Works it out; whether it is what is printed. It may raise anything.
+        builder: Stands for `build_topology` already.
+    """
+    if not _run(met, builder):
+        yield Swap(row, said="is not met as it is")
+        return
+    lines = tuple(builder.built)
+    if not lines:
+        yield Swap(row, said=BUILDS_NONE)
+    for family in dict.fromkeys(map(family_of, lines)):
+        of = tuple(line for line in lines if family_of(line) == family)
+        red = any(not _run(met, builder, family, turn) for turn in range(builder.most))
+        yield Swap(row, of, tuple(map(builder.other, of)), red)
 
 
-def _case(item: pytest.Item) -> list[object]:
-    return [value for value in item.callspec.params.values() if isinstance(value, str)] if hasattr(item, "callspec") else []
+def _run(met: Callable[[], bool], builder: Builder, family: str = "", turn: int = 0) -> bool:
+    _drop_caches()
+    builder.built.clear()
+    builder.family, builder.turn = family, turn
+    try:
+        return met()
+    except Exception:
+        return False
 
 
 def _drop_caches() -> None:
     for kept in gc.get_objects():
         if type(kept) is functools._lru_cache_wrapper:
             inner = kept.__wrapped__
-            if isinstance(inner, Builder) or getattr(inner, "__module__", "").startswith("tests."):
+            if isinstance(inner, Builder) or getattr(inner, "__module__", "").startswith("launch.papers."):
                 kept.cache_clear()

@@ -1,6 +1,7 @@
 """`emu repro` of papers: a sub-command for each, and one for all."""
 
 import importlib
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +13,12 @@ from launch.cli.options import import_option, json_option, kept_in, print_json
 from launch.papers.every import PAPERS
 from launch.papers.kept import row_of
 from launch.papers.paper import Paper
+from launch.papers.sources import SOURCES, notes_of
+from launch.papers.targets import Row
 from launch.show.progress import tracked
 from launch.show.text.paper import paper_report
+from launch.show.text.papers import page, score, scores, unmet
+from launch.show.write import writing
 
 _CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Keep rows in this folder. [default: the user's cache]")
 
@@ -22,6 +27,47 @@ def add_papers(group: click.Group) -> None:
     """A command for each paper."""
     for name in PAPERS:
         group.add_command(_command(name))
+    group.add_command(all_command)
+
+
+@click.command("all")
+@click.option("--docs", type=click.Path(path_type=Path), help="Write a page of each paper to this folder.")
+@_CACHE
+@import_option
+@json_option
+def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
+    """Work out each row of each paper, and tell how many are met.
+
+    Rows are kept: what was worked out before is only read.
+
+    \b
+    emu repro all
+    emu repro all --json
+    """
+    with closing(Kept(kept_in(cache))) as kept:
+        papers = {name: make(kept) for name, make in PAPERS.items()}
+        asked = [(name, target) for name, paper in papers.items() for target in paper.targets]
+        rows: dict[str, list[Row]] = {name: [] for name in papers}
+        made = ((name, row_of(papers[name], target, kept)) for name, target in asked)
+        for name, row in tracked(made, f"working out {len(asked)} rows", len(asked)):
+            rows[name].append(row)
+        if docs is not None:
+            _write(docs, papers, rows)
+    every = [row for each in rows.values() for row in each]
+    if as_json:
+        told_rows = [{"paper": name, **row.told()} for name, each in rows.items() for row in each]
+        print_json({"score": score(every), "rows": told_rows})
+    else:
+        click.echo("\n\n".join((scores(rows), unmet(every), score(every))))
+
+
+def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[Row]]) -> None:
+    for name, paper in papers.items():
+        title, source = SOURCES[name]
+        with writing("--docs", folder / f"{name}.md"):
+            text = page(title, source, rows[name], paper.assumptions(), notes_of(name))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def _command(name: str) -> click.Command:

@@ -9,6 +9,7 @@ from emu.study.planning.kept import Kept
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Row, Target, judged
 
+_NO_CODE = (".pyc", ".md")
 _FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")
 
 
@@ -18,7 +19,8 @@ def row_of(paper: Paper, target: Target, kept: Kept) -> Row:
     found = kept.read(name)
     if found is None:
         answer = paper.answer(target)
-        kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": answer.holds})
+        holds = None if answer.holds is None else bool(answer.holds)  # numpy's own is no JSON
+        kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
     else:
         answer = Answer(**{**found, "notes": tuple(found["notes"])})
     return judged(target, answer)
@@ -27,5 +29,5 @@ def row_of(paper: Paper, target: Target, kept: Kept) -> Row:
 @cache
 def _more_code() -> str:
     """Of what the papers' rows are worked out by beside Emu: the files here, and devices, prices and logs."""
-    files = sorted(path for folder in _FOLDERS for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files = sorted(path for folder in _FOLDERS for path in folder.rglob("*") if path.is_file() and path.suffix not in _NO_CODE)
     return digest((path.name, path.read_bytes()) for path in files)

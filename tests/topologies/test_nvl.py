@@ -6,7 +6,7 @@ from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from tests.topologies import counted
 
-TABLE_8 = {  # what is printed, by the row of docs/targets/hbd.md that has it: GPUs, switches, DAC and ACC cables, modules
+TABLE_8 = {  # what is printed, by the row of `emu repro infinitehbd` that has it: GPUs, switches, DAC and ACC cables, modules
     "hbd-t8-nvl-36": ("nvl:36", (36, 9, 2592, 0, 0)),
     "hbd-t8-nvl-dac": ("nvl:72", (72, 18, 5184, 0, 0)),
     "hbd-t8-nvl-36x2": ("nvl:36x2", (72, 36, 6480, 162, 0)),

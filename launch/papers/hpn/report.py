@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from launch.papers.hpn.counts import COUNTED
+from launch.papers.hpn.figures import FIGURES
 from launch.papers.hpn.timed import TIMED
 from launch.papers.paper import Paper as Printed
 from launch.papers.paper import called
@@ -19,6 +20,7 @@ class Paper(Printed):
     """A topology is built when the first row asks for it."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
+    figures = FIGURES
     ways = MappingProxyType({name: called(way) for name, way in {**COUNTED, **TIMED}.items()})
 
     def assumptions(self) -> Sequence[str]:

@@ -12,6 +12,7 @@ from launch.data.prices import find_book
 from launch.papers.paper import Paper as Printed
 from launch.papers.paper import Way, called
 from launch.papers.railx.counts import COUNTED
+from launch.papers.railx.figures import FIGURES
 from launch.papers.railx.timed import TIMED
 from launch.papers.targets import Answer, Target, read_targets
 
@@ -60,6 +61,7 @@ class Paper(Printed):
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     costs: dict[str, Cost] = field(default_factory=dict)
+    figures = FIGURES
     ways = MappingProxyType(
         {
             "rx-t6-": _row,

@@ -222,7 +222,7 @@ def all_to_all(word: str) -> float:
     return float((n - 1) * item / found / topology.links.bandwidth_Bps.min())
 
 
-_OTHERS = ("hammingmesh:boards=9x9,side=4,planes=2", "torus:dims=36x36,bandwidth=100GB/s,latency=300ns")
+OTHERS = ("hammingmesh:boards=9x9,side=4,planes=2", "torus:dims=36x36,bandwidth=100GB/s,latency=300ns")
 
 
 def _saturated() -> Answer:
@@ -237,7 +237,7 @@ def _of_k() -> Answer:
 
 
 def _best() -> Answer:
-    ours, others = all_to_all(f"{HYPERX},k=4"), {word: all_to_all(word) for word in _OTHERS}
+    ours, others = all_to_all(f"{HYPERX},k=4"), {word: all_to_all(word) for word in OTHERS}
     words = ", ".join(f"{word} {found:.2f}" for word, found in others.items())
     return Answer(f"{ours:.2f}", (f"flits a cycle and chip; {words}",), holds=ours > max(others.values()))
 
@@ -279,7 +279,7 @@ def _argmin() -> Answer:
     )
 
 
-_SEQUENCES = tuple(2**e for e in range(13, 21))
+SEQUENCES = tuple(2**e for e in range(13, 21))
 
 
 def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
@@ -292,7 +292,7 @@ def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
 
 def _f16(what: str) -> Callable[[], Answer]:
     def way() -> Answer:
-        plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in _SEQUENCES] for over in (False, True))
+        plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
         holds = {
             "short": plain[0] < 5,
             "grows": plain == sorted(plain) and plain[0] < plain[-1],

@@ -8,8 +8,9 @@ from typing import Any
 
 from emu.errors import InputError
 from launch.papers.paper import Paper as Printed
-from launch.papers.paper import Way
-from launch.papers.targets import Target, read_targets
+from launch.papers.paper import Way, called
+from launch.papers.targets import Answer, Target, read_targets
+from launch.papers.ub_mesh.timed import TIMED
 from launch.papers.ub_mesh.wiring import (
     CLOS,
     POD,
@@ -25,6 +26,7 @@ from launch.papers.ub_mesh.wiring import (
 
 _TARGETS = Path(__file__).parent / "targets.csv"
 _HOURS = 8760  # of a year
+_DIGITS = 4  # to which the rates of switches are equal
 _NOTES = (
     "rows of table 3 are counted on the topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos` as they are built",
     "other rows are worked out from what the paper's tables give, never from the value of a row",
@@ -38,6 +40,17 @@ def _volume(target: Target) -> float:
 def _share(paper: Any, target: Target) -> float:
     volume = {each.id.split("-")[2]: _volume(each) for each in paper.targets if each.id.endswith("-vol")}
     return 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
+
+
+def _told(paper: Any, _: Target) -> str:
+    dp, tp = (_share(paper, next(each for each in paper.targets if each.id == f"ub-t1-{axis}-pct")) for axis in ("DP", "TP"))
+    return f"{dp:.2f};{tp:.1f}"
+
+
+def _near(paper: Any, _: Target) -> Answer:
+    """TP and SP stay in a rack, where two NPUs are 2 hops apart at most."""
+    share = _share(paper, next(each for each in paper.targets if each.id == "ub-t1-97"))
+    return Answer(f"{share:.1f} % of the bytes", ("of TP and SP (table 1), which are in a rack",), holds=share > 50)
 
 
 def _of(target: Target, name: str) -> float:
@@ -66,12 +79,12 @@ def _availability(paper: Any, target: Target) -> float:
 
 
 def _of_each_switch(paper: Any, target: Target) -> float:
-    """Of LRS and HRS of both systems; the mean, to which each is equal in the digits that are printed."""
+    """Of LRS and HRS of both systems; the mean, to which each is equal in four digits."""
     rates = []
     for name, word in (("ub", SUPERPOD), ("clos", CLOS)):
         failures = map(float, target.given[name].split("/"))
         rates += [each / built(word).bill[part] for each, part in zip(failures, ("LRS", "HRS"), strict=True)]
-    if len({round(rate, target.digits) for rate in rates}) > 1:
+    if len({round(rate, _DIGITS) for rate in rates}) > 1:
         raise InputError(f"the rates differ: {', '.join(map(str, rates))}")
     return sum(rates) / len(rates)
 
@@ -115,6 +128,8 @@ _WORKED: dict[str, Way] = {
     "ub-64k": lambda _, target: _of(target, "times") * built(POD).n_npus,
     **{f"ub-t1-{axis}-vol": lambda _, target: _volume(target) for axis in ("TP", "SP", "EP", "PP", "DP")},
     "ub-t1-": _share,
+    "ub-t1-dp2": _told,
+    "ub-hops": _near,
     **{f"ub-t5-{name}-h": _hidden for name in ("LLAMA-70B", "GPT3-175B", "Dense-1T", "GPT4-2T", "MoE-10T")},
     "ub-t5-": _parameters,
     "ub-afr-sw": _of_each_switch,
@@ -135,7 +150,7 @@ class Paper(Printed):
     """What is counted is built once."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
-    ways = MappingProxyType({**_COUNTED, **_WORKED})
+    ways = MappingProxyType({**_COUNTED, **_WORKED, **{name: called(way) for name, way in TIMED.items()}})
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""

@@ -1,0 +1,33 @@
+"""Figures of the Flex-SiPAC paper, drawn again."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from launch.papers.figure import Curve, Figure
+from launch.papers.flex_sipac.counts import RADICES, flex, tpuv4
+from launch.papers.flex_sipac.timed import times
+from launch.papers.wiring import built
+
+_SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
+
+
+def _reduced(_: Any) -> Figure:
+    by = [times(size, 64) for size in _SIZES]
+    curves = [Curve(name, _SIZES, [each[name] for each in by]) for name in by[0]]
+    title = "Flex-SiPAC figure 7, on 64 CUs of 1920 Gb/s and not 512: an all_reduce of one job"
+    return Figure(title, "bytes", "seconds", curves, log="xy")
+
+
+def _sizes(_: Any) -> Figure:
+    radices = RADICES[2]
+    curves = (
+        Curve("SiP-OCS", radices, [built(f"sip-ocs:n={radix}").n_npus for radix in radices]),
+        Curve("TPUv4", radices, [tpuv4(radix) for radix in radices]),
+        Curve("Flex-SiPAC, 2 levels", radices, [flex(radix, 2) for radix in radices]),
+        Curve("Flex-SiPAC, 3 levels", RADICES[3], [flex(radix, 3) for radix in RADICES[3]]),
+    )
+    return Figure("Flex-SiPAC figure 9: size by the radix of a switch, as far as built", "radix", "CUs", curves, log="xy")
+
+
+FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _reduced, "9": _sizes})

@@ -1,0 +1,84 @@
+"""`emu repro all`: each row of the five papers, by a copy of the list of what they print; and the pages that it writes."""
+
+import csv
+import re
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from emu.study.planning.kept import Kept
+from launch.cli import papers as command
+from launch.papers.every import PAPERS
+from launch.papers.targets import MET
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = Path(__file__).with_name("facts") / "rows.csv"
+PAGES = {name: (ROOT / "docs" / "papers" / f"{name}.md").read_text() for name in PAPERS}
+LINE = re.compile(r"^\| ((?:hbd|rx|fs|ub|hpn)-[^ ]+) \| .* \| (\w+) \| (\w+) \|$", re.MULTILINE)
+
+
+def facts():
+    with FACTS.open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def targets():
+    with closing(Kept(None)) as kept:
+        return [target for make in PAPERS.values() for target in make(kept).targets]
+
+
+def test_every_row_of_the_facts_is_a_row_of_a_paper_and_printed_as_there():
+    printed, found = facts(), targets()
+    assert len(printed) == len(found) == 517
+    assert {target.id: (target.value, target.kind) for target in found} == {
+        name: (row["value"], row["class"]) for name, row in printed.items()
+    }
+
+
+def test_the_pages_have_every_row_and_the_readme_their_score():
+    rows = [found for page in PAGES.values() for found in LINE.findall(page)]
+    assert sorted(name for name, _, _ in rows) == sorted(facts())
+    of, met = (Counter(kind for _, kind, verdict in rows if verdict in wanted) for wanted in ((MET, "missed", "open"), (MET,)))
+    score = ", ".join(f"{met[kind]} of {of[kind]} {kind}" for kind in ("exact", "model", "ordering"))
+    assert score in " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_the_command_tells_each_row_and_keeps_what_it_worked_out(emu, monkeypatch, tmp_path):
+    few = {"ub-mesh": lambda kept: Few(PAPERS["ub-mesh"](kept))}
+    monkeypatch.setattr(command, "PAPERS", few)
+    found = emu("repro", "all", "--cache", str(tmp_path), "--json").json
+    assert [(row["paper"], row["id"], row["verdict"]) for row in found["rows"]] == [
+        ("ub-mesh", "ub-t1-TP-vol", "missed"),
+        ("ub-mesh", "ub-t1-SP-vol", "met"),
+        ("ub-mesh", "ub-t1-EP-vol", "met"),
+    ]
+    assert found["score"].startswith("2 of 3 exact rows are met")
+    monkeypatch.setattr(command, "PAPERS", {"ub-mesh": lambda kept: Few(PAPERS["ub-mesh"](kept), answers=False)})
+    again = emu("repro", "all", "--cache", str(tmp_path), "--docs", str(tmp_path / "pages"), "--json").json
+    assert again == found
+    assert "| ub-t1-SP-vol | table 1 |" in (tmp_path / "pages" / "ub-mesh.md").read_text()
+
+
+class Few:
+    """Three rows of a paper."""
+
+    def __init__(self, paper, *, answers=True):
+        self.targets = [target for target in paper.targets if target.id in ("ub-t1-TP-vol", "ub-t1-SP-vol", "ub-t1-EP-vol")]
+        self.assumptions = paper.assumptions
+        self.answer = paper.answer if answers else None
+        self.figures = {}
+
+
+def test_a_page_that_is_written_is_the_one_that_is_kept(emu, tmp_path):
+    """Of rows that take no time, as they stand in the page."""
+    rows = emu("repro", "ub-mesh", "--table", "1", "--cache", str(tmp_path), "--json").json["rows"]
+    kept = {name: verdict for name, _, verdict in LINE.findall(PAGES["ub-mesh"])}
+    assert {row["id"]: row["verdict"] for row in rows}.items() <= kept.items()
+
+
+@pytest.mark.slow
+def test_the_pages_are_what_the_command_writes(emu, tmp_path):
+    emu("repro", "all", "--docs", str(tmp_path))
+    assert {name: (tmp_path / f"{name}.md").read_text() for name in PAPERS} == PAGES
