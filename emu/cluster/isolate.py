@@ -13,7 +13,7 @@ from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.group import BACKEND, Front, Group
-from emu.cluster.own.device import replaced
+from emu.cluster.bare import bare_tensors
 
 _NUMBERS = itertools.count()
 
@@ -53,7 +53,7 @@ def isolated(front: Front) -> Iterator[None]:
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: Group(options, front))
-        with _meshes_by_rank(world), _bare_tensors():
+        with _meshes_by_rank(world), bare_tensors():
             yield
     finally:
         _unregister()
@@ -110,14 +110,3 @@ def _meshes_by_rank(world: _RankWorld) -> Iterator[None]:
         yield
     finally:
         mesh.__init__, mesh._init_one_process_group = init, init_one
-
-
-@contextmanager
-def _bare_tensors() -> Iterator[None]:
-    """A DTensor is made without a guard against `torch.compile` and `torch.export`, which here costs more than making it."""
-    tensor = sys.modules.get("torch.distributed.tensor")
-    if tensor is None:  # a script may load it later: it is slower then
-        yield
-        return
-    with replaced(tensor.DTensor, "__init__", lambda *_, **__: None):
-        yield

@@ -48,7 +48,7 @@ from emu.errors import RunError, must_be
 T = TypeVar("T")
 _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the desk
-_NEW_OBJECTS = 50_000  # before the collector looks for cycles
+_NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 class Threads:

@@ -123,6 +123,16 @@ class TestWhatARankHasForItself:
         ]
         assert Threads(3).run(program) == expected
 
+    def test_of_a_pair_of_normal_numbers_the_second_is_the_rank_s_own(self):
+        def program(rank):
+            drawn = []
+            for _ in range(4):
+                drawn.append(np.random.normal())  # noqa: NPY002
+                dist.barrier()
+            return drawn
+
+        assert Threads(3).run(program) == [np.random.RandomState(r).normal(size=4).tolist() for r in range(3)]
+
     def test_the_caller_s_generators_are_as_before(self):
         torch.manual_seed(5), random.seed(5), np.random.seed(5)  # noqa: NPY002
         Threads(2).run(lambda _: (torch.rand(3), random.random(), np.random.rand()))  # noqa: NPY002

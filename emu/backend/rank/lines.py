@@ -20,13 +20,13 @@ from emu.errors import EmuError
 _EMU, _TORCH = str(Path(__file__).parents[2]) + os.sep, str(Path(torch.__file__).parent) + os.sep
 _PYTHON = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_starts: set[CodeType] = set()
+_starts: dict[int, CodeType] = {}  # by identity, as a code's hash is one of all that is in it
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def starts_rank(function: F) -> F:
     """Mark a function that runs a rank's program: whoever called it, such as a launcher, is not of the user's program."""
-    _starts.add(function.__code__)
+    _starts[id(function.__code__)] = function.__code__
     return function
 
 
@@ -56,9 +56,12 @@ def is_users(file: str) -> bool:
 
 def caller() -> Line | None:
     """The innermost line of the user's that is being executed on this thread."""
-    own = (frame for frame in _frames() if is_users(frame.f_code.co_filename))
-    frame = next(own, None)
-    return Line(frame.f_code.co_filename, frame.f_lineno) if frame else None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and id(frame.f_code) not in _starts:  # every request asks
+        if is_users(frame.f_code.co_filename):
+            return Line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
 
 
 def asked_by_user() -> bool:
@@ -71,7 +74,7 @@ def asked_by_user() -> bool:
 def _frames() -> Iterator[FrameType]:
     """What is being executed on this thread, innermost first, to where its rank starts."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code not in _starts:
+    while frame is not None and id(frame.f_code) not in _starts:
         yield frame
         frame = frame.f_back
 
@@ -114,7 +117,7 @@ def traceback_of(error: BaseException) -> list[str]:
 def _from_start(trace: TracebackType | None) -> TracebackType | None:
     """What of a traceback is the rank's; all of it, if none starts there."""
     at = trace
-    while at is not None and at.tb_frame.f_code not in _starts:
+    while at is not None and id(at.tb_frame.f_code) not in _starts:
         at = at.tb_next
     return at or trace
 

@@ -9,9 +9,10 @@ down, which must be those of the rank that is counted.
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -85,9 +86,16 @@ _EVEN = _Splits((), 1)
 def _splits_of(call: Call) -> _Splits:
     if call.operation not in OPERATIONS or call.operation in ROUTED:  # tokens are all of one size
         return _EVEN
-    of = operation(call.operation, len(call.group.ranks), call.root)
+    blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
     known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
-    return _Splits(tuple(known[block] for block in of.input_blocks(call.rank).tolist()), of.blocks_in_size)
+    return _Splits(tuple(map(known.__getitem__, blocks)), in_size)
+
+
+@lru_cache(maxsize=4096)
+def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], int]:
+    """The blocks that a rank gives, and how many blocks the largest buffer of any holds."""
+    of = operation(name, n, root)
+    return tuple(of.input_blocks(rank).tolist()), of.blocks_in_size
 
 
 class Recorder:
@@ -105,7 +113,8 @@ class Recorder:
         self._step = 0
         self._updating = 0  # optimizers that are stepping, one inside another
         self._deferred: list[int] = []
-        self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # modules; optimizers, and of how many states
+        self._run: dict[int, weakref.ref[Module]] = {}  # modules that have, by identity: each of every pass is asked for
+        self._known: MutableMapping[object, int] = WeakIdKeyDictionary()  # optimizers, and of how many states
         self._counted: Recorder | None = None  # who is counted for this rank, too
         self.tell: Callable[[Operator], None] | None = None  # of each computation, once it is taken down
         self.aside = False  # whether what is asked for now is no part of the run
@@ -162,8 +171,9 @@ class Recorder:
 
     def weights(self, module: Module) -> None:
         """Know what a module holds, the first time that it has run; parts of it may be read without being run."""
-        if module not in self._known:
-            self._known[module] = 0
+        number = id(module)
+        if number not in self._run:
+            self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
             self._mark(chain(module.parameters(), module.buffers()), WEIGHTS)
 
     def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:

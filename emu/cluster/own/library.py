@@ -3,10 +3,10 @@
 import random
 from typing import Any
 
-import numpy as np
 import torch
 
 from emu.backend.rank.count import paused
+from emu.cluster.own.numbers import NumpyGenerator
 from emu.cluster.own.own import Attributes, Own, Settings
 
 _HOOKS = (
@@ -58,21 +58,24 @@ class Generators:
     Torch's starts as in a fresh process. The other two, which a fresh process seeds by chance, start from the rank.
     """
 
+    def __init__(self) -> None:
+        self._numpy = NumpyGenerator()
+
     def of(self, rank: int) -> Any:
         """What a rank starts with."""
-        return torch.Generator().get_state(), np.random.RandomState(rank).get_state(), random.Random(rank).getstate()
+        return torch.Generator().get_state(), self._numpy.of(rank), random.Random(rank).getstate()
 
     def save(self) -> Any:
         """What the process has now."""
         with paused():
-            return torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+            return torch.default_generator.get_state(), self._numpy.save(), random.getstate()
 
     def load(self, state: Any) -> None:
         """Give the process what was saved."""
         torch_state, numpy_state, python_state = state
         with paused():
             torch.default_generator.set_state(torch_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
+        self._numpy.load(numpy_state)
         random.setstate(python_state)
 
 

@@ -6,11 +6,11 @@ Source: Korthikanti et al., Reducing Activation Recomputation in Large Transform
 """
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -24,14 +24,30 @@ from emu.errors import must_be
 from emu.model.parts.styles import PART_STYLES
 from emu.registry import unknown
 
+
+class _Columns(ColwiseParallel):
+    """As PyTorch's, but that the last dimension of what comes out is counted as DTensor counts it, from the front.
+
+    Else PyTorch takes it for another, and redistributes each output and its gradient to where they are.
+    """
+
+    @staticmethod
+    def _prepare_output_fn(
+        output_layouts: Sequence[Placement], use_local_output: bool, mod: nn.Module, outputs: DTensor, device_mesh: DeviceMesh
+    ) -> Tensor:
+        counted = tuple(Shard(each.dim % outputs.ndim) if isinstance(each, Shard) else each for each in output_layouts)
+        prepare: Callable[..., Tensor] = ColwiseParallel._prepare_output_fn
+        return prepare(counted, use_local_output, mod, outputs, device_mesh)
+
+
 # By name, of what lies between the products: whole on every rank, or each rank's tokens.
 STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
-    "colwise": lambda _: ColwiseParallel(),
+    "colwise": lambda _: _Columns(),
     "rowwise": lambda between: RowwiseParallel(output_layouts=between),
     # Several products that read one input: their input gradients are added before one reduction, not after one each.
     "shared": lambda between: PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
     "vocabulary": lambda between: RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-    "gathered": lambda between: ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
+    "gathered": lambda between: _Columns(input_layouts=between, output_layouts=Replicate()),
     "between": lambda between: SequenceParallel() if between.is_shard() else None,
     **PART_STYLES,
 }
