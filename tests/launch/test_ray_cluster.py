@@ -19,7 +19,7 @@ from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
-from emu.errors import InputError, RunError
+from emu.errors import InputError, LostError, RunError
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench
@@ -299,7 +299,7 @@ class Unreadable:
     ("program", "kind", "message"),
     [
         (raises, RunError, rf"^rank 1: ValueError: no such thing {LINE}$"),
-        (dies, RunError, r"^rank 1: its process died, after barrier .*, call 1; log: \S+$"),
+        (dies, LostError, r"^rank 1: its process died, after barrier .*, call 1; log: \S+$"),
         (refuses, InputError, r"^program: (yes|no)$"),
         (
             differs,
