@@ -11,7 +11,7 @@ from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import ANY, Call, dtype_name
 from emu.backend.rank.count import paused
 from emu.backend.rank.lines import caller, in_brackets, raised_at
-from emu.backend.rank.record import Notes
+from emu.backend.rank.notes import Notes
 from emu.cluster.own.own import Own
 from emu.collective.algorithm import Choice, Request, Served, schedule
 from emu.collective.operation import Operation, operation

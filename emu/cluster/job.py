@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from emu.backend.rank.record import Notes, Recording
+from emu.backend.rank.notes import Notes
+from emu.backend.rank.record import Recording
 from emu.cluster.beyond import Beyond
 from emu.cluster.cluster import Make, Program
 from emu.cluster.desk import Address

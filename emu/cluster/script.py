@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
-from emu.backend.rank.record import merge
+from emu.backend.rank.notes import merge
 from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.local import LocalCluster
 from emu.cluster.npu.npu import UNNAMED, Npu

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import ray
 
 from emu.backend.executor.wire import LOOPBACK
-from emu.backend.rank.record import Recorder, merge
+from emu.backend.rank.notes import merge
+from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Make, Performed, Program
 from emu.cluster.desk import Desk
 from emu.cluster.job import Ended, Job, everywhere, processes_of

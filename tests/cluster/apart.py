@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emu.backend.executor.wire import LOOPBACK
-from emu.backend.rank.record import merge
+from emu.backend.rank.notes import merge
 from emu.cluster.desk import Desk
 from emu.cluster.job import Job, everywhere, processes_of
 from emu.cluster.pace.pace import Pace

@@ -12,99 +12,35 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.autograd import Variable
 from torch.nn.modules.module import Module, register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
-from emu.arrays import column
 from emu.backend.rank.call import Call, Members, dtype_name
 from emu.backend.rank.count import Count, Operator, paused, tensors_in
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
+from emu.backend.rank.notes import EVEN, Notes, Row, Splits, merge, splits_of
 from emu.backend.rank.streams import Streams
-from emu.collective.operation import OPERATIONS, ROUTED, operation
 from emu.errors import RunError
 from emu.trace.kernel import MOVES
-from emu.trace.lines import Lines, noted
-from emu.trace.trace import PARTS, UPDATE, Events, Group, Kind, Trace
+from emu.trace.trace import UPDATE, Kind, Trace
 
-_TYPES = (
-    np.int32,
-    np.int16,
-    np.int16,
-    None,
-    None,
-    np.float64,
-    *[np.int64] * 2,
-    np.int16,
-    *[np.int32] * 8,
-    *[np.int64, np.int32],
-    *[np.int64] * 2,
-)
 _KINDS = {"send": Kind.SEND, "recv": Kind.RECV}
 _thread = threading.local()  # its `begin_alike` and `recorder`: where this thread is recorded as a rank
-
-
-class _Row(NamedTuple):
-    """One event, in the order of the columns of `Events`."""
-
-    step: int
-    kind: int
-    stream: int
-    name: str
-    dtype: str
-    flops: float
-    size_bytes: int
-    elements: int
-    kernel: int
-    batch: int
-    m: int
-    n: int
-    k: int
-    group: int
-    instance: int
-    root: int
-    tag: int
-
-
-class _Splits(NamedTuple):
-    """Elements of each block that a rank gives, and how many blocks the largest buffer of any rank holds."""
-
-    given: tuple[int, ...]
-    in_size: int
-
-
-_EVEN = _Splits((), 1)
-
-
-def _splits_of(call: Call) -> _Splits:
-    if call.operation not in OPERATIONS or call.operation in ROUTED:  # tokens are all of one size
-        return _EVEN
-    blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
-    known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
-    return _Splits(tuple(map(known.__getitem__, blocks)), in_size)
-
-
-@lru_cache(maxsize=4096)
-def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], int]:
-    """The blocks that a rank gives, and how many blocks the largest buffer of any holds."""
-    of = operation(name, n, root)
-    return tuple(of.input_blocks(rank).tolist()), of.blocks_in_size
 
 
 class Recorder:
     """One rank's events, in the order in which it issues them."""
 
     def __init__(self) -> None:
-        self.rows: list[_Row] = []
+        self.rows: list[Row] = []
         self.waits: list[tuple[int, ...]] = []
-        self.splits: dict[int, _Splits] = {}  # by event
+        self.splits: dict[int, Splits] = {}  # by event
         self.lines: dict[int, str] = {}  # of the user's program, by event
         self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
         self.count = Count(self.operator)
@@ -122,15 +58,15 @@ class Recorder:
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
         what = (operator.name, operator.dtype, operator.flops, operator.bytes, operator.count, *operator.shape)
-        self._compute(_Row(self._step, Kind.COMPUTE, self.streams.current, *what, -1, 0, 0, 0))
+        self._compute(Row(self._step, Kind.COMPUTE, self.streams.current, *what, -1, 0, 0, 0))
         if self.tell is not None:
             self.tell(operator)
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
-        self._compute(_Row(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, *MOVES, -1, 0, 0, 0))
+        self._compute(Row(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, *MOVES, -1, 0, 0, 0))
 
-    def _compute(self, row: _Row) -> None:
+    def _compute(self, row: Row) -> None:
         self.waits.append(self.streams.compute(len(self.rows)))
         self.rows.append(row)
 
@@ -145,8 +81,8 @@ class Recorder:
         kind = _KINDS.get(call.operation, Kind.COLLECTIVE)
         size = call.count * call.dtype.itemsize
         what = (call.operation, dtype_name(call.dtype), 0, size, call.count, *MOVES)
-        self.rows.append(_Row(self._step, kind, self.streams.current, *what, number, instance, call.root, call.tag))
-        self.splits[seq] = _splits_of(call)
+        self.rows.append(Row(self._step, kind, self.streams.current, *what, number, instance, call.root, call.tag))
+        self.splits[seq] = splits_of(call)
         if call.line is not None:
             self.lines[seq] = str(call.line)
         # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
@@ -208,7 +144,7 @@ class Recorder:
         self.rows[seq] = self.rows[seq]._replace(elements=count, size_bytes=size_bytes)
         splits, in_size = self.splits[seq]
         if all(given * in_size == count for given in splits):
-            self.splits[seq] = _EVEN
+            self.splits[seq] = EVEN
 
     def follow(self, other: "Recorder") -> None:
         """Take the operators of another rank, which has done the same so far, for those of this one."""
@@ -219,7 +155,7 @@ class Recorder:
         """How many have ended."""
         return max(self._step - 1, 0)
 
-    def asked(self, step: int) -> list[_Row]:
+    def asked(self, step: int) -> list[Row]:
         """The requests of a step, whatever their places in their groups."""
         rows = (row for row in self.rows if row.step == step and row.kind not in (Kind.COMPUTE, Kind.MARK))
         return [row._replace(step=0, instance=0) for row in rows]
@@ -228,11 +164,11 @@ class Recorder:
         """All so far, but on which groups."""
         return list(self.rows), list(self.waits), dict(self.splits)
 
-    def _asked(self) -> list[tuple[_Row, _Splits | None]]:
+    def _asked(self) -> list[tuple[Row, Splits | None]]:
         """All but operators, in order."""
         return [(row, self.splits.get(seq)) for seq, row in enumerate(self.rows) if row.kind != Kind.COMPUTE]
 
-    def notes(self) -> "Notes":
+    def notes(self) -> Notes:
         """All that was taken down; what no optimizer step has ended is of no step.
 
         Raises:
@@ -244,62 +180,11 @@ class Recorder:
             raise RunError("record: ranks that were said to compute the same have asked for different communication")
         return self._counted.notes()._replace(groups=tuple(self.groups.values()))
 
-    def _own_notes(self) -> "Notes":
+    def _own_notes(self) -> Notes:
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
         splits = tuple(self.splits[seq].given if seq in self.splits else () for seq in range(len(self.rows)))
         groups, peak = tuple(self.groups.values()), self.count.memory.peak_by_part()
         return Notes(tuple(rows), tuple(self.waits), splits, groups, peak, dict(self.lines))
-
-
-class Notes(NamedTuple):
-    """What one rank did, as it can travel between processes."""
-
-    rows: tuple[_Row, ...]
-    waits: tuple[tuple[int, ...], ...]
-    splits: tuple[tuple[int, ...], ...]
-    groups: tuple[Members, ...]  # by the rank's group number
-    peak_by_part: tuple[int, ...]
-    lines: Lines  # that asked for requests
-
-    def of_step(self, step: int) -> "Notes":
-        """A step alone, as number 1; with `step` 0, when none has ended, all as one."""
-        kept = {seq: new for new, seq in enumerate(seq for seq, row in enumerate(self.rows) if row.step == step)}
-        return self._replace(
-            rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),
-            waits=tuple(tuple(kept[w] for w in self.waits[seq] if w in kept) for seq in kept),
-            splits=tuple(self.splits[seq] for seq in kept),
-            lines={kept[seq]: line for seq, line in self.lines.items() if seq in kept},
-        )
-
-    def events(self) -> Events:
-        """The rows as columns."""
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(_Row._fields)
-        for ragged in (self.waits, self.splits):
-            columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]
-        typed: list[Any] = [c if t is None else column(c, t) for c, t in zip(columns, _TYPES, strict=True)]
-        return Events(*typed)
-
-
-def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:
-    """The trace of all ranks, from their notes in rank order; those with equal events share a role."""
-    roles: dict[tuple[object, ...], int] = {}
-    role_of_rank = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
-    first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
-    peaks = [
-        max((n.peak_by_part for n, r in zip(notes, role_of_rank, strict=True) if r == role), key=sum)
-        for role in range(len(roles))
-    ]
-    keys: dict[tuple[str, tuple[int, ...]], int] = {}
-    group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in n.groups) for n in notes)
-    axis_of = {g[:2]: g.axis for n in notes for g in n.groups}
-    return Trace(
-        tuple(n.events() for n in first),
-        column(role_of_rank, np.int32),
-        tuple(Group(axis_of[key], key[1]) for key in keys),
-        group_of,
-        column(peaks, np.int64).reshape(-1, len(PARTS)),
-        (*meta, *noted([n.lines for n in first])),
-    )
 
 
 class Issue:

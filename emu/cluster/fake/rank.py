@@ -19,7 +19,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from emu.arrays import I64
 from emu.backend.rank.call import Members
 from emu.backend.rank.lines import raised_at, starts_rank, traceback_of
-from emu.backend.rank.record import Notes, Recorder, Recording
+from emu.backend.rank.notes import Notes
+from emu.backend.rank.record import Recorder, Recording
 from emu.cluster.cluster import failed
 from emu.cluster.fake.front import Front
 from emu.cluster.fake.shapes import Shapes

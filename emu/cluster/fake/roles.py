@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.backend.rank.record import Notes
+from emu.backend.rank.notes import Notes
 from emu.cluster.fake.rank import Mesh, Seen
 from emu.errors import InputError
 from emu.trace.lines import noted

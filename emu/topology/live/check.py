@@ -43,7 +43,7 @@ def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps:
         topology: When it is whole.
         ranks: Of the job.
         steps: Of the job, from 1 on.
-        clock: Whether times have a meaning, as where a run is paced or replayed.
+        clock: Whether times have a meaning.
 
     Raises:
         InputError: naming the fault, and the nearest that could be.
@@ -60,7 +60,7 @@ def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps:
 
 def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
     if fault.timed and not clock:
-        mend = "take a step, such as `at step 1`; `emu replay` takes times, and so does a run with --pace"
+        mend = "take a step, such as `at step 1`"
         raise must_be("fault", f"the moment of {str(fault)!r}", "a step, as there is no clock here", fault.first, mend)
     if not fault.timed and fault.first > steps:
         raise must_be("fault", f"the step of {str(fault)!r}", f"1..{steps}, the steps of the job", fault.first, f"take {steps}")

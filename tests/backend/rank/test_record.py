@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from emu.backend.rank.record import Recorder, Recording, compute_alike, merge
+from emu.backend.rank.notes import merge
+from emu.backend.rank.record import Recorder, Recording, compute_alike
 from emu.cluster.threads import Threads
 from emu.errors import RunError
 from emu.trace.trace import Kind

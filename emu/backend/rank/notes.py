@@ -1,0 +1,126 @@
+"""What one rank did, as it travels between processes, and the trace that notes of all ranks make."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emu.arrays import column
+from emu.backend.rank.call import Call, Members
+from emu.collective.operation import OPERATIONS, ROUTED, operation
+from emu.trace.lines import Lines, noted
+from emu.trace.trace import PARTS, Events, Group, Trace
+
+_TYPES = (
+    np.int32,
+    np.int16,
+    np.int16,
+    None,
+    None,
+    np.float64,
+    *[np.int64] * 2,
+    np.int16,
+    *[np.int32] * 8,
+    *[np.int64, np.int32],
+    *[np.int64] * 2,
+)
+
+
+class Row(NamedTuple):
+    """One event, in the order of the columns of `Events`."""
+
+    step: int
+    kind: int
+    stream: int
+    name: str
+    dtype: str
+    flops: float
+    size_bytes: int
+    elements: int
+    kernel: int
+    batch: int
+    m: int
+    n: int
+    k: int
+    group: int
+    instance: int
+    root: int
+    tag: int
+
+
+class Splits(NamedTuple):
+    """Elements of each block that a rank gives, and how many blocks the largest buffer of any rank holds."""
+
+    given: tuple[int, ...]
+    in_size: int
+
+
+EVEN = Splits((), 1)
+
+
+def splits_of(call: Call) -> Splits:
+    """What a call gives to each rank; `EVEN` where blocks are of one size by themselves."""
+    if call.operation not in OPERATIONS or call.operation in ROUTED:  # tokens are all of one size
+        return EVEN
+    blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
+    known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
+    return Splits(tuple(map(known.__getitem__, blocks)), in_size)
+
+
+@lru_cache(maxsize=4096)
+def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], int]:
+    """The blocks that a rank gives, and how many blocks the largest buffer of any holds."""
+    of = operation(name, n, root)
+    return tuple(of.input_blocks(rank).tolist()), of.blocks_in_size
+
+
+class Notes(NamedTuple):
+    """What one rank did, as it can travel between processes."""
+
+    rows: tuple[Row, ...]
+    waits: tuple[tuple[int, ...], ...]
+    splits: tuple[tuple[int, ...], ...]
+    groups: tuple[Members, ...]  # by the rank's group number
+    peak_by_part: tuple[int, ...]
+    lines: Lines  # that asked for requests
+
+    def of_step(self, step: int) -> "Notes":
+        """A step alone, as number 1; with `step` 0, when none has ended, all as one."""
+        kept = {seq: new for new, seq in enumerate(seq for seq, row in enumerate(self.rows) if row.step == step)}
+        return self._replace(
+            rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),
+            waits=tuple(tuple(kept[w] for w in self.waits[seq] if w in kept) for seq in kept),
+            splits=tuple(self.splits[seq] for seq in kept),
+            lines={kept[seq]: line for seq, line in self.lines.items() if seq in kept},
+        )
+
+    def events(self) -> Events:
+        """The rows as columns."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(Row._fields)
+        for ragged in (self.waits, self.splits):
+            columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]
+        typed: list[Any] = [c if t is None else column(c, t) for c, t in zip(columns, _TYPES, strict=True)]
+        return Events(*typed)
+
+
+def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:
+    """The trace of all ranks, from their notes in rank order; those with equal events share a role."""
+    roles: dict[tuple[object, ...], int] = {}
+    role_of_rank = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
+    first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
+    peaks = [
+        max((n.peak_by_part for n, r in zip(notes, role_of_rank, strict=True) if r == role), key=sum)
+        for role in range(len(roles))
+    ]
+    keys: dict[tuple[str, tuple[int, ...]], int] = {}
+    group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in n.groups) for n in notes)
+    axis_of = {g[:2]: g.axis for n in notes for g in n.groups}
+    return Trace(
+        tuple(n.events() for n in first),
+        column(role_of_rank, np.int32),
+        tuple(Group(axis_of[key], key[1]) for key in keys),
+        group_of,
+        column(peaks, np.int64).reshape(-1, len(PARTS)),
+        (*meta, *noted([n.lines for n in first])),
+    )
