@@ -14,7 +14,7 @@ from emu.study.live.train import Keeping, train_kept
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
-from launch.cli.options import calls_of
+from launch.cli.options import calls_of, with_options
 from launch.clusters import Where
 from launch.show.progress import bar
 
@@ -73,12 +73,9 @@ def keep_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def called(*given: Any, checkpoint: Path | None, checkpoint_every: int, elastic: bool, **rest: Any) -> Any:
         return command(*given, keeping=Asked(checkpoint, checkpoint_every, elastic), **rest)
 
-    options = (
+    return with_options(
+        called,
         click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_CHECKPOINT),
         click.option("--checkpoint-every", type=int, default=1, show_default=True, metavar="STEPS", help="Of --checkpoint."),
         click.option("--elastic", is_flag=True, help="Go on from the last --checkpoint where a --fault takes a rank."),
     )
-    taken: Callable[..., Any] = called
-    for option in reversed(options):
-        taken = option(taken)
-    return taken

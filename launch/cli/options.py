@@ -161,16 +161,22 @@ def kept_in(cache: Path | None) -> Path | None:
     return cache or (user_folder() / "plans" if imported() is None else None)
 
 
+def with_options(command: F, *options: Callable[[F], F]) -> F:
+    """The command with options of click, which its help lists in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def timing_options(command: F) -> F:
     """How a trace is timed."""
-    options = (
+    taken = with_options(
+        command,
         click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
         click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed."),
         click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP),
     )
-    for option in reversed(options):
-        command = option(command)
-    return calls_option(command)
+    return calls_option(taken)
 
 
 def served_by(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from emu.errors import must_be
 from emu.registry import unknown
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from launch.cli.options import with_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMPUTES = {"on": True, "off": False}
@@ -60,7 +61,8 @@ def pace_options(command: F) -> F:
     def called(*given: Any, pace: float | None, pace_compute: str | None, **rest: Any) -> Any:
         return command(*given, pacing=Pacing(pace, pace_compute), **rest)
 
-    options = (
+    taken: Any = with_options(
+        called,
         click.option(
             "--pace",
             type=float,
@@ -74,7 +76,4 @@ def pace_options(command: F) -> F:
             help="Whether computation takes the device's time x FACTOR, too, or what it takes here. [default: on, with --pace]",
         ),
     )
-    taken: Any = called
-    for option in reversed(options):
-        taken = option(taken)
     return cast("F", taken)

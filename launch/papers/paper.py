@@ -23,6 +23,7 @@ class Paper:
     targets: list[Target]
     ways: ClassVar[Mapping[str, Way]] = MappingProxyType({})
     figures: ClassVar[Mapping[str, Callable[[Any], Figure | Sequence[Figure]]]] = MappingProxyType({})  # by number
+    notes: ClassVar[Sequence[str]] = ()  # what all rows assume, where it is the same for every run
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -59,7 +60,7 @@ class Paper:
 
     def assumptions(self) -> Sequence[str]:
         """Of all rows."""
-        return ()
+        return self.notes
 
 
 def _is_in(place: str, table: str) -> bool:

@@ -1,4 +1,4 @@
-"""InfiniteHBD's rings against networkx, what cannot be built, and the rows of the paper."""
+"""InfiniteHBD's rings against networkx, what cannot be built, and its bill beside those it is held against."""
 
 import networkx as nx
 import numpy as np
@@ -9,6 +9,7 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
+from launch.papers.infinitehbd.wired import joined
 from tests.topologies import counted
 from topologies.infinitehbd.circuits.fibres import bundles, states
 from topologies.infinitehbd.circuits.orchestration import deploy, orchestrate
@@ -231,183 +232,30 @@ def test_a_drawing_has_the_nodes_of_a_sub_line_in_a_row_and_a_box_a_tor():
     assert [box.nodes for box in drawn.boxes] == [(8 * i, 8 * i + 8) for i in range(8)]
 
 
-PRICES = {  # dollars and watts each (Table 8)
-    "tpuv4": {"OCS": (80000, 108), "DAC cable": (63.6, 0.1), "optical module": (360, 12), "fibre": (6.8, 0)},
-    "nvl": {
-        "NVLink switch": (28000, 275),
-        "DAC cable": (35.6, 0.1),
-        "ACC cable": (320, 2.5),
-        "optical module": (850 + 6.8, 25),  # with its fibre
-    },
-    "hpn": {
-        "ToR switch": (14960, 3145),
-        "Agg switch": (14960, 3145),
-        "cable NIC to ToR": (35.6, 0.1),
-        "optical transceiver": (360, 12),
-        "cable ToR to Agg": (6.8, 0),
-    },
-    "infinitehbd": {"DAC cable": (199.6, 0.1), "OCSTrx": (600, 12), "fibre": (6.8, 0)},
-}
-SYSTEMS = {  # line, GB/s a GPU; light of TPUv4 takes 700 ns so that it is told from copper
-    "HPN": ("hpn:pod:backup=8", 50),
-    "TPUv4": ("tpuv4:cubes=4x4x4,optical=700ns", 300),
-    "NVL-36": ("nvl:36:chips=apart", 900),
-    "NVL-72": ("nvl:72:chips=apart", 900),
-    "NVL-36x2": ("nvl:36x2:chips=apart", 900),
-    "NVL-576": ("nvl:576:chips=apart", 900),
-    "InfHBD-K2": ("infinitehbd:k=2,job=32", 800),  # other nodes are looped, so that all of their bundles are links
-    "InfHBD-K3": ("infinitehbd:k=3,job=32", 800),
-}
-COSTS = {  # what Table 6 prints, by the rows' ids; hbd-t6-NVL-36x2-watts has a test of its own
-    "hbd-t8-hpn-cost": 1042.49,
-    "hbd-t8-hpn-watts": 90.75,
-    **{
-        f"hbd-t6-{name}-{what}": printed
-        for name, all_printed in {
-            "TPUv4": (1567.20, 19.39, 5.22, 0.06),
-            "NVL-36": (9563.20, 75.95, 10.63, 0.08),
-            "NVL-72": (9563.20, 75.95, 10.63, 0.08),
-            "NVL-36x2": (17924.00, None, 19.92, 0.17),
-            "NVL-576": (30417.60, 413.45, 33.80, 0.46),
-            "InfHBD-K2": (2626.80, 48.10, 3.28, 0.06),
-            "InfHBD-K3": (3740.60, 72.05, 4.68, 0.09),
-        }.items()
-        for what, printed in zip(("cost", "watts", "costgb", "wattsgb"), all_printed, strict=True)
-        if printed is not None
-    },
-}
+SYSTEMS = [  # light of TPUv4 takes 700 ns so that it is told from copper
+    "hpn:pod:backup=8",
+    "tpuv4:cubes=4x4x4,optical=700ns",
+    "nvl:36:chips=apart",
+    "nvl:72:chips=apart",
+    "nvl:36x2:chips=apart",
+    "nvl:576:chips=apart",
+    "infinitehbd:k=2,job=32",  # other nodes are looped, so that all of their bundles are links
+    "infinitehbd:k=3,job=32",
+]
 
 
-def _counted(name):
+def _counted(built):
     """The parts that the links and nodes of a system are, none of them from its bill."""
-    built = build_topology(SYSTEMS[name][0])
-    if name == "HPN":
-        return counted.hpn(built)
-    if name.startswith("InfHBD"):
-        parts = counted.infinitehbd(built)
-        return {**parts, "fibre": parts["node"] * len(_joined(int(name[-1]))) // 2 * 8}  # bundles of 8, two ends
-    return counted.tpuv4(built) if name == "TPUv4" else counted.nvl(built)
+    family = built.name.partition(":")[0]
+    parts = getattr(counted, family)(built)
+    if family == "infinitehbd":
+        k = int(built.name.partition("k=")[2][0])
+        parts["fibre"] = parts["node"] * len(joined(k)) // 2 * 8  # bundles of 8, two ends
+    return parts
 
 
-def cost(name):
-    """Dollars and watts a GPU, and a GPU and GB/s."""
-    line, rate = SYSTEMS[name]
-    found, prices = _counted(name), PRICES[line.partition(":")[0]]
-    dollars, watts = (sum(found.get(part, 0) * price[i] for part, price in prices.items()) / found["NPU"] for i in (0, 1))
-    return {"cost": dollars, "watts": watts, "costgb": dollars / rate, "wattsgb": watts / rate}
-
-
-@pytest.mark.parametrize("row", COSTS)
-def test_parts_at_the_prices_of_table_8_cost_what_table_6_prints(row):
-    name, what = row.removeprefix("hbd-t6-").removeprefix("hbd-t8-").rsplit("-", 1)
-    assert round(cost("HPN" if name == "hpn" else name)[what], 2) == COSTS[row]
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_the_bill_is_what_the_links_take(name):
-    bill = build_topology(SYSTEMS[name][0]).bill
-    found = {part: number for part, number in _counted(name).items() if number}
-    assert found == {part: bill[part] for part in found}
-
-
-def test_the_watts_of_nvl_36x2_in_table_6_take_fewer_cables_than_table_8_has():
-    """Table 6's 150.33 takes 5184 cables of copper, its cost the 6480 of Table 8."""
-    assert _counted("NVL-36x2")["DAC cable"] == 6480
-    watts = cost("NVL-36x2")["watts"]
-    assert watts == pytest.approx(152.125)
-    assert watts - (6480 - 5184) * 0.1 / 72 == pytest.approx(150.33, abs=0.0051)
-
-
-def _fibre_ends(topology):
-    """[2, links] the nodes at both ends of the fibres that are lit."""
-    lit = topology.links.dimension == 2
-    return np.stack((topology.links.src[lit], topology.links.dst[lit])) // topology.dims[-1]
-
-
-def _joined(k):
-    """The nodes that fibres lead to from node 8 of 20: each lights where all nodes between are faulty."""
-    found = set()
-    for gap in range(k):
-        for first in (9, 8 - gap):
-            faulty = "+".join(map(str, range(first, first + gap))) or "none"
-            src, dst = _fibre_ends(build_topology(f"infinitehbd:dims=1x20x1x4,k={k},tp={4 * (20 - gap)},faulty={faulty}"))
-            found |= set(dst[src == 8].tolist())
-    return found
-
-
-def _passed(k, left, right):
-    """Whether one ring takes all nodes that work where a node's neighbours that work are so far away."""
-    faulty = [8 - away for away in range(1, left)] + [8 + away for away in range(1, right)]
-    work = 16 - len(faulty)
-    shown = "+".join(map(str, sorted(faulty))) or "none"
-    try:
-        built = build_topology(f"infinitehbd:line:dims=1x16x1x4,k={k},tp={4 * work},faulty={shown}")
-    except InputError:
-        return False
-    return 8 in _fibre_ends(built)[0]
-
-
-def _beside(line, node):
-    """Numbers, from 1, of the nodes that fibres of a ring lead to from that one."""
-    src, dst = _fibre_ends(build_topology(line))
-    return set((dst[src == node - 1] + 1).tolist())
-
-
-def _largest(line):
-    """GPUs below which all partners of GPU 0 are reached without the DCN."""
-    n = build_topology(line).n_npus
-    bits = 1 << np.arange(n.bit_length() - 1)
-    used = _classes(line, np.zeros_like(bits), bits)
-    return int(2 ** sum(3 not in classes for classes in used))
-
-
-def _exchange(p):
-    """Pairs of each round of Binary Exchange, from the schedule."""
-    full = schedule("all_to_all", "binary-exchange", p).expand()
-    ends = [np.sort((full.src[rows], full.dst[rows]), axis=0).T for rows in full.rounds()]
-    return [[tuple(pair) for pair in np.unique(pairs, axis=0).tolist()] for pairs in ends]
-
-
-ROWS = {
-    "hbd-cost-nvl-pct": 30.86,
-    "hbd-cost-tpu-pct": 62.84,
-    "hbd-cost-abs": 31,
-    "hbd-cost-x-nvl": 3.24,
-    "hbd-cost-x-tpu": 1.59,
-    "hbd-hw-rate": 6.4,
-    "hbd-topo-deg": 6,
-    "hbd-topo-k3": 1,
-    "hbd-dep-n3": 14,
-    "hbd-aa-lim4": 64,
-    "hbd-aa-lim8": 2048,
-    "hbd-aa-k2": 4,
-    "hbd-aa-fig24": [[(0, 2), (1, 3)], [(0, 1), (2, 3)]],
-    "hbd-tr-scale": 2880,
-}
-COMPUTED = {
-    "hbd-cost-nvl-pct": lambda: round(100 * round(cost("InfHBD-K2")["costgb"], 2) / round(cost("NVL-72")["costgb"], 2), 2),
-    "hbd-cost-tpu-pct": lambda: round(100 * round(cost("InfHBD-K2")["costgb"], 2) / round(cost("TPUv4")["costgb"], 2), 2),
-    "hbd-cost-abs": lambda: round(100 * cost("InfHBD-K2")["costgb"] / cost("NVL-72")["costgb"]),
-    "hbd-cost-x-nvl": lambda: round(cost("NVL-72")["costgb"] / cost("InfHBD-K2")["costgb"], 2),
-    "hbd-cost-x-tpu": lambda: round(cost("TPUv4")["costgb"] / cost("InfHBD-K2")["costgb"], 2),
-    "hbd-hw-rate": lambda: _hbd_rate("infinitehbd") * 8 / 1e12,
-    "hbd-topo-deg": lambda: len(_joined(3)),
-    "hbd-topo-k3": lambda: sum(not _passed(3, left, right) for left in (1, 2, 3) for right in (1, 2, 3)),
-    "hbd-dep-n3": lambda: min(_beside("infinitehbd:dims=1x4x4x4,tp=64", 3) - {7}),
-    "hbd-aa-lim4": lambda: _largest("infinitehbd:binary:nodes=64"),
-    "hbd-aa-lim8": lambda: _largest("infinitehbd:binary:nodes=1024,gpus=8,k=8"),
-    "hbd-aa-k2": lambda: _largest("infinitehbd:binary:nodes=16,k=2") // 4,
-    "hbd-aa-fig24": lambda: _exchange(4),
-    "hbd-tr-scale": lambda: 3200 // build_topology("nvl:576").n_npus * build_topology("nvl:576").n_npus,
-}
-
-
-def _hbd_rate(line):
+@pytest.mark.parametrize("line", SYSTEMS)
+def test_the_bill_is_what_the_links_take(line):
     built = build_topology(line)
-    mine = (built.links.src == 0) & (built.links.dimension < 3)
-    return built.links.bandwidth_Bps[mine].sum()
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_of_the_paper_is_what_is_built(row):
-    assert COMPUTED[row]() == ROWS[row]
+    found = {part: number for part, number in _counted(built).items() if number}
+    assert found == {part: built.bill[part] for part in found}

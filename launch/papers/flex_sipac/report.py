@@ -1,6 +1,5 @@
 """The rows of the Flex-SiPAC paper: counted on what is built, proved and timed there, or summed up from what is printed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,10 +21,7 @@ class Paper(Printed):
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     figures = FIGURES
     ways = MappingProxyType({name: called(way) for name, way in {**COUNTED, **TIMED}.items()})
-
-    def assumptions(self) -> Sequence[str]:
-        """Of all rows."""
-        return (
-            "counts are those of `sipac`, `flex-sipac` and `tpuv4` as they are built; a WSS is what the light of a level joins",
-            "a wavelength has 32 Gb/s and a CU 60 of them unless told (6.B)",
-        )
+    notes = (
+        "counts are those of `sipac`, `flex-sipac` and `tpuv4` as they are built; a WSS is what the light of a level joins",
+        "a wavelength has 32 Gb/s and a CU 60 of them unless told (6.B)",
+    )

@@ -1,6 +1,5 @@
 """The rows of the HPN paper: counted on what is built, timed on it, or summed up from what the paper prints."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,10 +21,7 @@ class Paper(Printed):
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     figures = FIGURES
     ways = MappingProxyType({name: called(way) for name, way in {**COUNTED, **TIMED}.items()})
-
-    def assumptions(self) -> Sequence[str]:
-        """Of all rows."""
-        return (
-            "counts are those of `hpn` and its variants `pod`, `segment`, `clos`, `rail-only` and `dcn-plus` as they are built",
-            "other rows are worked out from what the paper prints, never from the value of a row",
-        )
+    notes = (
+        "counts are those of `hpn` and its variants `pod`, `segment`, `clos`, `rail-only` and `dcn-plus` as they are built",
+        "other rows are worked out from what the paper prints, never from the value of a row",
+    )

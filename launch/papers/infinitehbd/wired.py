@@ -29,7 +29,7 @@ def _fibre_ends(topology: Topology) -> I64:
     return np.stack((topology.links.src[lit], topology.links.dst[lit])).astype(np.int64) // topology.dims[-1]
 
 
-def _joined(k: int) -> set[int]:
+def joined(k: int) -> set[int]:
     """The nodes that fibres lead to from node 8 of 20: each lights where all nodes between are faulty."""
     found: set[int] = set()
     for gap in range(k):
@@ -41,7 +41,7 @@ def _joined(k: int) -> set[int]:
 
 
 def _degree(paper: Any, target: Target) -> Answer:
-    of = {k: len(_joined(k)) for k in (2, 3, 4)}
+    of = {k: len(joined(k)) for k in (2, 3, 4)}
     told = ", ".join(f"K={k}: {links}" for k, links in of.items())
     return Answer(told, (), holds=all(links == 2 * k for k, links in of.items()))
 

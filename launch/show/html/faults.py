@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from launch.show.html.lines import Axis, Stairs, stairs
+from launch.show.html.frame import Axis
+from launch.show.html.lines import Stairs, stairs
 from launch.show.html.page import Cell, Page, Section, Svg, Table, Words, table_of
 from launch.show.text.faults import MEANING, Kept, columns_of, named
 
@@ -19,9 +20,7 @@ def faults_page(rows: Sequence[Kept], notes: Sequence[str]) -> Page:
     machines = list(dict.fromkeys(f"{row.waste.topology} ({row.waste.npus:,} NPUs)" for row in rows))
     sections = (
         Section("Machines compared", (_table(rows),), "Click on a head to sort."),
-        Section(
-            "Waste over time", (_over_time(rows),), "NPUs that work and find no group, of all NPUs. Point at a line to read it."
-        ),
+        Section("Waste over time", (_over_time(rows),), _WASTE),
         Section("How often the waste is how large", (_often(rows),)),
         Section("What the columns mean", (Words((MEANING,)),)),
         Section("Assumptions", (Words(tuple(notes)),)),

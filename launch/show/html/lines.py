@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, floor, log10
 from typing import NamedTuple
 
+from launch.show.html.frame import Axis, Frame, framed
 from launch.show.html.page import Key, Svg
-from launch.show.html.scatter import Tick
 
-_WIDE, _HIGH = 1100, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 16, 52  # margins
-_TICKS = 8  # of an axis, about
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")
 
 
@@ -21,15 +17,6 @@ class Stairs(NamedTuple):
     name: str
     x: Sequence[float]  # one more than values: where the last one ends
     y: Sequence[float]
-
-
-class Axis(NamedTuple):
-    """What is told along it."""
-
-    name: str
-    most: float
-    scale: float = 1.0  # of the numbers at its ticks
-    unit: str = ""
 
 
 class Drawn(NamedTuple):
@@ -44,38 +31,21 @@ class Drawn(NamedTuple):
 class Lines:
     """What the template draws."""
 
-    wide: int
-    high: int
-    left: int
-    right: int
-    top: int
-    bottom: int
-    below: tuple[Tick, ...]
-    beside: tuple[Tick, ...]
-    across: str
-    up: str
+    frame: Frame
     lines: tuple[Drawn, ...]
 
 
 def stairs(told: str, rows: Sequence[Stairs], across: Axis, up: Axis) -> Svg:
     """The drawing; a line and its key have the same colour in every drawing of the same rows."""
-    right, bottom = _WIDE - _RIGHT, _HIGH - _BOTTOM
-
-    def x(value: float) -> str:
-        return f"{_LEFT + min(value / across.most, 1.0) * (right - _LEFT):.1f}"
-
-    def y(value: float) -> str:
-        return f"{bottom - min(value / up.most, 1.0) * (bottom - _TOP):.1f}"
 
     def path(row: Stairs) -> str:
         ends = zip(pairwise(row.x), row.y, strict=True)
-        return " ".join(f"{x(begin)},{y(value)} {x(end)},{y(value)}" for (begin, end), value in _merged(ends))
+        return " ".join(
+            f"{across.x(begin)},{up.y(value)} {across.x(end)},{up.y(value)}" for (begin, end), value in _merged(ends)
+        )
 
     drawn = tuple(Drawn(path(row), _COLOURS[i % len(_COLOURS)], row.name) for i, row in enumerate(rows))
-    below = tuple(Tick(x(at), _number(at, across)) for at in _ticks(across))
-    beside = tuple(Tick(y(at), _number(at, up)) for at in _ticks(up))
-    data = Lines(_WIDE, _HIGH, _LEFT, right, _TOP, bottom, below, beside, across.name, up.name, drawn)
-    return Svg("lines.html", told, data, tuple(Key(line.told, line.colour) for line in drawn))
+    return Svg("lines.html", told, Lines(framed(across, up), drawn), tuple(Key(line.told, line.colour) for line in drawn))
 
 
 Span = tuple[tuple[float, float], float]
@@ -90,15 +60,3 @@ def _merged(spans: "zip[Span]") -> list[Span]:
         else:
             found.append(((begin, end), value))
     return found
-
-
-def _ticks(axis: Axis) -> list[float]:
-    """Round numbers from 0 on."""
-    whole = axis.most * axis.scale
-    power = 10.0 ** floor(log10(whole / _TICKS)) if whole > 0 else 1.0
-    step = next(each * power for each in (1, 2, 5, 10) if ceil(whole / (each * power)) <= _TICKS + 1)
-    return [i * step / axis.scale for i in range(floor(whole / step + 1e-9) + 1)]
-
-
-def _number(at: float, axis: Axis) -> str:
-    return f"{at * axis.scale:.6g}{axis.unit}"
