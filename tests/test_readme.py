@@ -24,7 +24,9 @@ STEP = re.compile(
     r"|^```python\n(?P<source>.*?)^```\n+```text\n(?P<printed>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if STEP.search(path.read_text()))
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if STEP.search(path.read_text()))
+LONG = ("large.md",)  # collectives of up to 200,000 ranks
+GUIDES = [pytest.param(path, marks=pytest.mark.slow if path.name in LONG else ()) for path in PAGES]
 
 
 def run(folder: Path, what: Callable[..., None], *given: str, fails: bool = False) -> str:

@@ -22,7 +22,7 @@ def test_json_has_global_bandwidth_where_it_is_asked_for(emu) -> None:
     assert row["dollars_per_global_GBps"] == 2 * row["dollars_per_injection_GBps"]
 
 
-STEP = ("--model", "llama3-8b", "--plan", "tp=8,sp,dp=2,microbatch=1", "--global-batch", "16", "--seq", "8192")
+STEP = ("--model", "llama-tiny", "--plan", "tp=2,dp=2", "--global-batch", "4", "--seq", "64")
 
 
 def test_performance_over_tco_is_that_of_the_step_that_emu_estimate_tells(emu) -> None:
@@ -35,7 +35,7 @@ def test_performance_over_tco_is_that_of_the_step_that_emu_estimate_tells(emu) -
         tco = row["dollars"] + 32 * 30000 + row["energy_dollars"] + 32 * 0.7 * 8760 * 4 * 0.1
         assert row["tokens_per_s"] == step["tokens_per_s"]
         assert row["tco_dollars"] == pytest.approx(tco)
-        assert row["tokens_per_s_per_tco_dollar"] * tco * 16 / 32 == pytest.approx(step["tokens_per_s"])
+        assert row["tokens_per_s_per_tco_dollar"] * tco * 4 / 32 == pytest.approx(step["tokens_per_s"])
     text = emu("cost", *topologies, *paid, *STEP).out
     ratio = rows[1]["tokens_per_s_per_tco_dollar"] / rows[0]["tokens_per_s_per_tco_dollar"]
     assert text.splitlines()[3].split()[-1] == f"{ratio:.2f}"
