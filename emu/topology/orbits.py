@@ -22,7 +22,7 @@ def components(n: int, a: ArrayLike, b: ArrayLike) -> I64:
         np.minimum.at(least, high, low)
         while not np.array_equal(least, least[least]):
             least = least[least]
-    return column(np.unique(least, return_inverse=True)[1], np.int64)
+    return column((np.cumsum(least == np.arange(n)) - 1)[least], np.int64)
 
 
 def orbits(n: int, permutations: list[I64]) -> I64:
@@ -52,7 +52,10 @@ class Orbits(NamedTuple):
     @staticmethod
     def of(count: int, permutations: list[I64]) -> "Orbits":
         """Those of `count` things."""
-        return Orbits.numbered(orbits(count, permutations))
+        number = orbits(count, permutations)
+        most = np.maximum.accumulate(number)  # as numbers are given in the order of their least, a new one is the largest yet
+        first = np.flatnonzero(np.diff(most, prepend=-1))
+        return Orbits(number, column(first, np.int64), column(np.bincount(number), np.int64))
 
     @staticmethod
     def numbered(number: I64) -> "Orbits":
