@@ -30,6 +30,7 @@ from emu.fabric.build import Builder
 from emu.fabric.lower import lowered
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
+from emu.topology.live.fault import Fault
 from emu.trace.batch import What
 from emu.trace.replay import lay_request
 from emu.trace.requests import MESSAGE
@@ -53,7 +54,8 @@ class Case:
     ranks: int
     program: Callable[[int], Times]
     asked: tuple[tuple[What, tuple[int, ...]], ...]  # what is, and of whom
-    changes: tuple[CapacityEvent, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    changes: tuple[CapacityEvent, ...] = ()  # which are the same to the engine
 
 
 def _together() -> float:
@@ -137,8 +139,9 @@ def cases() -> Iterator[Case]:
         yield Case("all_to_all", n, _all_to_all, _collective("all_to_all", "at-once", n))
     yield Case("two jobs, one link", 4, _two_jobs, _sent((0, 2), (1, 3)))
     link = int(np.flatnonzero((RING.links.src == 0) & (RING.links.dst == 1))[0])
-    halved = CapacityEvent(link, int(MESSAGE_S / 2 * TICKS_PER_S), 25e9)
-    yield Case("a link halved in the middle", 2, _message, _sent((0, 1)), (halved,))
+    half_fs = int(MESSAGE_S / 2 * TICKS_PER_S)
+    halved = Fault("link", (0, 1), half_fs, share=0.5, timed=True), CapacityEvent(link, half_fs, 25e9)
+    yield Case("a link halved in the middle", 2, _message, _sent((0, 1)), halved[:1], halved[1:])
 
 
 @contextmanager
@@ -153,7 +156,7 @@ def _opened(word: str) -> Iterator[Any]:
 def _took(cluster: Any, case: Case, factor: float) -> tuple[float, float, Paced]:
     """What the engine says, and what it took, in seconds of this host; and how late messages were."""
     tempo = Tempo(factor, find_device("h100", "bfloat16"), computes=False)
-    cluster.pace = Pace(tempo, RING, case.changes)
+    cluster.pace = Pace(tempo, RING, case.faults)
     began, ended = zip(*cluster.run(case.ranks, CHOICE, case.program), strict=True)
     wanted_s = _fabric_s(case, [(each - min(began)) / factor for each in began]) * factor
     return wanted_s, max(ended) - min(began), tempo.told()

@@ -23,11 +23,11 @@ from emu.cluster.desk import Address, connection
 from emu.cluster.meeting import Arrival
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
+from emu.cluster.pace.pacer import Met
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
 _COMPARED = 5  # times
-Due = Callable[[object, float, float], None]
 CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
@@ -64,8 +64,8 @@ class Beyond:
         self._heard: list[Any] = []  # before there was a listener
         self._behind_s = 0.0 if tempo is None else self._compare_clocks()
 
-    def ask(self, arrival: Arrival) -> None:
-        """Make a request of a rank that is here known."""
+    def ask(self, arrival: Arrival, step: int) -> None:
+        """Make a request of a rank that is here, and the step that it is in, known."""
         now, number = now_s() - self._behind_s, self._made
         self._numbers[arrival.made] = number
         self._made += 1
@@ -75,7 +75,7 @@ class Beyond:
         call = arrival.call
         with paused():
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
-            self._tell("ask", number, bare, now)
+            self._tell("ask", number, bare, now, step)
 
     def wait(self, rank: int, work: Work) -> None:
         """Say that a rank goes on only once a request of its own is done."""
@@ -107,30 +107,32 @@ class Beyond:
             os.write(2, text.encode())
 
     @contextmanager
-    def heard(self, carry_out: CarryOut, stop: Callable[[BaseException], None], due: Due | None = None) -> Iterator[None]:
+    def heard(self, carry_out: CarryOut, met: Met) -> Iterator[None]:
         """Do what the desk says, on a thread of its own, until all ranks of the job have ended.
 
-        `carry_out` is given how, for whom and the wire, and what to call once it is done and before a rank goes on; `due` by a
-        clock a request, and the time of this host at which it is answered.
+        `carry_out` is given how, for whom and the wire, and what to call once it is done and before a rank goes on; `met` is
+        told what ranks meet by a clock, and why the job has failed elsewhere.
         """
-        listener = threading.Thread(target=self._listen, args=(carry_out, stop, due), name="desk", daemon=True)
+        listener = threading.Thread(target=self._listen, args=(carry_out, met), name="desk", daemon=True)
         listener.start()
         yield
         listener.join()
 
-    def _listen(self, carry_out: CarryOut, stop: Callable[[BaseException], None], due: Due | None) -> None:
+    def _listen(self, carry_out: CarryOut, met: Met) -> None:
         torch.set_num_threads(1)
         try:
-            while (words := self._heard.pop() if self._heard else self._desk.recv())[0] in ("go", "due"):
+            while (words := self._heard.pop() if self._heard else self._desk.recv())[0] in ("go", "due", "slowed"):
                 if words[0] == "go":
                     self._go(carry_out, *words[1:])
-                elif due is not None:
-                    due(self._paced.pop(words[1]), words[2] + self._behind_s, words[3])
+                elif words[0] == "due":
+                    met.due(self._paced.pop(words[1]), words[2] + self._behind_s, words[3])
+                else:
+                    met.slowed(words[1])
         except _GONE:
-            stop(RunError("cluster: whoever started the ranks is gone"))
+            met.stop(RunError("cluster: whoever started the ranks is gone"))
             return
         if words[0] == "stop":
-            stop(words[1])
+            met.stop(words[1])
 
     def _go(self, carry_out: CarryOut, agreed: Agreed, numbers: list[int], is_shared: bool) -> None:
         wire = GlooWire(self._links, self._open[numbers[0]].call.group.ranks) if is_shared else None

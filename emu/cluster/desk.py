@@ -15,12 +15,13 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Self
 
+from emu.arrays import F64
 from emu.backend.executor.wire import serve_store
 from emu.cluster.cluster import agree, place
 from emu.cluster.meeting import Arrival, Meetings, Places
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
-from emu.cluster.pace.pacer import Pacer
+from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.traffic import warm
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
@@ -75,7 +76,8 @@ class Desk:
         self._thread = threading.Thread(target=self._serve, name="desk", daemon=True)
         self._telling = threading.Lock()
         self._alarm = Alarm(self._fail)
-        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, self._due, self._alarm)
+        met = Met(self._due, self._slowed, self._fail)
+        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
 
     def __enter__(self) -> Self:
         if self._pacer is not None:
@@ -135,12 +137,12 @@ class Desk:
             for each in ready:
                 self._hear(each)
 
-    def _ask(self, process: int, number: int, call: Any, at_s: float) -> None:
+    def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
         arrival = self._places.arrival(call, (process, number))
         self._open[arrival.made] = arrival
         self._latest[call.global_rank] = f"in {_told(arrival)}"
         if self._pacer is not None:
-            self._pacer.came(arrival, at_s)
+            self._pacer.came(arrival, step, at_s)
         if complete := self._meetings.arrive(arrival):
             self._go(complete)
 
@@ -164,6 +166,9 @@ class Desk:
         for each, process in list(self._processes.items()):
             if process == made[0]:
                 self._tell(each, "due", made[1], time_s, late_s)
+
+    def _slowed(self, speed: F64) -> None:
+        self._tell_all("slowed", speed)
 
     def _compare(self, process: int) -> None:
         for each, other in self._processes.items():

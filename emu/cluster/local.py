@@ -25,7 +25,8 @@ class LocalCluster:
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank; results and errors as of `Threads.run`."""
-        recording = Recording(n_ranks) if self.pace is not None and self.pace.tempo.computes else None
+        known = self.pace is not None and (self.pace.tempo.computes or self.pace.faults)
+        recording = Recording(n_ranks) if known else None
         return Threads(n_ranks, choice, recording, pace=self.pace).run(program)
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:

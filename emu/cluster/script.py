@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
 from emu.backend.rank.notes import merge
+from emu.backend.rank.record import end_before
 from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.local import LocalCluster
 from emu.cluster.npu.npu import UNNAMED, Npu
@@ -28,8 +29,9 @@ from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.spawn import spawns
 from emu.collective.algorithm import Choice
-from emu.errors import InputError, RunError
+from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
+from emu.topology.live.change import Loss
 from emu.trace.trace import Trace
 
 
@@ -45,6 +47,7 @@ class Script:
         hidden: Packages of ours whose names it may have beside it.
         npu: What the name `cuda` means; None: a script that says it is refused.
         heard: The ranks whose output is shown; None: all.
+        lost: Ranks that do not come to the end.
     """
 
     file: Path
@@ -54,6 +57,7 @@ class Script:
     hidden: tuple[str, ...]
     npu: Npu | None = UNNAMED
     heard: frozenset[int] | None = None
+    lost: tuple[Loss, ...] = ()
 
     @staticmethod
     def read(
@@ -80,6 +84,8 @@ class Script:
 
             def program(rank: int) -> None:
                 on_thread.rank = rank
+                for loss in (each for each in self.lost[::-1] if each.rank == rank):
+                    end_before(loss.step, LostError(f"step {loss.step}: {loss.why}, and rank {rank} with it"))
                 with self._speaking(cluster, rank):
                     try:
                         exec(code, main.of(rank).__dict__)
@@ -138,7 +144,15 @@ def run_script(
         InputError: the script cannot be read or is not Python.
         RunError: a rank failed (its own exception is the cause), a deadlock, or calls that do not agree.
     """
-    script = Script.read(path, argv, hide, npu, heard)
+    return run_read(Script.read(path, argv, hide, npu, heard), n_ranks, choice, cluster)
+
+
+def run_read(script: Script, n_ranks: int, choice: Choice | None = None, cluster: Cluster | None = None) -> tuple[Trace, int]:
+    """As `run_script`, of a script that was read.
+
+    Raises:
+        RunError: as `run_script`; a LostError where a rank is lost.
+    """
     performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
     return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
 

@@ -38,7 +38,7 @@ from emu.cluster.own.device import as_device
 from emu.cluster.own.library import of_library
 from emu.cluster.own.own import Own
 from emu.cluster.pace.pace import Pace
-from emu.cluster.pace.pacer import Pacer
+from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.rests import Rests
@@ -97,7 +97,7 @@ class Threads:
         self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
         self._pacer = None
         if pace is not None and self._clock is not None:
-            self._pacer = Pacer(pace, n_ranks, self._choice, self._clock.due, self._clock.alarm)
+            self._pacer = Pacer(pace, n_ranks, self._choice, self._met(), self._clock.alarm)
 
     def run(self, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
@@ -137,9 +137,13 @@ class Threads:
         if self._beyond is None:
             yield
             return
-        due = None if self._clock is None else self._clock.due
-        with self._beyond.heard(self._hear, self._rests.stop, due):
+        with self._beyond.heard(self._hear, self._met()):
             yield
+
+    def _met(self) -> Met:
+        """Who is told what ranks meet."""
+        clock, stop = self._clock, self._rests.stop
+        return Met(_nobody, _nobody, stop) if clock is None else Met(clock.due, clock.slowed, stop)
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -195,17 +199,19 @@ class Threads:
 
     def _submit(self, call: Call) -> Work:
         rank = call.global_rank
-        work = Work(call.result, partial(self._block, rank), partial(self._poll, rank))
+        work = Work(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
             self._clock.asked(rank, work)
         arrival = self._places.arrival(call, work)
+        step = 0
         if self._recording is not None:
-            work.watch = self._recording.of(rank).request(call, arrival.instance)
+            recorder = self._recording.of(rank)
+            step, work.watch = recorder.running, recorder.request(call, arrival.instance)
         if self._beyond is not None:
-            self._beyond.ask(arrival)
+            self._beyond.ask(arrival, step)
             return work
         if self._pacer is not None:
-            self._pacer.came(replace(arrival, made=work.key))
+            self._pacer.came(replace(arrival, made=work.key), step)
         if complete := self._meetings.arrive(arrival):
             agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
             if self._pacer is not None:
@@ -340,6 +346,10 @@ class Threads:
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+
+
+def _nobody(*_: object) -> None:
+    """Is told what comes by a clock, where there is none."""
 
 
 @contextmanager

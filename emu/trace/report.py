@@ -16,7 +16,7 @@ from emu.fabric.timeline import Timeline
 from emu.trace.phases import optimizer_fs, waits_for_stages
 from emu.trace.replay import Replayed
 from emu.trace.spans import Spans, joined, measure, merged
-from emu.trace.steps import equal_steps
+from emu.trace.steps import count_steps, equal_steps
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
 
@@ -125,7 +125,7 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     Raises:
         InputError: the trace holds no step but set-up.
     """
-    ends = _step_ends(trace, replayed, timeline)
+    ends = step_ends(trace, replayed, timeline.end_fs)
     whole = np.maximum.accumulate(ends.max(axis=0))
     times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
@@ -184,16 +184,25 @@ def _apart(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, wind
     return Apart(busy, spoken, requests.waited.within(*window), _exposed(busy, spoken, axes))
 
 
-def _step_ends(trace: Trace, replayed: Replayed, timeline: Timeline) -> I64:
-    """[N, steps] when each rank's last event of each step ended; of steps it has none of, 0."""
-    steps = max((int(e.step.max(initial=0)) for e in trace.events), default=0)
+def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
+    """[N, steps] when each rank's last event of each step ended; of steps it has none of, 0.
+
+    Args:
+        trace: What ran.
+        replayed: The same on a fabric.
+        end_fs: [V] when its tasks ended.
+
+    Raises:
+        InputError: the trace holds no step but set-up.
+    """
+    steps = count_steps(trace)
     if steps == 0:
         raise InputError("report: the trace must hold a step after set-up; run a training step")
     ends = np.zeros((trace.n_ranks, steps + 1), np.int64)
     for rank in range(trace.n_ranks):
         task = replayed.ends[replayed.first_event[rank] : replayed.first_event[rank + 1]]
         timed = np.flatnonzero(task >= 0)
-        np.maximum.at(ends[rank], trace.events_of(rank).step[timed], timeline.end_fs[task[timed]])
+        np.maximum.at(ends[rank], trace.events_of(rank).step[timed], end_fs[task[timed]])
     return ends[:, 1:]
 
 

@@ -16,13 +16,18 @@ _COMPUTED = ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k")
 _WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # beside names, dtypes and split sizes
 
 
+def count_steps(trace: Trace) -> int:
+    """How many a trace has, set-up not counted."""
+    return max((int(events.step.max(initial=0)) for events in trace.events), default=0)
+
+
 def equal_steps(trace: Trace) -> tuple[tuple[int, ...], ...]:
     """The numbers of the steps, those of equal computations and requests on every rank together.
 
     First comes the step that the run is about: of those that communicate, if any does, the one that is there most often; of
     several, the one that comes last. The others follow in the order in which they begin.
     """
-    steps = max((int(e.step.max(initial=0)) for e in trace.events), default=0)
+    steps = count_steps(trace)
     work = [list(_work(events, steps)) for events in trace.events]
     found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for step in range(1, steps + 1):

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,11 @@ import click
 
 from emu.errors import InputError, RunError
 from emu.study.live.disturbed import Disturbed
-from emu.topology.live.script import read_faults
+from emu.study.live.lost import losses
+from emu.topology.catalogue import build_topology
+from emu.topology.live.change import Loss
+from emu.topology.live.fault import Fault
+from emu.topology.live.script import faults_of, read_faults
 from launch.cli.options import print_json
 from launch.show.text.live import disturbed_report
 from launch.show.write import check_folder
@@ -45,6 +50,25 @@ def png_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def _checked(param: click.Parameter, path: Path | None) -> Path | None:
     check_folder(param.opts[0], path)
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The faults of a job on the first of its topologies."""
+
+    faults: tuple[Fault, ...]
+    lost: tuple[Loss, ...]  # ranks that they take as steps begin
+
+
+def known_faults(texts: Sequence[str], topologies: Sequence[str], ranks: int, steps: int, *, clock: bool = False) -> Known:
+    """What `--fault` says, held against the job and every topology.
+
+    Raises:
+        InputError: a topology is none; or as `faults_of`.
+    """
+    built = [build_topology(word) for word in topologies]
+    found = [faults_of(texts, each, ranks, steps, clock=clock) for each in built]
+    return Known(found[0], losses(built[0], found[0], ranks, steps))
 
 
 def check_beside(faults: Sequence[str], beside: Mapping[str, object], png: Path | None = None) -> None:

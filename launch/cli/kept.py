@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from emu.cluster.pace.pace import Pace
 from emu.errors import InputError
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.train import Keeping, train_kept
@@ -34,8 +35,13 @@ class Asked:
         """The flag that makes a run one that is kept, if it is there."""
         return () if self.folder is None else ("--checkpoint",)
 
-    def check(self, topologies: Sequence[str]) -> None:
+    def check(self, topologies: Sequence[str], *, paced: bool, lossy: bool) -> None:
         """Refuse what makes no sense together.
+
+        Args:
+            topologies: Of the job.
+            paced: Whether it meets its fabric by this host's clock.
+            lossy: Whether there are faults.
 
         Raises:
             InputError: naming the flag.
@@ -45,13 +51,23 @@ class Asked:
             raise InputError(f"{flag}: must have a folder for checkpoints beside it; add --checkpoint DIR")
         if self.folder is not None and len(topologies) > 1:
             raise InputError(f"--checkpoint: the job runs on one --topology, got {len(topologies)}; take one")
+        if self.folder is not None and paced and (lossy or self.elastic):
+            flag = "--elastic" if self.elastic else "--fault"
+            raise InputError(f"--pace: a job that is kept must have no {flag} by this host's clock; leave --pace or {flag} out")
 
-    def beside(self, trace: Path | None, pace: float | None) -> dict[str, object]:
+    def beside(self, trace: Path | None) -> dict[str, object]:
         """What is not told of such a run, by flag."""
-        return {"--trace": trace, "--pace": pace} if self.given else {}
+        return {"--trace": trace} if self.given else {}
 
     def trained(
-        self, request: TrainRequest, topology: str, device: Device, faults: Sequence[str], where: Where, stack: str
+        self,
+        request: TrainRequest,
+        topology: str,
+        device: Device,
+        faults: Sequence[str],
+        where: Where,
+        stack: str,
+        pace: Pace | None,
     ) -> Disturbed:
         """Run it.
 
@@ -62,7 +78,7 @@ class Asked:
         assert self.folder is not None
         keeping = Keeping(self.folder, self.every, self.elastic, where.cluster == "ray")
         built, under = build_topology(topology), calls_of(stack)
-        with bar(f"{request.steps} steps on {request.plan.world} ranks"), where.opened() as cluster:
+        with bar(f"{request.steps} steps on {request.plan.world} ranks"), where.opened(pace=pace) as cluster:
             return train_kept(request, keeping, built, device, faults, under, cluster.record)
 
 

@@ -1,8 +1,8 @@
 """`--pace` of the commands that run ranks: virtual time by this host's clock."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import click
@@ -10,7 +10,11 @@ import click
 from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.errors import must_be
+from emu.model.stack import Stack
 from emu.registry import unknown
+from emu.study.live.disturbed import Disturbed
+from emu.study.training.calls import topology_under
+from emu.topology.live.fault import Fault
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options import with_options
@@ -38,20 +42,33 @@ class Pacing:
         if self.factor is None:
             raise must_be("--pace-compute", "the run", "paced where this is given", "no --pace", "add --pace 1000")
 
-    def on(self, topology: Topology, device: Device, dtype: str) -> Pace | None:
+    def on(self, topology: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
         """The fabric and the tempo of its clock; None: no pace was asked for.
+
+        Args:
+            topology: The whole machine.
+            device: What computations take.
+            dtype: What float32 is timed as.
+            stack: What the software takes for messages.
+            faults: That ranks meet.
 
         Raises:
             InputError: a pace that is none.
         """
         if self.factor is None:
             return None
-        return Pace(Tempo(self.factor, device, dtype, _COMPUTES[self.compute or "on"]), topology)
+        tempo = Tempo(self.factor, device, dtype, _COMPUTES[self.compute or "on"])
+        return Pace(tempo, topology, tuple(faults), partial(topology_under, stack))
 
 
 def kept_of(pace: Pace | None) -> Paced | None:
     """How far this host has kept up, of a run that was paced."""
-    return None if pace is None else pace.tempo.told()
+    return None if pace is None else pace.told()
+
+
+def with_pace(results: Sequence[Disturbed], pace: Pace | None) -> list[Disturbed]:
+    """The same; how far this host has kept up beside the first, on whose fabric the run was paced."""
+    return [replace(results[0], paced=kept_of(pace)), *results[1:]]
 
 
 def pace_options(command: F) -> F:

@@ -2,27 +2,32 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.script import run_script
+from emu.cluster.script import Script, run_read
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import AUTO, choice_on
 from emu.study.training.recorded import has_steps, with_steps
 from emu.study.training.step import time_trace, with_choice
 from emu.study.training.traced import time_step
+from emu.topology.catalogue import build_topology
+from emu.topology.live.script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.read import save
+from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
+from launch.cli.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
-from launch.cli.pacing import Pacing, kept_of, pace_options
-from launch.cli.steps import show_steps
+from launch.cli.pacing import Pacing, kept_of, pace_options, with_pace
+from launch.cli.steps import faulted, show_steps
 from launch.clusters import FAKE, Where, script_cluster_options
 from launch.show.progress import bar
 
@@ -39,6 +44,8 @@ from launch.show.progress import bar
 @click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
 @script_cluster_options
 @pace_options
+@fault_option
+@png_option
 @click.option(
     "--roles",
     metavar="0,1,1023",
@@ -61,6 +68,8 @@ def run_command(
     log_ranks: str | None,
     where: Where,
     pacing: Pacing,
+    faults: tuple[str, ...],
+    png: Path | None,
     roles: str | None,
     as_json: bool,
     script: Path,
@@ -77,6 +86,8 @@ def run_command(
     emu run --ranks 8 --topology ub-mesh:board --trace ddp.trace --timeline ddp.json train.py
     emu run --ranks 8 --topology ub-mesh:board --cluster ray --ranks-per-actor 2 --log-ranks 0 train.py
     emu run --ranks 8 --topology ub-mesh:board --pace 1000 train.py
+    emu run --ranks 8 --topology ub-mesh:board --fault "link 0-1 at step 2" train.py
+    emu run --ranks 8 --topology ub-mesh:board --pace 1000 --fault "link 0-1 slow 0.5 at 2ms" train.py
     emu run --ranks 1024 --topology hpn:segment:dims=128x8 --cluster fake train.py
     """
     if ranks < 1:
@@ -89,18 +100,21 @@ def run_command(
     npu = None if no_cuda else Npu(found.name, found.memory_bytes)
     told: dict[str, Any] = {"hide": ("launch",), "npu": npu, "heard": heard}
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
+    check_beside(faults, looks.given, png)
+    if fake:
+        _check_fake(pacing, faults)
+    known = known_faults(faults, topologies, ranks, job_steps(faults), clock=pacing.factor is not None)
     recorded: Trace
     code: int
-    pace = pacing.on(built[0], found, dtype)
-    if pace is not None and fake:
-        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs that could meet a clock")
+    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         if fake:
             trace_script = importlib.import_module("emu.cluster.fake.run").trace_script  # not above: it loads FSDP and dynamo
             recorded, code = trace_script(script, args, ranks, named, tell=_tell, **told)
         else:
+            read = Script.read(script, args, **told)
             with where.opened(script.resolve().parent, pace) as cluster:
-                recorded, code = run_script(script, args, ranks, choices[0], cluster=cluster, **told)
+                recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
     if not fake:
@@ -111,11 +125,25 @@ def run_command(
         why = "ended before an optimizer step" if code else "neither computed nor communicated"
         click.echo(f"emu: the script {why}, so there is nothing to time", err=True)
         return code
+    if faults and not at_times(faults):
+        known_faults(faults, topologies, ranks, count_steps(recorded))
+        words = (AUTO, *algorithms)
+        disturbed = faulted(recorded, topologies, faults, words, calls_of(stack), device, dtype)
+        show_disturbed(with_pace(disturbed, pace), png, as_json=as_json)
+        return code
     with bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(f"Run of {script.name}", timed, looks, as_json=as_json, paced=kept_of(pace))
     return code
+
+
+def _check_fake(pacing: Pacing, faults: Sequence[str]) -> None:
+    """Refuse what ranks meet where none runs."""
+    if pacing.factor is not None:
+        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs that could meet a clock")
+    if faults:
+        raise must_be("run", "--cluster", "local or ray where --fault is given", FAKE, "save a --trace, and replay that")
 
 
 def _heard(words: str | None, ranks: int) -> list[int] | None:

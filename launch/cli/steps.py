@@ -9,15 +9,20 @@ from typing import Any
 import click
 
 from emu.cluster.pace.kept import Paced
+from emu.collective.algorithm import Choice
 from emu.model.stack import Stack
+from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed, disturbed
-from emu.study.live.times import of_trace, steps_of
-from emu.study.training.calls import device_under
+from emu.study.live.times import of_trace
+from emu.study.training.calls import device_under, topology_under
 from emu.study.training.costliest import with_costliest
 from emu.study.training.step import TimedTrace, choice_for, time_trace
 from emu.topology.catalogue import build_topology
-from emu.topology.live.script import faults_of, job_steps
+from emu.topology.live.check import check_met
+from emu.topology.live.script import at_times, faults_of, job_steps, said_in
+from emu.topology.topology import Topology
 from emu.trace.read import load
+from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from launch.cli.looks import Looks
 from launch.cli.options import built_under, calls_of, print_json, served_by, timing_options, topology_option
@@ -55,7 +60,8 @@ class Recorded:
             InputError: as `timed`; or a fault of what is not there.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        return faulted(recorded, self.topologies, faults, served_by(self.algorithms), stack, self.device, self.dtype)
+        words = served_by(self.algorithms)
+        return faulted(recorded, self.topologies, faults, words, stack, self.device, self.dtype, clock=True)
 
 
 def faulted(
@@ -66,6 +72,8 @@ def faulted(
     stack: Stack,
     device: str,
     dtype: str,
+    *,
+    clock: bool = False,
 ) -> list[Disturbed]:
     """The steps of a trace on each topology, while parts fail.
 
@@ -77,17 +85,29 @@ def faulted(
         stack: What the software takes.
         device: What computes.
         dtype: What float32 is timed as.
+        clock: Whether faults may be at times since the steps began.
 
     Raises:
         InputError: a topology, a device, an algorithm or a fault is none.
     """
-    device_found = device_under(stack, find_device(device, dtype))
-    timed = of_trace(recorded, lambda each: choice_for(recorded, words, each, dtype), device_found, dtype, stack)
-    steps, ranks = steps_of(recorded), recorded.n_ranks
+    found = device_under(stack, find_device(device, dtype))
+    steps, ranks = count_steps(recorded), recorded.n_ranks
     steps = steps if steps > 1 else job_steps(faults)
     built = [build_topology(word) for word in topologies]
-    known = [faults_of(faults, each, ranks, steps) for each in built]
-    return [disturbed(each, of, ranks, steps, timed, device_found.name) for each, of in zip(built, known, strict=True)]
+    known = [faults_of(faults, each, ranks, steps, clock=clock) for each in built]
+
+    def chosen(topology: Topology) -> Choice:
+        return choice_for(recorded, words, topology, dtype)
+
+    if at_times(faults):
+        ran = [Ran(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
+        told = [clocked(*each) for each in zip(ran, built, known, strict=True)]
+        for each in told:
+            if each.stopped is None:
+                check_met(said_in(faults), sum(step.time_s for step in each.steps))
+        return told
+    timed = of_trace(recorded, chosen, found, dtype, stack)
+    return [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
 
 
 def recorded_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,18 +6,16 @@ from pathlib import Path
 
 import click
 
-from emu.errors import must_be
 from emu.model.order import ORDERS
 from emu.model.plan import CHOICES, Plan
 from emu.model.spell import parse_plan
 from emu.study.choice.chooser import AUTO
-from emu.study.live.lost import losses
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
-from emu.topology.live.script import faults_of
+from emu.topology.live.script import at_times
 from emu.trace.read import save
-from launch.cli.faulted import check_beside, fault_option, png_option, show_disturbed
+from launch.cli.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
 from launch.cli.kept import Asked, keep_options
 from launch.cli.looks import Looks, looks_options
 from launch.cli.options import (
@@ -31,7 +29,7 @@ from launch.cli.options import (
     print_json,
     topology_option,
 )
-from launch.cli.pacing import Pacing, kept_of, pace_options
+from launch.cli.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
 from launch.data.devices import find_device
@@ -132,29 +130,26 @@ def train_command(
         dtype=dtype,
         algorithms=(AUTO, *algorithms),
     )
-    keeping.check(topologies)
-    check_beside(faults or keeping.given, {**looks.given, **keeping.beside(trace, pacing.factor)}, png)
+    keeping.check(topologies, paced=pacing.factor is not None, lossy=bool(faults))
+    check_beside(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
     if keeping.given:
-        show_disturbed(
-            [keeping.trained(request, topologies[0], find_device(device, dtype), faults, where, stack)], png, as_json=as_json
-        )
+        alone = pacing.on(build_topology(topologies[0]), find_device(device, dtype), dtype, calls_of(stack))
+        kept = keeping.trained(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
+        show_disturbed(with_pace([kept], alone), png, as_json=as_json)
         return
     built, found = built_under(calls_of(stack), topologies, device, dtype)
-    known = [faults_of(faults, build_topology(word), request.plan.world, steps) for word in topologies]
-    lost = losses(build_topology(topologies[0]), known[0], request.plan.world, steps)
-    pace = pacing.on(built[0], found, dtype)
-    if pace is not None and faults:
-        raise must_be("train", "--fault", "left out where --pace is given", faults[0], "a paced run meets an intact fabric")
+    known = known_faults(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
+    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
     with bar(f"{steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
+        learned = run_steps(request, built, found, partial(where.record, pace=pace), known.lost)
     if trace is not None:
         save(learned.trace, trace)
-    if faults:
+    if faults and not at_times(faults):
         with bar("timing the steps"):
             words = (AUTO, *algorithms)
             told = faulted(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
         trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
-        show_disturbed(trained, png, as_json=as_json)
+        show_disturbed(with_pace(trained, pace), png, as_json=as_json)
         return
     with bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]

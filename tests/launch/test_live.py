@@ -48,6 +48,27 @@ def test_a_trace_of_one_step_goes_on_with_steps_like_it(emu, tmp_path) -> None:
     assert report["steps"][2]["topology"] == "ub-mesh:board without the link NPU 0 to NPU 1"
 
 
+def test_a_replay_has_a_clock_for_faults_at_times(emu, tmp_path) -> None:
+    file = tmp_path / "step.trace"
+    save(generate(find_model(MODEL), Plan(tp=2, dp=2, global_batch=2, seq=32), Stack()), file)
+    given = ("replay", str(file), *BOARD, *RING, "--algorithm", "broadcast=binomial")
+    (plain,) = emu(*given, "--json").json
+    toml = tmp_path / "faults.toml"
+    toml.write_text('faults = ["link 0-1 slow 0.5 from 1us to 5us"]\n')
+    (report,) = emu(*given, *fault(str(toml)), "--json").json
+    (step,) = report["steps"]
+    assert step["time_s"] > plain["step_times_s"][0] == report["undisturbed_s"]
+    assert step["events"] == ["link 0-1 has 0.5 of its speed at 1 us", "link 0-1 is as before at 5 us"]
+    assert "link 0-1 failed at 1 us; all have heard in 300 ns" in emu(*given, *fault("link 0-1 at 1us")).out
+    late = emu(*given, *fault("link 0-1 at 1s"))
+    assert late.code == 2
+    assert "the moment of 'link 0-1 at 1s' must be before " in late.err.splitlines()[-1]
+    drawn = (*given, *fault("random link=0.1 slow=1 every=10us steps=20 seed=3"), "--json")
+    first, again = (emu(*drawn) for _ in range(2))
+    assert first.code == 0
+    assert first.out == again.out
+
+
 def test_a_job_that_cannot_go_on_is_told_until_then_and_the_code_is_1(emu) -> None:
     done = emu(*STEP, *BOARD, *fault("rank 2 kill at step 3"))
     assert done.code == 1
@@ -63,7 +84,7 @@ def test_a_job_that_cannot_go_on_is_told_until_then_and_the_code_is_1(emu) -> No
     [
         (fault("link 0-9 at step 2"), "0..7 of ub-mesh:board, got 9; take 7, the nearest"),
         (fault("npu 1 slow 2 at step 2"), "above 0 and at most 1, got '2'; take 1, the nearest"),
-        (fault("npu 1 at 3us"), "a step, as there is no clock here"),
+        (fault("npu 1 at 3us"), "a step, as there is no clock here, got '3 us'"),
         (fault("faults.toml"), "cannot read 'faults.toml'"),
         ([*fault("npu 1 at step 1"), "--html", "a.html"], "--html does not; leave --html out"),
     ],

@@ -26,7 +26,8 @@ def test_the_report_says_how_far_the_host_kept_up(emu, script: str) -> None:
     (step,) = done.json
     paced = step["paced"]
     assert (paced["pace"], paced["computes"], paced["wall_messages"]) == (1000, True, 2)
-    assert all(name.startswith("wall_") for name in list(paced)[2:])
+    assert paced["faults"] == []
+    assert all(name.startswith("wall_") for name in list(paced)[3:])
     told = emu("run", "--ranks", "2", "--topology", SWITCH, "--pace", "1000", "--pace-compute", "off", script)
     assert "paced           x 1000: " in told.out
     assert ("kept up" in told.out.splitlines()[0]) == ("x 1000: 100 %" not in told.out)
@@ -57,8 +58,117 @@ def test_what_cannot_be_is_refused_in_one_line(emu, script: str, words: tuple[st
     assert len([line for line in done.err.splitlines() if "loading" not in line]) == 1
 
 
-def test_a_paced_training_run_takes_no_faults(emu) -> None:
-    words = ("--model", "llama-tiny", "--plan", "dp=2", "--topology", SWITCH, "--pace", "1000")
-    done = emu("train", *words, "--fault", "link 0-2 at step 2")
+STEPS = """
+import time
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+module = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(module.parameters(), 0.1)
+x = torch.ones(500_000)  # timed as bfloat16: 1 MB, 20 us of the link
+for step in range(3):
+    module(torch.ones(4)).sum().backward()
+    began = time.monotonic()
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+    if dist.get_rank():
+        print(f"step {step + 1}: {1e3 * (time.monotonic() - began):.1f}")
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> str:
+    path = tmp_path / "steps.py"
+    path.write_text(STEPS)
+    return str(path)
+
+
+RUN = ("run", "--ranks", "2", "--topology", SWITCH)
+
+
+def by_step(text: str) -> list[float]:
+    return [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ") and line[5].isdigit()]
+
+
+def test_a_link_that_slows_down_at_a_time_shows_in_the_program_s_own_clock(emu, steps: str) -> None:
+    done = emu(*RUN, "--pace", "2000", "--pace-compute", "off", "--fault", "link 1-2 slow 0.25 at 1us", steps)
+    assert done.code == 0, done.err
+    assert min(by_step(done.out)) >= 150  # 160, and what has passed before
+    assert "faults          link 1-2 has 0.25 of its speed at 1 us" in done.out
+
+
+def test_a_link_that_slows_down_for_a_step_shows_there_and_in_the_report(emu, steps: str) -> None:
+    fault = ("--fault", "link 1-2 slow 0.25 from step 2 to 2")
+    done = emu(*RUN, "--pace", "2000", "--pace-compute", "off", *fault, steps)
+    assert done.code == 0, done.err
+    assert by_step(done.out)[1] >= 160
+    assert "link 1-2 has 0.25 of its speed" in done.out
+    assert "paced           x 2000: " in done.out
+    (report,) = emu(*RUN, *fault, "--json", steps).json  # the same without a clock
+    took = [step["time_s"] for step in report["steps"]]
+    assert took[1] == pytest.approx(took[0] + 60e-6, rel=1e-3)
+    assert took[2] == pytest.approx(took[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--pace", "1000", "--fault", "link 0-2 at 1us"),
+            "link 0-2 failed, and the job cannot go on: ",
+        ),
+        (("--pace", "1000", "--fault", "npu 1 at 1us"), "at 1 us of virtual time npu 1 failed, and rank 1 with it"),
+        (("--fault", "npu 1 at step 2"), "step 2: npu 1 failed, and rank 1 with it"),
+        (("--fault", "rank 0 kill at step 3"), "step 3: rank 0 was killed, and rank 0 with it"),
+    ],
+)
+def test_what_cannot_be_mended_stops_the_job_with_its_cause(emu, steps: str, words: tuple[str, ...], said: str) -> None:
+    done = emu(*RUN, *words, steps)
+    assert done.code == 1
+    assert said in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--fault", "link 0-2 at 1ms"), "a step, as there is no clock here, got '1 ms'; take a step, such as `at step 1`"),
+        (("--fault", "random link=0.1 every=1ms"), "every of random faults must be left out, as there is no clock here"),
+        (("--pace", "10", "--fault", "link 0-2 at 1ms", "--fault", "npu 1 at step 2"), "take all at times or all at steps"),
+        (("--pace", "10", "--fault", "link 0-1 at 1ms"), "take 0-2, the nearest"),
+        (("--cluster", "fake", "--fault", "npu 1 at step 2"), "must be local or ray where --fault is given, got 'fake'"),
+    ],
+)
+def test_faults_that_cannot_be_are_refused_before_the_start(emu, steps: str, words: tuple[str, ...], said: str) -> None:
+    done = emu(*RUN, *words, steps)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err.splitlines()[-1]
+
+
+def test_a_fault_of_a_step_that_the_script_does_not_come_to_is_refused_then(emu, steps: str) -> None:
+    done = emu(*RUN, "--fault", "link 0-2 slow 0.5 at step 4", steps)
     assert done.code == 2
-    assert "train: --fault must be left out where --pace is given" in done.err
+    assert "1..3, the steps of the job, got 4; take 3" in done.err.splitlines()[-1]
+
+
+TRAIN = ("--model", "tests/data/two-layers.toml", "--plan", "dp=2", "--global-batch", "2", "--seq", "16", "--steps", "2")
+
+
+def test_a_paced_training_run_meets_faults_and_learns_the_same(emu) -> None:
+    words = ("train", *TRAIN, "--topology", SWITCH, "--pace", "10", "--pace-compute", "off")
+    plain = emu("train", *TRAIN, "--topology", SWITCH, "--json").json
+    (by_step,) = emu(*words, "--fault", "link 0-2 slow 0.5 at step 2", "--json").json
+    assert (by_step["loss"], by_step["paced"]["faults"]) == (plain["loss"], ["link 0-2 slow 0.5 at step 2"])
+    assert len(by_step["paced"]["wall_met"]) == 1
+    at_time = emu(*words, "--fault", "link 0-2 slow 0.5 at 1ns", "--json").json
+    assert at_time["loss"] == plain["loss"]
+    assert at_time["paced"]["wall_met"] == ["link 0-2 has 0.5 of its speed at 1 ns"]
+    assert at_time["step_times_s"] == plain["step_times_s"]
+
+
+def test_a_paced_training_run_is_kept_and_one_with_losses_is_not(emu, tmp_path: Path) -> None:
+    words = ("train", *TRAIN, "--topology", SWITCH, "--pace", "10", "--checkpoint", str(tmp_path / "kept"))
+    (report,) = emu(*words, "--json").json
+    assert report["paced"]["pace"] == 10
+    assert [each.name for each in (tmp_path / "kept").iterdir()] == ["step-2"]
+    refused = emu(*words, "--elastic")
+    assert refused.code == 2
+    assert "a job that is kept must have no --elastic by this host's clock; leave --pace or --elastic out" in refused.err

@@ -54,6 +54,7 @@ class Recorder:
         self._counted: Recorder | None = None  # who is counted for this rank, too
         self.tell: Callable[[Operator], None] | None = None  # of each computation, once it is taken down
         self.aside = False  # whether what is asked for now is no part of the run
+        self._ends: tuple[int, Exception] | None = None  # with the step that it does not come to, and why
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
@@ -74,6 +75,7 @@ class Recorder:
         """Add a request; it waits for the last computation of its stream, and for the requests joined there since."""
         if self.aside:
             return _Unseen(self, -1, 0)
+        self._go_on()
         seq = len(self.rows)
         key = call.group[:2]
         self.groups[key] = call.group  # the axis may be known only later
@@ -104,6 +106,15 @@ class Recorder:
     def begin(self) -> None:
         """End the set-up, if it has not ended."""
         self._step = self._step or 1
+        self._go_on()
+
+    def end_before(self, step: int, why: Exception) -> None:
+        """Raise this as soon as the rank computes or asks for anything of a step."""
+        self._ends = step, why
+
+    def _go_on(self) -> None:
+        if self._ends is not None and self._step >= self._ends[0]:
+            raise self._ends[1]
 
     def weights(self, module: Module) -> None:
         """Know what a module holds, the first time that it has run; parts of it may be read without being run."""
@@ -149,6 +160,11 @@ class Recorder:
     def follow(self, other: "Recorder") -> None:
         """Take the operators of another rank, which has done the same so far, for those of this one."""
         self._counted = other
+
+    @property
+    def running(self) -> int:
+        """The step that has begun; 0: set-up has not ended."""
+        return self._step
 
     @property
     def steps(self) -> int:
@@ -303,6 +319,13 @@ def compute_alike(key: Hashable) -> None:
     begin = getattr(_thread, "begin_alike", None)
     if begin is not None:
         begin(key)
+
+
+def end_before(step: int, why: Exception) -> None:
+    """Let this thread's rank end as a step begins, if what it does is taken down."""
+    recorder = getattr(_thread, "recorder", None)
+    if recorder is not None:
+        recorder.end_before(step, why)
 
 
 @contextmanager

@@ -4,15 +4,21 @@ PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set
 alone, the survivors of a dead rank go on as if all were well.
 """
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import Variable
 
 from emu.backend.rank.call import ANY
+
+_BACKWARD = "_engine_run_backward"  # the last function in Python before autograd's C++
 
 
 class Watch(Protocol):
@@ -55,12 +61,20 @@ class Work(dist.Work):
         block: Returns when this work is done; switches to other ranks meanwhile, where they share the process. By a clock it
             raises what PyTorch does where that takes longer than the caller would wait.
         poll: Lets the others go on for a moment, for a program that asks again and again whether the work is done.
+        later: Whether there is something to do meanwhile, as there is by a clock: a backward that takes the future in C++ then
+            goes on, and waits at its end.
     """
 
     def __init__(
-        self, tensors: list[Tensor], block: "Callable[[Work, timedelta | None], None]", poll: "Callable[[Work], None]"
+        self,
+        tensors: list[Tensor],
+        block: "Callable[[Work, timedelta | None], None]",
+        poll: "Callable[[Work], None]",
+        *,
+        later: bool = False,
     ) -> None:
         super().__init__()
+        self._later = later
         self.done = False
         self.key = object()  # by which it is known where its tensors must not be held
         self.watch: Watch = Unwatched()
@@ -93,15 +107,22 @@ class Work(dist.Work):
         self.wait()
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        """A future of the tensors that is done already: a wait in C++ would let no other rank go on."""
-        self._block(self, None)
-        self.watch.taken()
+        """A future of the tensors that is done before anybody waits for it: a wait in C++ would let no other rank go on."""
         future: torch.futures.Future[Any] = torch.futures.Future()
+        answer = future.then(lambda f: f.wait())  # a callback that raises is what C++ takes for an error
+        if self._later and _in_backward(sys._getframe(1)):  # DDP's, which waits in a callback that it queues after this one
+            Variable._execution_engine.queue_callback(partial(self._settle, future))
+        else:
+            self._settle(future)
+        self.watch.taken()
+        return answer
+
+    def _settle(self, future: "torch.futures.Future[Any]") -> None:
+        self._block(self, None)
         if self._error is None:
             future.set_result(self._tensors)
-            return future
-        future.set_exception(self._error)
-        return future.then(lambda f: f.wait())  # a callback that raises is what C++ takes for an error
+        else:
+            future.set_exception(self._error)
 
     def is_completed(self) -> bool:
         """Whether the answer is there, or the request failed."""
@@ -123,6 +144,11 @@ class Work(dist.Work):
 
     def _source_rank(self) -> int:
         return self.source
+
+
+def _in_backward(caller: FrameType) -> bool:
+    """Whether it is autograd's C++ that calls, and not a function in Python that it has called."""
+    return torch._C._current_graph_task_id() >= 0 and caller.f_code.co_name == _BACKWARD
 
 
 class Together(dist.Work):

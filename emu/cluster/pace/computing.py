@@ -6,6 +6,8 @@ together, but no request is made, and no answer taken, before those in front of 
 
 from collections.abc import Callable
 
+import numpy as np
+
 from emu.backend.rank.count import Operator
 from emu.backend.rank.record import Recorder
 from emu.cluster.pace.alarm import now_s
@@ -26,6 +28,7 @@ class Computing:
     def __init__(self, tempo: Tempo, n_ranks: int, rest_until: Callable[[int, float], None]) -> None:
         self._tempo, self._device, self._rest_until = tempo, tempo.device.over(n_ranks), rest_until
         self._takes_s: dict[Operator, float] = {}
+        self.speed = np.ones(n_ranks)  # the share of its device's that each rank has
         self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
 
     def computed(self, rank: int, operator: Operator) -> None:
@@ -33,7 +36,7 @@ class Computing:
         takes_s = self._takes_s.get(operator)
         if takes_s is None:
             takes_s = self._takes_s[operator] = self._seconds(operator)
-        self._ends_s[rank] = self._ends_s.get(rank, now_s()) + takes_s
+        self._ends_s[rank] = self._ends_s.get(rank, now_s()) + takes_s / self.speed[rank]
         if self._ends_s[rank] - now_s() > _TOGETHER_S:
             self._rest_until(rank, self._ends_s[rank])
 

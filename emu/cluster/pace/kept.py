@@ -11,15 +11,17 @@ _TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paced:
-    """What came of pacing a run; all but the first two are of this host."""
+    """What came of pacing a run; all but the first three are of this host."""
 
     pace: float  # seconds of this host for each of virtual time
     computes: bool  # whether computation was paced, too
+    faults: tuple[str, ...] = ()  # that there were to be
     wall_messages: int  # answers that a rank has waited for or has got meanwhile, one of each request that it made
     wall_in_time: int
     wall_in_time_share: float  # 1 where there was no message
     wall_worst_late_s: float
     wall_compute_late_s: float  # by which the host took longer than the devices, over all ranks
+    wall_met: tuple[str, ...]  # what failed, slowed down or came back while ranks ran, and when in virtual time
 
 
 class Late(NamedTuple):
@@ -45,6 +47,7 @@ class Kept:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.late = NOT_LATE
+        self._met = list[str]()
 
     def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
         """Another process counts from 0."""
@@ -58,6 +61,10 @@ class Kept:
     def computation(self, late_s: float) -> None:
         """The host took so much longer than the device."""
         self.add((Late(compute_s=late_s),))
+
+    def met(self, events: Iterable[str]) -> None:
+        """What has happened to the fabric."""
+        self._met += events
 
     def add(self, each: Iterable[Late]) -> None:
         """What others have counted."""
@@ -76,4 +83,5 @@ class Kept:
             wall_in_time_share=late.in_time / late.messages if late.messages else 1.0,
             wall_worst_late_s=late.worst_s,
             wall_compute_late_s=late.compute_s,
+            wall_met=tuple(self._met),
         )

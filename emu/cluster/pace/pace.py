@@ -1,16 +1,14 @@
 """How fast the clock of a fabric goes on this host, and which fabric it is."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from emu.arrays import column
 from emu.cluster.pace.kept import Kept, Paced
 from emu.cluster.pace.traffic import Traffic
 from emu.errors import must_be
-from emu.fabric.run import CapacityEvent
-from emu.topology.placement import place
+from emu.topology.live.course import Course
+from emu.topology.live.fault import Fault
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import TICKS_PER_S
@@ -61,18 +59,23 @@ class Pace:
     Args:
         tempo: Of the clock.
         topology: Whose links they share.
-        changes: Of the links' capacities, at times since the start of the ranks.
+        faults: Of it: at times of virtual time since the first request, or at steps.
+        under: Makes of a topology what the software leaves of it.
     """
 
     tempo: Tempo
     topology: Topology
-    changes: tuple[CapacityEvent, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    under: Callable[[Topology], Topology] = lambda as_is: as_is
+
+    def told(self) -> Paced:
+        """How far this host has kept up, and which faults the ranks have met."""
+        return replace(self.tempo.told(), faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
         """The empty fabric, its ranks on the first NPUs.
 
         Raises:
-            InputError: more ranks than NPUs, or changes of links that are not there.
+            InputError: more ranks than NPUs.
         """
-        placement = column(place(self.topology, n_ranks), np.int64)
-        return Traffic(self.topology, placement, self.tempo.device.request_overhead_fs, self.changes)
+        return Traffic(Course(self.topology, self.faults, n_ranks), self.tempo.device.request_overhead_fs, self.under)

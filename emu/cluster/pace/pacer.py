@@ -7,8 +7,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from emu.arrays import F64
 from emu.backend.rank.call import Call, dtype_name
 from emu.cluster.cluster import MESSAGES, Agreed, agree
 from emu.cluster.meeting import Arrival, channel_of
@@ -16,13 +17,30 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
+from emu.errors import LostError, RunError
 from emu.fabric.engine.layout import NEVER
+from emu.topology.live.change import why_stopped
+from emu.topology.live.course import Moment
 from emu.trace.batch import What
 from emu.trace.device.dtypes import FLOAT_BYTES
 from emu.trace.requests import MESSAGE
 from emu.trace.trace import Group
+from emu.units import format_time, seconds
 
-Due = Callable[[Any, float, float], None]
+
+class Met(NamedTuple):
+    """Who is told of what ranks meet; on the alarm's thread or on that of a rank.
+
+    Args:
+        due: Is given what a request of a rank is known by, the time of this host at which it is answered, ahead of it where
+            that is known, and the seconds of these by which it is late already, as a member was heard of too late.
+        slowed: Is given the share [N] of its speed that the NPU of each rank has left from now on.
+        stop: Is given why the job cannot go on.
+    """
+
+    due: Callable[[Any, float, float], None]
+    slowed: Callable[[F64], None]
+    stop: Callable[[BaseException], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,14 +68,12 @@ class Pacer:
         pace: The fabric, and how fast its time goes.
         n_ranks: Of the job.
         choice: Which algorithm serves each operation.
-        due: Is given what a request of a rank is known by, the time of this host at which it is answered, ahead of it where
-            that is known, and the seconds of these by which it is late already, as a member was heard of too late; on the
-            alarm's thread or on that of a rank.
+        met: Who is told.
         alarm: What is used to drive it.
     """
 
-    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, due: Due, alarm: Alarm) -> None:
-        self._tempo, self._choice, self._due, self._alarm = pace.tempo, choice, due, alarm
+    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, met: Met, alarm: Alarm) -> None:
+        self._tempo, self._choice, self._met, self._alarm = pace.tempo, choice, met, alarm
         self._traffic = pace.traffic(n_ranks)
         self._lock = threading.RLock()
         self._queues: defaultdict[object, dict[int, _Asked]] = defaultdict(dict)  # by place: of a group, or a pair and tag
@@ -68,26 +84,17 @@ class Pacer:
         self._stepping = NEVER
         self._began_s: float | None = None
 
-    def set_capacity(self, link: int, capacity_Bps: float) -> None:
-        """Let a link of the topology have another capacity from now on.
-
-        Raises:
-            InputError: no such link, or a capacity that cannot be.
-        """
-        with self._lock:
-            now = self._step()
-            self._traffic.set_capacity(link, now, capacity_Bps)
-            self._step()
-
-    def came(self, arrival: Arrival, at_s: float | None = None) -> None:
+    def came(self, arrival: Arrival, step: int, at_s: float | None = None) -> None:
         """A rank has made a request; its members may exchange what they have as soon as both ends are there.
 
         Args:
             arrival: The request, and what it is known by.
+            step: Of the rank; 0: it has not begun any.
             at_s: When, by this host's clock; None: now. What the host takes to hear of it is not of the request.
         """
         call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
         with self._lock:
+            self._traffic.step(step, now_fs)
             if call.operation in MESSAGES:  # these meet in another order than they come
                 self._came_fs[made] = now_fs
                 return
@@ -104,8 +111,9 @@ class Pacer:
         with self._lock:
             if agreed.served is not None:
                 queue, place = first.group[:2], arrivals[0].instance
-                since_fs = self._asked(queue, place, first.group.ranks).all_came_fs
-                self._begin(queue, place, self._what(agreed, first), since_fs)
+                asked = self._queues[queue].get(place)
+                if asked is not None:  # else it has begun with the last of them, who told all
+                    self._begin(queue, place, self._what(agreed, first), asked.all_came_fs)
                 return
             channel = channel_of(first)
             place = self._next[channel] + len(self._queues[channel])
@@ -161,21 +169,31 @@ class Pacer:
             self._began_s = at_s
         return max(0, self._tempo.virtual_fs(at_s - self._began_s))
 
-    def _step(self) -> int:
+    def _step(self) -> None:
         """Let happen what has happened by now, and come back when something happens next."""
         with self._lock:
-            now = self._at_fs(None)
-            for each in self._traffic.advance(now):
+            for each in self._traffic.advance(self._at_fs(None)):
                 self._answer(each.request, each.member, each.end_fs)
+            while self._traffic.moments:
+                self._tell(self._traffic.moments.pop(0))
             following = self._traffic.next_fs
             if following not in (NEVER, self._stepping):
                 self._alarm.at(self._real_s(following), self._step_at(following))
             self._stepping = following
-            return now
+
+    def _tell(self, moment: Moment) -> None:
+        """Of what has happened to the fabric."""
+        when = format_time(seconds(moment.time_fs))
+        self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
+        self._met.slowed(moment.speed)
+        for fault, rank in moment.taken:
+            self._met.stop(LostError(f"at {when} of virtual time {fault.state}, and rank {rank} with it"))
+        if moment.stops:
+            self._met.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
         asked = self._under_way[request]
-        self._due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
+        self._met.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
         asked.answered += 1
         if asked.answered == len(asked.ranks):
             del self._under_way[request]

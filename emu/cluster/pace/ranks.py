@@ -12,6 +12,7 @@ from weakref import ref
 
 import torch.distributed as dist
 
+from emu.arrays import F64
 from emu.backend.rank.record import Recording
 from emu.backend.rank.work import Work
 from emu.cluster.own.device import replaced
@@ -84,6 +85,11 @@ class Clock:
         held = self._held[key]
         held.due_s, held.late_s = time_s, late_s
         self.alarm.at(time_s, partial(self._land, key))
+
+    def slowed(self, speed: F64) -> None:
+        """From now on ranks [N] compute at these shares of their devices' speed."""
+        if self._computing is not None:
+            self._computing.speed = speed
 
     def carried(self, key: object) -> None:
         """What a request moves has been moved."""

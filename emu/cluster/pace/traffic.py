@@ -4,17 +4,21 @@ It knows no clock: whoever drives it says how late it is. P members of a request
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import F64, I64, column
+from emu.errors import InputError, RunError
+from emu.fabric.engine.layout import NEVER
 from emu.fabric.engine.solver.state import State
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, launched, lowered
-from emu.fabric.run import CapacityEvent
+from emu.topology.live.change import why_stopped
+from emu.topology.live.course import Course, Moment
+from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.batch import What, communicators
 from emu.trace.replay import lay_request
@@ -36,20 +40,22 @@ class Traffic:
     """Requests of all ranks on one fabric.
 
     Args:
-        topology: Whose links they share.
-        placement: [N] the node of each rank.
+        course: Of the machine whose links they share.
         launch_fs: Ticks that a member takes to enter a request.
-        changes: Of links' capacities, at their times.
+        under: Makes of a machine what the software leaves of it.
 
     Raises:
-        InputError: a change of a link that is not there, or to a capacity that cannot be.
+        InputError: more ranks than NPUs.
     """
 
-    def __init__(self, topology: Topology, placement: I64, launch_fs: int = 0, changes: Iterable[CapacityEvent] = ()) -> None:
-        self._topology, self._placement, self._launch_fs = topology, placement, launch_fs
-        self._state = State(column(topology.links.bandwidth_Bps, np.float64))
-        for change in changes:
-            self.set_capacity(*change)
+    def __init__(self, course: Course, launch_fs: int = 0, under: Callable[[Topology], Topology] = lambda as_is: as_is) -> None:
+        self._course, self._launch_fs, self._under = course, launch_fs, under
+        self._now = course.whole
+        self._topology, self._placement = self._laid_out()
+        self._state = State(column(self._topology.links.bandwidth_Bps, np.float64))
+        self.moments = list[Moment]()  # that have come, and that nobody has taken notice of
+        self._whats: dict[int, tuple[What, tuple[int, ...]]] = {}  # by request: what it is, and of whom
+        self._of, self._row = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of each task its request, and which of its it is
         self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
         self._pieces: OrderedDict[tuple[What, bytes], Piece] = OrderedDict()
         self._asked = 0
@@ -58,12 +64,12 @@ class Traffic:
 
     @property
     def next_fs(self) -> int:
-        """When something happens next, as far as is known at present."""
-        return self._state.next_fs
+        """When something happens next to what is under way, as far as is known at present."""
+        return min(self._state.next_fs, self._course.next_fs if self._leave else NEVER)
 
-    def set_capacity(self, link: int, time_fs: int, capacity_Bps: float) -> None:
-        """Let a link of the topology have another capacity from a time on; arguments and errors as of `State`'s."""
-        self._state.set_capacity(link, time_fs, capacity_Bps)
+    def step(self, number: int, now_fs: int) -> None:
+        """A step of the job begins."""
+        self._course.step(number, max(now_fs, self._state.now_fs))
 
     def communicator(self, group: Group) -> int:
         """The number of a group's communicator: groups of one axis that share no rank have one in common, in order of use."""
@@ -82,15 +88,21 @@ class Traffic:
             ranks: [P] its members.
             now_fs: Not before what has happened already.
             after: The request of the same members before it in their queue: each enters once it has left that.
+
+        Raises:
+            RunError: no route joins some of them any more.
         """
         self._move_on(now_fs)
-        piece, number = self._piece(what, self._placement[list(ranks)]), self._asked
+        piece, number = self._piece_now(what, ranks), self._asked
         self._asked += 1
         members = range(what.n_ranks)
         before = {m: self._leave[after, m] for m in members if after is not None and (after, m) in self._leave}
         entry = piece.entry.astype(np.int64)
         waiting = entry[list(before)], np.array([*before.values()], np.int64)
         first = len(self._state.has_left)
+        self._whats[number] = what, tuple(ranks)
+        rows = np.arange(piece.graph.n_tasks)
+        self._of, self._row = np.append(self._of, np.full(len(rows), number)), np.append(self._row, rows)
         self._state.admit(_after(piece.graph, first, *waiting), held=entry[list(members)])
         self._enter.update({(number, m): first + int(piece.entry[m]) for m in members})
         self._leave.update({(number, m): first + int(piece.exit[m]) for m in members})
@@ -107,8 +119,8 @@ class Traffic:
 
         Time stands where something has happened last, so that who is heard of late can still enter when it came.
         """
-        while self._state.next_fs <= now_fs:
-            self._move_on(self._state.next_fs + 1)
+        while self.next_fs <= now_fs:
+            self._move_on(self.next_fs + 1)
         open_, tasks = list(self._leave), np.array([*self._leave.values()], np.int64)
         ends = self._state.left_fs(tasks)
         arrived = [Arrival(*open_[i], int(ends[i])) for i in np.flatnonzero(ends >= 0).tolist()]
@@ -119,7 +131,45 @@ class Traffic:
         return sorted(arrived, key=lambda each: each.end_fs)
 
     def _move_on(self, until_fs: int) -> None:
-        self._state.advance(max(until_fs, self._state.now_fs))
+        until_fs = max(until_fs, self._state.now_fs)
+        while self._course.next_fs < until_fs:
+            self._state.advance(max(self._course.next_fs, self._state.now_fs))
+            self._turn(self._course.turn())
+        self._state.advance(until_fs)
+
+    def _turn(self, moment: Moment) -> None:
+        """Let what is under way meet the machine as it is from now on."""
+        before, self._now = self._now, moment
+        share = before.share
+        if moment.found is not before.found and not moment.stops:
+            share = np.ones(len(moment.share))
+            try:
+                self._move_over()
+            except InputError as error:  # a pair that no route joins any more
+                moment = replace(moment, stops=str(error))
+        self.moments.append(moment)
+        for link in np.flatnonzero(moment.share != share).tolist():
+            capacity_Bps = self._topology.links.bandwidth_Bps[link] * moment.share[link]
+            self._state.set_capacity(link, self._state.now_fs, float(capacity_Bps))
+
+    def _move_over(self) -> None:
+        self._topology, self._placement = self._laid_out()
+        self._pieces.clear()
+        self._state = self._state.moved(self._relaid(), np.array([*self._enter.values()], np.int64))
+
+    def _laid_out(self) -> tuple[Topology, I64]:
+        """The machine as it is, and [N] the node of each rank."""
+        topology = self._under(self._now.found.topology)
+        return topology, column(place(topology, len(self._now.speed)), np.int64)
+
+    def _relaid(self) -> Graph:
+        """The tasks there are, over the links that there are now."""
+        pieces = list[tuple[Graph, I64]]()
+        for number in dict.fromkeys(self._of.tolist()):
+            what, ranks = self._whats[number]
+            pieces.append((self._piece(what, self._placement[list(ranks)]).graph, self._row[self._of == number]))
+        graph = replace(self._state.graph, ready_fs=column(self._state.start_fs, np.int64))
+        return _over(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
 
     def _forget_most(self) -> None:
         """Keep what is added soon to few tasks, without numbering them anew each time."""
@@ -127,9 +177,19 @@ class Traffic:
         if gone.sum() < max(_MOST_GONE, len(gone) / 2):
             return
         number = self._state.forget()
+        self._of, self._row = self._of[number >= 0], self._row[number >= 0]
+        self._whats = {request: self._whats[request] for request in dict.fromkeys(self._of.tolist())}
         for tasks in (self._enter, self._leave):
             for key, task in tasks.items():
                 tasks[key] = int(number[task])
+
+    def _piece_now(self, what: What, ranks: Sequence[int]) -> Piece:
+        try:
+            return self._piece(what, self._placement[list(ranks)])
+        except InputError as error:
+            if self._now.states:
+                raise RunError(why_stopped(self._now.states, str(error))) from None
+            raise
 
     def _piece(self, what: What, nodes: I64) -> Piece:
         key = (what, nodes.tobytes())
@@ -148,6 +208,24 @@ def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
     pred = column(np.insert(graph.pred + first, at, preds), np.int32)
     left = column(np.insert(graph.pred_left, at, np.zeros(len(at), np.bool_)), np.bool_)
     return replace(graph, pred_start=column(graph.pred_start + more, np.int64), pred=pred, pred_left=left)
+
+
+def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
+    """The tasks of a graph over other links: those that are there of each piece, in its order, as it has them."""
+    kept = [np.isin(np.arange(piece.n_tasks), rows) for piece, rows in pieces]
+    counts = [np.diff(piece.hop_start) for piece, _ in pieces]
+    hops = [np.repeat(*each) for each in zip(kept, counts, strict=True)]
+    alpha = [piece.alpha_fs[own] for (piece, _), own in zip(pieces, kept, strict=True)]
+    of_task = [n[own] for n, own in zip(counts, kept, strict=True)]
+    link, weight = ([getattr(p, n)[h] for (p, _), h in zip(pieces, hops, strict=True)] for n in ("hop_link", "hop_weight"))
+    return replace(
+        graph,
+        capacity_Bps=capacity_Bps,
+        alpha_fs=column(np.concatenate([graph.alpha_fs[:0], *alpha]), np.int64),
+        hop_start=column(np.concatenate(([0], *of_task)).cumsum(), np.int64),
+        hop_link=column(np.concatenate([graph.hop_link[:0], *link]), np.int32),
+        hop_weight=column(np.concatenate([graph.hop_weight[:0], *weight]), np.int32),
+    )
 
 
 def warm() -> None:

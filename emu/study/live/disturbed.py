@@ -6,10 +6,11 @@ step takes what it takes on a fabric built without the part, and the first such 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from emu.cluster.pace.kept import Paced
 from emu.errors import InputError
 from emu.study.training.step import LEFT_OUT
+from emu.topology.live.change import events_of, mending, why_stopped
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import Fabric, fabric
 from emu.topology.topology import Topology
@@ -65,6 +66,7 @@ class Disturbed:
     loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
     reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
     recoveries: tuple[Recovery, ...] | None = field(default=None, metadata=LEFT_OUT)  # of an elastic job
+    paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
 
 
 def disturbed(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, timed: StepTimes, device: str) -> Disturbed:
@@ -129,35 +131,14 @@ def _cannot(
     """Why a job ends at a step; None: it goes on."""
     killed = [fault for fault in now if fault.part == "rank"]
     if killed:
-        return f"step {step}: {killed[0].state}, and its state with it; `emu train --elastic` goes on from a checkpoint"
+        return f"step {step}: {why_killed(killed[0])}"
     try:
         on(now)
     except InputError as error:
-        return f"step {step}: {', '.join(events)}, and the job cannot go on: {error}"
+        return f"step {step}: {why_stopped(events, str(error))}"
     return None
 
 
-def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
-    """What is otherwise than it was."""
-    back = (f"{fault.what} is as before" for fault in before if fault not in now and fault.part != "rank")
-    return (*(fault.state for fault in now if fault not in before), *back)
-
-
-class Change(NamedTuple):
-    """What a system does from one moment to the next."""
-
-    took_fs: int
-    told: str  # "": nothing
-
-
-def mending(topology: Topology, before: Sequence[Fault], now: Sequence[Fault], ranks: int) -> Change:
-    """What the parts that have failed since take to be mended, or those that are back to serve again; of several the longest.
-
-    Raises:
-        InputError: as `fabric`.
-    """
-    failed = [fault for fault in now if fault not in before and not fault.share]
-    back = [fault for fault in before if fault not in now and not fault.share]
-    there, away = fabric(topology, failed, ranks), fabric(topology, back, ranks)
-    told = there.told or (f"back: {away.told}" if away.told else "")
-    return Change(max(there.took_fs, away.back_fs), told)
+def why_killed(fault: Fault) -> str:
+    """Why a job ends with a rank."""
+    return f"{fault.state}, and its state with it; `emu train --elastic` goes on from a checkpoint"

@@ -13,11 +13,12 @@ from emu.model.fits import check_fits
 from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell import spell
-from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, events_of, mending
+from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes
 from emu.study.live.lost import losses
 from emu.study.training.kept import Kept, last
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
-from emu.study.training.program import Loss, Program
+from emu.study.training.program import Program
+from emu.topology.live.change import Loss, events_of, mending
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import fabric
 from emu.topology.topology import Topology

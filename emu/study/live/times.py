@@ -39,8 +39,3 @@ def of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
         return (estimate_moments(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
 
     return timed
-
-
-def steps_of(trace: Trace) -> int:
-    """How many a trace has, set-up not counted."""
-    return max((int(events.step.max(initial=0)) for events in trace.events), default=0)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +28,7 @@ from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.study.training.kept import Kept
 from emu.study.training.text import batch
+from emu.topology.live.change import Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,6 @@ class Outcome:
 
 
 _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
-
-
-class Loss(NamedTuple):
-    """A rank that is lost as a step begins."""
-
-    step: int  # from 1 on
-    rank: int
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 
 _WHOLE = ("timed", "the whole script")  # in a trace's meta
@@ -19,7 +20,7 @@ def with_steps(trace: Trace) -> Trace:
 
 def has_steps(trace: Trace) -> bool:
     """Whether there is anything to time."""
-    return any(events.step.max(initial=0) > 0 for events in trace.events)
+    return count_steps(trace) > 0
 
 
 def is_whole(trace: Trace) -> bool:

@@ -19,10 +19,11 @@ from emu.model.read import anywhere, find_model
 from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
-from emu.study.training.program import Loss, Program
+from emu.study.training.program import Program
 from emu.study.training.rate import with_work
 from emu.study.training.step import Step, TimedTrace, time_trace, with_choice
 from emu.study.training.text import check_text, read_text
+from emu.topology.live.change import Loss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

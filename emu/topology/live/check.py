@@ -11,6 +11,7 @@ from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.topology.live.fault import Fault
 from emu.topology.topology import Topology
+from emu.units import format_time, seconds
 
 
 def cables(topology: Topology) -> I64:
@@ -58,10 +59,39 @@ def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps:
             nic_of(topology, fault.at[0])
 
 
+def check_alike(faults: Sequence[Fault]) -> None:
+    """Refuse some faults at steps beside others at times.
+
+    Raises:
+        InputError: naming one of each.
+    """
+    steps, times = ([fault for fault in faults if fault.timed == timed] for timed in (False, True))
+    if steps and times:
+        said = f"{str(times[0])!r} is at a time, and {str(steps[0])!r} at a step"
+        raise InputError(f"fault: {said}; take all at times or all at steps")
+
+
+def check_met(faults: Iterable[Fault], ended_s: float) -> None:
+    """Refuse a fault at a time at which the job has ended.
+
+    Args:
+        faults: At times.
+        ended_s: When it did.
+
+    Raises:
+        InputError: naming the fault.
+    """
+    for fault in faults:
+        if seconds(fault.first) >= ended_s:
+            what = f"before {format_time(ended_s)}, when the job has ended"
+            raise must_be("fault", f"the moment of {str(fault)!r}", what, format_time(seconds(fault.first)))
+
+
 def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
     if fault.timed and not clock:
-        mend = "take a step, such as `at step 1`"
-        raise must_be("fault", f"the moment of {str(fault)!r}", "a step, as there is no clock here", fault.first, mend)
+        mend = "take a step, such as `at step 1`; `emu replay` and --pace have a clock"
+        when = format_time(seconds(fault.first))
+        raise must_be("fault", f"the moment of {str(fault)!r}", "a step, as there is no clock here", when, mend)
     if not fault.timed and fault.first > steps:
         raise must_be("fault", f"the step of {str(fault)!r}", f"1..{steps}, the steps of the job", fault.first, f"take {steps}")
 

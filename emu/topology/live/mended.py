@@ -22,6 +22,7 @@ class Fabric:
     took_fs: int  # ticks until it is so
     back_fs: int  # ticks until it is as before, once the parts are back
     told: str  # what the system did; "": nothing had failed
+    of: I64  # [n_nodes] which node of the whole machine each is
     npus: I64  # [ranks] by the numbers of the whole machine
     speed: F64  # [ranks] share of each NPU's speed that is left
 
@@ -40,15 +41,35 @@ def fabric(topology: Topology, faults: Sequence[Fault], ranks: int) -> Fabric:
     broken = broken_of(topology, [fault for fault in faults if not fault.share])
     mended = _whole(topology) if broken == Broken() else (topology.mender or around)(topology, broken, ranks)
     of = np.arange(topology.n_nodes) if mended.of is None else mended.of
+    of = column(of, np.int64)
     found = _slowed(mended.topology, _slow_links(topology, faults), of)
     lost = np.flatnonzero(np.isin(of[: found.n_npus], [node for node in broken.nodes if node < topology.n_npus]))
     placed = found.place(ranks, lost)
     if len(lost):
         found = replace(found, placer=partial(_kept, np.concatenate((placed, _others(found, placed, lost)))))
-    npus = of[placed]
+    npus = column(of[placed], np.int64)
+    return Fabric(found, broken, mended.took_fs, mended.back_fs, mended.told, of, npus, speeds(npus, faults))
+
+
+def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
+    """The share of its speed that each of some NPUs has left."""
     slow = {fault.at[0]: fault.share for fault in faults if fault.part == "npu" and fault.share}
-    speed = np.array([slow.get(npu, 1.0) for npu in npus.tolist()])
-    return Fabric(found, broken, mended.took_fs, mended.back_fs, mended.told, column(npus, np.int64), column(speed, np.float64))
+    return column([slow.get(npu, 1.0) for npu in npus.tolist()], np.float64)
+
+
+def shares(topology: Topology, found: Fabric, faults: Sequence[Fault]) -> F64:
+    """[L] the share of its bandwidth that each link of a fabric has left under faults that it does not know of.
+
+    Args:
+        topology: The whole machine.
+        found: What was made of it.
+        faults: That hold; 0: of a link that has failed, or that leads to a node that has.
+    """
+    links, broken = found.topology.links, broken_of(topology, [fault for fault in faults if not fault.share])
+    src, dst = found.of[links.src], found.of[links.dst]
+    share = _share_of(_slow_links(topology, faults), src, dst)
+    share[np.isin(src, broken.nodes) | np.isin(dst, broken.nodes) | _between(src, dst, broken.cables)] = 0
+    return column(share, np.float64)
 
 
 def broken_of(topology: Topology, faults: Sequence[Fault]) -> Broken:
@@ -80,14 +101,14 @@ def around(topology: Topology, broken: Broken, ranks: int) -> Mended:
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
     """The links of these cables, either way."""
-    return column(np.flatnonzero(_between(topology, cables)), np.int64)
+    links = topology.links
+    return column(np.flatnonzero(_between(links.src.astype(np.int64), links.dst.astype(np.int64), cables)), np.int64)
 
 
-def _between(topology: Topology, cables: Sequence[tuple[int, int]]) -> Bool:
+def _between(src: I64, dst: I64, cables: Sequence[tuple[int, int]]) -> Bool:
     """[L] whether a link is one of these cables."""
-    low, high = (np.minimum, np.maximum)
-    links, n = topology.links, topology.n_nodes
-    ends = low(links.src, links.dst).astype(np.int64) * n + high(links.src, links.dst)
+    n = 1 + max((node for pair in cables for node in pair), default=0)
+    ends = np.where(np.maximum(src, dst) < n, np.minimum(src, dst) * n + np.maximum(src, dst), -1)
     return np.isin(ends, [min(pair) * n + max(pair) for pair in cables])
 
 
@@ -108,11 +129,18 @@ def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) 
     if not slow:
         return topology
     links = topology.links
-    ends = zip(of[links.src].tolist(), of[links.dst].tolist(), strict=True)
-    share = np.array([slow.get((min(a, b), max(a, b)), 1.0) for a, b in ends])
+    share = _share_of(slow, of[links.src], of[links.dst])
     words = ", ".join(f"{a}-{b} at {part:g}" for (a, b), part in sorted(slow.items()))
     slower = replace(links, bandwidth_Bps=column(links.bandwidth_Bps * share, np.float64))
     return replace(topology, name=f"{topology.name} with links {words}", links=slower, symmetry=None)
+
+
+def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
+    """[L] the share that each link, by the nodes of the whole machine, has left."""
+    share = np.ones(len(src))
+    for pair, left in slow.items():
+        share[_between(src, dst, [pair])] = left
+    return share
 
 
 def _others(topology: Topology, placed: I64, lost: I64) -> I64:

@@ -6,6 +6,7 @@ from itertools import groupby
 from emu.study.live.disturbed import Disturbed, LiveStep, Recovery
 from emu.units import format_time
 from launch.show.text.assumed import assumed_lines
+from launch.show.text.paced import paced_lines, warned
 from launch.show.text.table import table
 
 
@@ -13,6 +14,7 @@ def disturbed_report(result: Disturbed) -> str:
     """One topology's steps; those in a row that are alike share a line."""
     count = len(result.faults)
     lines = [
+        *warned(result.paced),
         f"{result.ranks} {result.device} on {result.topology}, {count} fault{'s' * (count != 1)}",
         "",
         _steps(result),
@@ -20,6 +22,7 @@ def disturbed_report(result: Disturbed) -> str:
         f"time            {format_time(sum(step.time_s for step in result.steps))} for these {len(result.steps)} steps, "
         f"{format_time(result.undisturbed_s)} without faults: goodput {result.goodput:.4g}",
         *map(_recovered, result.recoveries or ()),
+        *paced_lines(result.paced),
         *([] if result.stopped is None else [f"stopped         {result.stopped}"]),
         "",
         *assumed_lines(result.assumptions),

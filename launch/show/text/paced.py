@@ -14,10 +14,11 @@ def warned(paced: Paced | None) -> list[str]:
 
 
 def paced_lines(paced: Paced | None) -> list[str]:
-    """A line of a paced run."""
+    """The lines of a paced run."""
     if paced is None:
         return []
     share = f"{100 * paced.wall_in_time_share:.4g} % of {paced.wall_messages:,} messages in time"
     worst = f"the worst {format_time(max(0.0, paced.wall_worst_late_s))} late"
     how = f", computation {format_time(paced.wall_compute_late_s)} late in all" if paced.computes else ", computation is not"
-    return [f"paced           x {paced.pace:g}: {share}, {worst}{how}"]
+    met = ", ".join(paced.wall_met) or "none was met, as the ranks had ended before"
+    return [f"paced           x {paced.pace:g}: {share}, {worst}{how}", *[f"faults          {met}"] * bool(paced.faults)]

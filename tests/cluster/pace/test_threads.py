@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -15,9 +14,9 @@ from emu.cluster import threads
 from emu.cluster.local import LocalCluster
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.collective.algorithm import Choice
-from emu.errors import InputError, RunError
-from emu.fabric.run import CapacityEvent
+from emu.errors import InputError, LostError, RunError
 from emu.topology.catalogue import build_topology
+from emu.topology.live.fault import parse_fault
 from emu.trace.device.device import Device
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 1e12}, hbm_Bps=1e12, gemm_share=1.0, unhidden_share=0.0)
@@ -27,8 +26,8 @@ CHOICE = Choice.parse(("all_reduce=ring", "all_to_all=at-once", "broadcast=binom
 now = time.monotonic
 
 
-def pace(*, computes: bool = False, **more: Any) -> Pace:
-    return Pace(Tempo(1000, DEVICE, computes=computes), SWITCH, **more)
+def pace(*faults: str, computes: bool = False, factor: float = 1000) -> Pace:
+    return Pace(Tempo(factor, DEVICE, computes=computes), SWITCH, tuple(map(parse_fault, faults)))
 
 
 def run(program: Callable[[int], Any], n: int = 2, *, of: Pace | None = None) -> list[Any]:
@@ -56,6 +55,16 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
     told = of.tempo.told()
     assert (told.pace, told.computes, told.wall_messages) == (1000, False, 8)
     assert 0 <= told.wall_in_time <= 8
+
+
+def test_a_request_that_the_last_to_ask_knows_all_of_is_answered() -> None:
+    def program(rank: int) -> float:
+        x = torch.ones(20 * MS)
+        if rank == 0:
+            time.sleep(0.01)
+        return took(lambda: dist.gather(x, [torch.empty_like(x) for _ in range(2)] if rank == 0 else None, 0))
+
+    assert run(program)[0] >= 0.020
 
 
 def test_latency_is_held_to_its_end() -> None:
@@ -103,13 +112,62 @@ def test_requests_of_two_groups_share_a_link() -> None:
 
 
 def test_a_link_that_is_halved_in_the_middle_shows_in_the_program_s_own_clock() -> None:
-    into_1 = int(np.flatnonzero(SWITCH.links.dst == 1)[0])
-
     def program(rank: int) -> float:
         x = torch.ones(30 * MS)
         return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
 
-    assert max(run(program, of=pace(changes=(CapacityEvent(into_1, 10**10, 0.5e9),)))) >= 0.030 + 0.020 - 0.010
+    of = pace("link 1-4 slow 0.5 at 10us")
+    assert max(run(program, of=of)) >= 0.030 + 0.020 - 0.010
+    assert of.told().wall_met == ("link 1-4 has 0.5 of its speed at 10 us",)
+
+
+def steps(rank: int) -> list[float]:
+    """What each of three steps takes, of which each sends 20 ms."""
+    parameter = torch.zeros(2, requires_grad=True)
+    optimizer, module, found = torch.optim.SGD([parameter], 0.1), nn.Identity(), []
+    for _ in range(3):
+        module(parameter)
+        x = torch.ones(20 * MS)
+        found.append(took(lambda x=x: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)))
+        optimizer.step()
+    return found
+
+
+def test_a_link_that_is_slow_in_a_step_shows_in_that_step_alone() -> None:
+    of = pace("link 1-4 slow 0.25 from step 2 to 2")
+    _, second, _ = run(steps, of=of)[1]
+    assert second >= 0.080
+    slow, back = of.told().wall_met
+    assert slow.startswith("link 1-4 has 0.25 of its speed at ")
+    assert back.startswith("link 1-4 is as before at ")
+    assert float(back.split()[-2]) > float(slow.split()[-2]) + 80
+
+
+@pytest.mark.parametrize("fault", ["rank 1 kill at 10us", "npu 1 at 10us"])
+def test_a_rank_that_is_lost_stops_the_job_with_the_cause(fault: str) -> None:
+    with pytest.raises(LostError, match=r"at 10 us of virtual time (rank 1 was killed|npu 1 failed), and rank 1 with it"):
+        run(steps, of=pace(fault))
+
+
+def test_what_the_system_cannot_mend_stops_the_job_with_the_cause() -> None:
+    with pytest.raises(RunError, match=r"link 0-4 failed, and the job cannot go on: .*no route"):
+        run(steps, of=pace("link 0-4 at 10us"))
+
+
+def test_a_slow_npu_computes_slowly_by_the_clock() -> None:
+    def program(rank: int) -> float:
+        a = torch.ones(50, 100)
+
+        def work() -> None:
+            for _ in range(40):  # of 5e5 FLOPs each, at 1e9 FLOP/s
+                _ = a @ a.T
+            dist.barrier()
+
+        dist.barrier()
+        return took(work)
+
+    _, taken = run(program, of=pace("npu 1 slow 0.25 at 1fs", computes=True))
+    assert taken >= 4 * 40 * 0.5e-3 - 1e-3
 
 
 def test_a_wait_that_takes_longer_than_its_timeout_raises_what_pytorch_does() -> None:
@@ -138,6 +196,22 @@ def test_computation_takes_the_device_s_time() -> None:
     for product, _ in run(program, of=of):
         assert product >= 60 * 0.5e-3 - 1e-3  # the last of them is waited for with what follows
     assert of.tempo.told().computes
+
+
+def test_ddp_goes_on_with_its_backward_while_a_bucket_is_under_way() -> None:
+    def program(rank: int) -> tuple[float, float]:
+        first, last = nn.Linear(8, 1000, bias=False), nn.Linear(1000, 300, bias=False)
+        model = nn.parallel.DistributedDataParallel(nn.Sequential(first, last), bucket_cap_mb=1)
+        model(torch.ones(1, 8)).sum().backward()  # after which DDP orders its buckets anew
+        at: list[float] = []
+        last.weight.register_post_accumulate_grad_hook(lambda _: at.append(now()))
+        first.weight.register_post_accumulate_grad_hook(lambda _: at.append(now()))
+        model(torch.ones(1, 8)).sum().backward()
+        return at[1] - at[0], now() - at[0]
+
+    for meanwhile, whole in run(program, of=pace(computes=True, factor=500_000 * 1e-3)):
+        assert whole >= 0.300  # 300,000 elements of float32, timed as bfloat16
+        assert meanwhile < 0.200
 
 
 def test_a_rank_that_sleeps_lets_the_others_run_and_is_waited_for() -> None:

@@ -3,14 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from emu.cluster.pace.traffic import Traffic
 from emu.collective.algorithm import Served
-from emu.errors import InputError
 from emu.fabric.lower import lowered
-from emu.fabric.run import CapacityEvent, run
+from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
+from emu.topology.faults import without
+from emu.topology.live.course import Course
+from emu.topology.live.fault import parse_fault
+from emu.topology.topology import Topology
 from emu.trace.batch import What
 from emu.trace.replay import lay_request
 from emu.trace.requests import MESSAGE
@@ -30,8 +32,8 @@ def ring(n: int, size: int) -> What:
     return What(0, Served("ring"), "all_reduce", n, 0, size, size // 2, b"")
 
 
-def traffic(n: int = 4, changes: tuple[CapacityEvent, ...] = ()) -> Traffic:
-    return Traffic(SWITCH, np.arange(n), changes=changes)
+def traffic(*faults: str, topology: Topology = SWITCH, n: int = 4) -> Traffic:
+    return Traffic(Course(topology, [parse_fault(text) for text in faults], n))
 
 
 def begun(of: Traffic, what: What, ranks: tuple[int, ...], now: int = 0, after: int | None = None) -> int:
@@ -71,15 +73,46 @@ def test_who_comes_later_shares_from_then_on() -> None:
 
 
 def test_a_link_that_is_halved_in_the_middle_takes_half_as_long_again() -> None:
-    into_2 = int(np.flatnonzero(SWITCH.links.dst == 2)[0])
-    of = traffic(changes=(CapacityEvent(into_2, 500 * US, 0.5e9),))
+    of = traffic("link 2-4 slow 0.5 at 0.5ms")
     begun(of, message(MB), (0, 2))
     assert ended(of)[0, 0] == 1500 * US
+    assert [moment.events for moment in of.moments] == [("link 2-4 has 0.5 of its speed",)]
 
 
-def test_a_change_of_a_link_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InputError, match="capacity event: link must be 0 to 7, got 8"):
-        traffic(changes=(CapacityEvent(8, 0, 1.0),))
+def test_a_link_that_is_lost_in_the_middle_is_led_round_once_the_system_has_mended_itself() -> None:
+    board = build_topology("ub-mesh:board")
+    between = np.isin(board.links.src, (0, 1)) & np.isin(board.links.dst, (0, 1))
+    both = board, without(board, links=np.flatnonzero(between))
+    laid = (lowered(lay_request(message(10 * MB), each, np.array([[0, 1]]))) for each in both)
+    alone, round_it = (int(run(piece.graph).left_fs[0]) for piece in laid)
+    of = traffic(f"link 0-1 at {alone / 2e9}us", topology=board, n=8)
+    begun(of, message(10 * MB), (0, 1))
+    lost_fs, mending_fs = alone // 2, 300 * US // 1000
+    assert abs(ended(of)[0, 0] - (lost_fs + mending_fs + round_it // 2)) < US // 1000
+    assert [moment.time_fs // 10 for moment in of.moments] == [lost_fs // 10, (lost_fs + mending_fs) // 10]
+
+
+def test_a_ring_under_way_goes_on_round_a_lost_link_and_so_do_those_after_it() -> None:
+    eight = build_topology("torus:dims=8,bandwidth=50GB/s,latency=500ns")
+    whole, of = (traffic(*faults, topology=eight, n=8) for faults in ((), ("link 0-1 at 50us",)))
+    for each in (whole, of):
+        first = begun(each, ring(8, 80 * MB), range(8))
+        begun(each, ring(8, 80 * MB), range(8), after=first)
+    before, after = (ended(each) for each in (whole, of))
+    lasts = {number: max(after[number, m] - before[number, m] for m in range(8)) for number in (0, 1)}
+    assert 0 < lasts[0] < lasts[1]
+
+
+def test_who_has_not_entered_yet_is_still_waited_for_when_routes_change() -> None:
+    board = build_topology("ub-mesh:board")
+    of = traffic("link 0-1 at 50us", topology=board, n=8)
+    number = of.ask(ring(8, 80 * MB), range(8), 0)
+    for member in range(7):
+        of.enter(number, member, 0)
+    of.advance(100 * US)
+    assert len(of.moments) == 2
+    of.enter(number, 7, 200 * US)
+    assert min(ended(of).values()) > 200 * US
 
 
 def test_a_ring_takes_its_rounds() -> None:

@@ -12,8 +12,10 @@ from emu.fabric.engine.layout import FLOWING, LEFT, LINKS, TASKS, U32, Columns
 
 @compiled
 def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
-    """Count for each task from `first` on the predecessors that have not left; the others only move its start."""
+    """Count for each task from `first` on that has not left the predecessors that have not; the others move its start."""
     for v in range(first, len(tasks)):
+        if tasks[v].state == LEFT:
+            continue
         for i in range(g.pred_start[v], g.pred_start[v + 1]):
             p = g.pred[i]
             if tasks[p].state != LEFT:

@@ -30,6 +30,7 @@ from emu.fabric.engine.layout import (
 )
 from emu.fabric.engine.solver.admit import carried, count_waits, place_members, successors
 from emu.fabric.engine.solver.kernel import advance, begin, let_go
+from emu.fabric.engine.solver.moved import carried_on
 from emu.fabric.engine.solver.opening import open_link
 from emu.fabric.graph import Graph
 from emu.fabric.named import TaskError
@@ -77,6 +78,22 @@ class State:
         leaves = self._engine.event_time[0] if self._reg[EVENTS] else NEVER
         starts = self._engine.start_time[0] if self._reg[STARTS] else NEVER
         return int(min(leaves, starts, *self._changes))
+
+    @property
+    def graph(self) -> Graph:
+        """The tasks there are."""
+        return self._graph
+
+    @property
+    def start_fs(self) -> I64:
+        """[V] when each task has started; of one that has not, the earliest that it can, as far as is known."""
+        return np.asarray(self._tasks["start"])
+
+    @property
+    def end_fs(self) -> I64:
+        """[V] when each task has ended, or will have; NEVER: that is not known yet."""
+        arrives = np.where(np.diff(self._graph.hop_start) > 0, self._graph.alpha_fs, 0)
+        return np.where(self.has_left, self._tasks["left"] + arrives, NEVER)
 
     def left_fs(self, tasks: I64) -> I64:
         """When each of some tasks has left; of one without a body this is known ahead. -1: it is not known yet."""
@@ -151,6 +168,32 @@ class State:
         self._start_task = number[self._start_task[: len(tasks)]].astype(np.int32)
         self._engine = self._lay_out()
         return number[:-1]
+
+    def moved(self, graph: Graph, held: I64 | None = None, anew: Bool | None = None) -> "State":
+        """The same tasks at the same time, from then on over other links; changes of capacity that are still to come are not.
+
+        What has left stays so. Of a message that flows, what has passed need not pass again, but for a part of a byte. Of a
+        task without hops that has begun, what is left takes as much longer as the whole does.
+
+        Args:
+            graph: The tasks, which wait for one another as before.
+            held: Which of them wait to be let go, too.
+            anew: [V] which begin anew, whatever has happened of them; those may wait for others. None: none.
+
+        Raises:
+            RunError: the tasks are not these.
+        """
+        other, now_fs, n = State(graph.capacity_Bps), self.now_fs, len(self._tasks)
+        other._tasks, other._graph = carried_on(self._tasks, now_fs, self._graph, graph, anew)
+        if held is not None:
+            other._tasks["state"][held] += 1
+        other._reg[NOW] = now_fs
+        other._start_time, other._start_task = np.zeros(n, np.int64), np.zeros(n, np.int32)
+        count_waits(other._tasks, 0, columns(other._graph))
+        other._engine = other._lay_out()
+        begin(other._engine, 0)
+        other._refuse_late()
+        return other
 
     def set_capacity(self, link: int, time_fs: int, capacity_Bps: float) -> None:
         """Let a link have another capacity from a time on; 0: nothing flows.

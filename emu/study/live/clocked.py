@@ -1,0 +1,200 @@
+"""What do faults at times do to the steps that ran? They meet whatever is under way, in the solver's own time.
+
+V tasks, L links, N ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, must_be
+from emu.fabric.engine.solver.state import State
+from emu.fabric.run import run
+from emu.model.stack import Stack
+from emu.study.live.disturbed import Disturbed, LiveStep, why_killed
+from emu.study.training.calls import topology_under
+from emu.topology.live.change import why_stopped
+from emu.topology.live.course import Course, Moment
+from emu.topology.live.fault import Fault
+from emu.topology.live.mended import Fabric
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.replay import Laying, Replayed
+from emu.trace.report import step_ends
+from emu.trace.trace import Trace
+from emu.units import MAX_TICKS, format_time, seconds
+
+ASSUMED = (
+    "what fails carries nothing from then on; once the system has mended itself, what is left of messages takes the new routes",
+    "a step in which an NPU of the job fails begins anew then, and no state is read back (`emu train --elastic` does that)",
+    "algorithms are those that are chosen for the whole fabric",
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ran:
+    """Steps that ran, and how they are timed.
+
+    Args:
+        trace: Of them.
+        choice: What serves their collectives.
+        device: What their computations take.
+        dtype: What float32 is timed as.
+        stack: What the software takes for messages.
+    """
+
+    trace: Trace
+    choice: Choice
+    device: Device
+    dtype: str
+    stack: Stack
+
+    def laid(self, found: Fabric, speed: F64) -> Replayed:
+        """On a fabric, every rank by itself, at these shares [N] of the device's speed."""
+        topology, ranks = topology_under(self.stack, found.topology), self.trace.n_ranks
+        laying = Laying.of(
+            self.trace, self.choice, topology, place(topology, ranks), self.device.over(ranks), self.dtype, speed
+        )
+        return laying.replayed(None)
+
+    def ends_fs(self, replayed: Replayed, end_fs: I64) -> I64:
+        """When each step has ended on all ranks; the last tick: it has not."""
+        return np.maximum.accumulate(step_ends(self.trace, replayed, end_fs).max(axis=0))
+
+
+class Clocked:
+    """Steps under way on a machine, from moment to moment.
+
+    Args:
+        ran: What they do.
+        topology: The whole machine.
+        faults: All at times.
+
+    Raises:
+        InputError: optical switches that turn while messages are under way.
+    """
+
+    def __init__(self, ran: Ran, topology: Topology, faults: Sequence[Fault]) -> None:
+        if topology.circuits is not None:
+            mend = "its switches turn for each message; take steps, such as `at step 1`"
+            raise must_be("fault", "the topology of faults at times", "one with lasting links", topology.name, mend)
+        self._ran, self.course = ran, Course(topology, faults, ran.trace.n_ranks)
+        self.now = self.course.whole
+        self.moments = [self.now]
+        self.replayed = ran.laid(self.now.found, self.now.speed)
+        self.state = State(self.replayed.graph.capacity_Bps)
+        self.state.admit(self.replayed.graph)
+        self._from_step: int | None = None  # that is lost, and begins anew once the system has mended itself
+
+    def go(self) -> str | None:
+        """Let all of it happen; why the job ended before its last step, if it did."""
+        while (time_fs := self.course.next_fs) < MAX_TICKS:
+            self.state.advance(time_fs)
+            if (self.state.end_fs <= time_fs).all():
+                return None
+            moment = self.course.turn()
+            if stopped := _why(moment):
+                return stopped
+            try:
+                self._meet(moment)
+            except InputError as error:  # a pair that no route joins any more
+                return why_stopped(moment.states, str(error))
+            self.moments.append(moment)
+        self.state.advance()
+        return None
+
+    def ends_fs(self) -> I64:
+        """When each step has ended."""
+        return self._ran.ends_fs(self.replayed, self.state.end_fs)
+
+    def _meet(self, moment: Moment) -> None:
+        if moment.taken and self._from_step is None:
+            self._from_step = 1 + int((self.ends_fs() <= moment.time_fs).sum())
+        before, self.now = self.now, moment
+        rerouted = moment.found is not before.found
+        if rerouted or not np.array_equal(moment.speed, before.speed):
+            self.replayed = self._ran.laid(moment.found, moment.speed)
+            self.state = self.state.moved(self.replayed.graph, anew=self._lost() if rerouted else None)
+            shares_before = np.ones(len(moment.share))
+        else:
+            shares_before = before.share
+        for link in np.flatnonzero(moment.share != shares_before).tolist():
+            capacity_Bps = self.replayed.graph.capacity_Bps[link] * moment.share[link]
+            self.state.set_capacity(link, moment.time_fs, float(capacity_Bps))
+
+    def _lost(self) -> Bool | None:
+        """[V] the tasks of the step that is lost, and of those after it."""
+        if self._from_step is None:
+            return None
+        lost, self._from_step = steps_of_tasks(self._ran.trace, self.replayed) >= self._from_step, None
+        return lost
+
+
+def steps_of_tasks(trace: Trace, replayed: Replayed) -> I64:
+    """[V] the step of each task; of a request the last of its members'."""
+    steps = np.concatenate([trace.events_of(rank).step for rank in range(trace.n_ranks)]).astype(np.int64)
+    timed = replayed.begins >= 0
+    of_instance, of_task = np.zeros(len(replayed.instances), np.int64), np.zeros(replayed.graph.n_tasks, np.int64)
+    asks = timed & (replayed.instance >= 0)
+    np.maximum.at(of_instance, replayed.instance[asks], steps[asks])
+    of_task[replayed.begins[timed]] = steps[timed]
+    first = [each.first for each in replayed.instances]
+    for low, high, step in zip(first, [*first[1:], len(of_task)], of_instance.tolist(), strict=True):
+        of_task[low:high] = step
+    return of_task
+
+
+def clocked(ran: Ran, topology: Topology, faults: Sequence[Fault]) -> Disturbed:
+    """The steps of a trace, while faults come and go at times since the first of them began.
+
+    Args:
+        ran: The steps.
+        topology: The whole machine.
+        faults: That `check_faults` has let pass.
+
+    Raises:
+        InputError: optical switches that turn, or a trace that cannot be timed.
+    """
+    job = Clocked(ran, topology, faults)
+    whole = ran.ends_fs(job.replayed, run(job.replayed.graph).end_fs)
+    stopped = job.go()
+    ends = job.ends_fs()
+    ends = ends[ends <= job.state.now_fs] if stopped is not None else ends
+    steps = tuple(_step(job.moments, i, low, high) for i, (low, high) in enumerate(pairwise([0, *ends.tolist()]), 1))
+    took, wanted = (seconds(int(of[len(steps) - 1])) if steps else 0.0 for of in (ends, whole))
+    step = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}"
+    return Disturbed(
+        topology=topology.name,
+        device=ran.device.name,
+        ranks=ran.trace.n_ranks,
+        faults=tuple(map(str, faults)),
+        steps=steps,
+        undisturbed_s=wanted,
+        mending_s=sum(step.mending_s for step in steps),
+        goodput=wanted / took if took else 1.0,
+        stopped=None if stopped is None else f"{step}: {stopped}",
+        assumptions=(*topology.assumptions, *ASSUMED),
+    )
+
+
+def _why(moment: Moment) -> str | None:
+    """Why the job ends at a moment; None: it goes on."""
+    killed = [each.fault for each in moment.taken if each.fault.part == "rank"]
+    if killed:
+        return why_killed(killed[0])
+    return why_stopped(moment.states, moment.stops) if moment.stops else None
+
+
+def _step(moments: Sequence[Moment], number: int, low: int, high: int) -> LiveStep:
+    """A step from a tick to another, with what happened meanwhile."""
+    own = [moment for moment in moments if low <= moment.time_fs < high]
+    mending_fs = sum(max(0, min(m.time_fs, high) - max(m.time_fs - m.mended_fs, low)) for m in moments)
+    events = tuple(f"{event} at {format_time(seconds(m.time_fs))}" for m in own for event in m.events)
+    told = "; ".join(dict.fromkeys(moment.told for moment in own if moment.told))
+    name = [moment.found.topology.name for moment in moments if moment.time_fs < high]
+    return LiveStep(number, seconds(high - low), seconds(mending_fs), events, told, name[-1])

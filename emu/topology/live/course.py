@@ -1,0 +1,105 @@
+"""What a machine is from moment to moment, where its parts fail, slow down and come back while messages are under way.
+
+What fails carries nothing from then on, and what is slow less. By other routes messages go once the system has mended itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emu.arrays import F64
+from emu.errors import InputError
+from emu.topology.live.change import Taken, events_of, mending, taken
+from emu.topology.live.fault import Fault
+from emu.topology.live.mended import Fabric, fabric, shares, speeds
+from emu.topology.topology import Topology
+from emu.units import MAX_TICKS
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Moment:
+    """From a tick on."""
+
+    time_fs: int
+    found: Fabric  # by whose routes messages go; of slower parts it does not know
+    share: F64  # [L] of the bandwidth of each of its links that is left
+    speed: F64  # [ranks] of each NPU that is left
+    events: tuple[str, ...]  # what failed, slowed down or came back
+    states: tuple[str, ...]  # how all parts are that are not whole
+    mended_fs: int  # ticks that the system took, which has mended itself with this moment; 0: it has not, or at once
+    told: str  # what it did; "": nothing
+    taken: tuple[Taken, ...]  # ranks
+    stops: str  # why the job cannot go on; "": it can
+
+
+class Course:
+    """The moments of a machine, one after another.
+
+    Args:
+        topology: When it is whole.
+        faults: All at steps, or all at times.
+        ranks: Of the job.
+    """
+
+    def __init__(self, topology: Topology, faults: Sequence[Fault], ranks: int) -> None:
+        self._topology, self._faults, self._ranks = topology, tuple(faults), ranks
+        self._timed = bool(faults) and faults[0].timed
+        at = {moment for fault in faults for moment in (fault.first, fault.last) if moment is not None}
+        self._turns = sorted(at) if self._timed else []  # ticks at which parts change
+        self._step = 0
+        self._now: tuple[Fault, ...] = ()
+        self._found = fabric(topology, (), ranks)
+        self._mended: tuple[int, int, str] | None = None  # when the system will have, what that takes, and what it does
+        self.whole = self._moment(0, (), (0, ""), "")  # before anything has happened
+
+    @property
+    def next_fs(self) -> int:
+        """When something changes next, as far as is known at present; the last tick: nothing does."""
+        mended_fs = self._mended[0] if self._mended else MAX_TICKS
+        return min([*self._turns[:1], mended_fs])
+
+    def step(self, number: int, now_fs: int) -> None:
+        """A step of the job begins; the faults of the one before and its own count from now on."""
+        if not self._timed and number > self._step:
+            self._step = number
+            if self._holding(number) != self._now:
+                self._turns = [now_fs]
+
+    def turn(self) -> Moment:
+        """What is next."""
+        time_fs, before, stops, took = self.next_fs, self._now, "", (0, "")
+        if self._turns and self._turns[0] == time_fs:
+            del self._turns[0]
+            self._now = self._holding(time_fs if self._timed else self._step)
+            stops = self._mend(time_fs, before)
+        hit = taken(before, self._now, self._found.npus)
+        if self._mended is not None and self._mended[0] == time_fs and not stops:
+            took, self._mended = self._mended[1:], None
+            self._found = fabric(self._topology, _failed(self._now), self._ranks)
+        return self._moment(time_fs, events_of(before, self._now), took, stops, hit)
+
+    def _moment(
+        self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], stops: str, hit: tuple[Taken, ...] = ()
+    ) -> Moment:
+        share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
+        states = tuple(fault.state for fault in self._now)
+        return Moment(time_fs, self._found, share, speed, events, states, *took, hit, stops)
+
+    def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> str:
+        """Have the system mend itself around what has changed, if it can; else why not."""
+        if _failed(before) == _failed(self._now):
+            return ""
+        try:
+            change = mending(self._topology, before, self._now, self._ranks)
+            fabric(self._topology, _failed(self._now), self._ranks)
+        except InputError as error:
+            return str(error)
+        ready_fs = max(time_fs + change.took_fs, self._mended[0] if self._mended else 0)
+        self._mended = ready_fs, change.took_fs, change.told
+        return ""
+
+    def _holding(self, moment: int) -> tuple[Fault, ...]:
+        return tuple(fault for fault in self._faults if fault.holds(moment))
+
+
+def _failed(faults: Sequence[Fault]) -> list[Fault]:
+    return [fault for fault in faults if not fault.share and fault.part != "rank"]
