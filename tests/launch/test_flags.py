@@ -46,6 +46,7 @@ FLAGS = {
     "run": TIMED
     | LOOKS
     | PACE
+    | FAULTS  # by the clock of --pace, or in the steps that it tells
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
