@@ -1,7 +1,8 @@
 """What every topology of the catalogue must hold, on each of the small instances that it names."""
 
-import itertools
 from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
 
 import networkx as nx
 import numpy as np
@@ -10,32 +11,51 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
 from emu.topology.facts import cut, summary
+from emu.topology.topology import Topology
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
-every = pytest.mark.parametrize("line", LINES)
+KEYS = (0, 1)
 
 
-def _pairs(topology):
-    nodes = itertools.permutations(range(topology.n_npus), 2)
-    return np.array(list(nodes), dtype=np.int64).reshape(-1, 2)
+@dataclass(frozen=True)
+class Small:
+    """An instance, with what several tests look at; built once for all of them."""
+
+    line: str
+
+    @cached_property
+    def topology(self) -> Topology:
+        return build_topology(self.line)
+
+    @cached_property
+    def promised(self):
+        blueprint, arguments = read_topology(self.line)
+        return blueprint.invariants(**arguments)
+
+    @cached_property
+    def pairs(self):
+        return np.argwhere(~np.eye(self.topology.n_npus, dtype=np.bool_))
+
+    @cached_property
+    def routes(self):
+        """Of all pairs by each key."""
+        return [self.topology.routes(*self.pairs.T, np.full(len(self.pairs), key)) for key in KEYS]
+
+    @cached_property
+    def graph(self):
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(self.topology.n_nodes))
+        graph.add_edges_from(zip(self.topology.links.src.tolist(), self.topology.links.dst.tolist(), strict=True))
+        return graph
 
 
-def _routes(topology, key):
-    pairs = _pairs(topology)
-    return pairs, topology.routes(pairs[:, 0], pairs[:, 1], np.full(len(pairs), key))
+@pytest.fixture(scope="module", params=LINES)
+def small(request) -> Small:
+    return Small(request.param)
 
 
-def _graph(topology):
-    graph = nx.MultiDiGraph()
-    graph.add_nodes_from(range(topology.n_nodes))
-    graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
-    return graph
-
-
-@every
-def test_links_degree_diameter_and_bisection_are_those_promised(line):
-    blueprint, arguments = read_topology(line)
-    promised, found = blueprint.invariants(**arguments), summary(build_topology(line))
+def test_links_degree_diameter_and_bisection_are_those_promised(small):
+    promised, found = small.promised, summary(small.topology)
     degree = promised.degree if isinstance(promised.degree, tuple) else (promised.degree,) * 2
     assert (found.links, found.degree) == (promised.links, degree)
     assert promised.diameter in (None, found.diameter)
@@ -50,54 +70,44 @@ def test_links_degree_diameter_and_bisection_are_those_promised(line):
         assert found.bisection_Bps == pytest.approx(promised.bisection_Bps, rel=1e-12)
 
 
-@every
-def test_npus_come_before_switches(line):
-    topology = build_topology(line)
-    graph = _graph(topology)
+def test_npus_come_before_switches(small):
+    topology, graph = small.topology, small.graph
     assert 1 <= topology.n_npus <= topology.n_nodes == len(graph)
     switches = range(topology.n_npus, topology.n_nodes)
     assert all(graph.in_degree(s) and graph.out_degree(s) for s in switches)
 
 
-@every
-def test_every_link_has_one_back_of_the_same_rate(line):
-    links = build_topology(line).links
-    rates = list(zip(links.bandwidth_Bps, links.latency_fs, links.dimension, strict=True))
-    there = Counter(zip(links.src, links.dst, rates, strict=True))
-    assert there == Counter(zip(links.dst, links.src, rates, strict=True))
+def test_every_link_has_one_back_of_the_same_rate(small):
+    links = small.topology.links
+    src, dst = links.src.tolist(), links.dst.tolist()
+    rates = list(zip(links.bandwidth_Bps.tolist(), links.latency_fs.tolist(), links.dimension.tolist(), strict=True))
+    assert Counter(zip(src, dst, rates, strict=True)) == Counter(zip(dst, src, rates, strict=True))
     assert not (links.src == links.dst).any()
 
 
-@every
-@pytest.mark.parametrize("key", [0, 1])
-def test_routes_start_and_end_right_are_contiguous_and_visit_no_node_twice(line, key):
-    topology = build_topology(line)
-    pairs, routes = _routes(topology, key)
-    src, dst = topology.links.src[routes.link], topology.links.dst[routes.link]
-    assert np.array_equal(src[routes.start[:-1]], pairs[:, 0])
-    assert np.array_equal(dst[routes.start[1:] - 1], pairs[:, 1])
-    inside = np.setdiff1d(np.arange(1, len(src)), routes.start)
-    assert np.array_equal(dst[inside - 1], src[inside])
-    pair = np.repeat(np.arange(len(pairs)), routes.hops)
-    visits = np.concatenate((np.stack((pair, dst), -1), np.stack((np.arange(len(pairs)), pairs[:, 0]), -1)))
-    assert len(np.unique(visits, axis=0)) == len(visits)
+def test_routes_start_and_end_right_are_contiguous_and_visit_no_node_twice(small):
+    links, pairs = small.topology.links, small.pairs
+    for routes in small.routes:
+        src, dst = links.src[routes.link], links.dst[routes.link]
+        assert np.array_equal(src[routes.start[:-1]], pairs[:, 0])
+        assert np.array_equal(dst[routes.start[1:] - 1], pairs[:, 1])
+        inside = np.setdiff1d(np.arange(1, len(src)), routes.start)
+        assert np.array_equal(dst[inside - 1], src[inside])
+        pair, n = np.arange(len(pairs)), small.topology.n_nodes
+        visits = np.concatenate((np.repeat(pair, routes.hops) * n + dst, pair * n + pairs[:, 0]))
+        assert len(np.unique(visits)) == len(visits)
 
 
-@every
-@pytest.mark.parametrize("key", [0, 1])
-def test_routes_are_as_short_as_networkx_finds_where_that_is_promised(line, key):
-    blueprint, arguments = read_topology(line)
-    topology = build_topology(line)
-    pairs, routes = _routes(topology, key)
-    shortest = dict(nx.all_pairs_shortest_path_length(_graph(topology)))
-    least = np.array([shortest[src][dst] for src, dst in pairs.tolist()], dtype=np.int64)
-    assert (routes.hops >= least).all()
-    assert not blueprint.invariants(**arguments).shortest or np.array_equal(routes.hops, least)
+def test_routes_are_as_short_as_networkx_finds_where_that_is_promised(small):
+    shortest = [nx.single_source_shortest_path_length(small.graph, src) for src in range(small.topology.n_npus)]
+    least = np.array([shortest[src][dst] for src, dst in small.pairs.tolist()], dtype=np.int64)
+    for routes in small.routes:
+        assert (routes.hops >= least).all()
+        assert not small.promised.shortest or np.array_equal(routes.hops, least)
 
 
-@every
-def test_the_cut_between_the_halves_of_the_numbering_is_what_networkx_finds(line):
-    topology = build_topology(line)
+def test_the_cut_between_the_halves_of_the_numbering_is_what_networkx_finds(small):
+    topology = small.topology
     if topology.n_npus >= 2 and len(topology.links) <= 1000:
         low = np.arange(topology.n_npus) < topology.n_npus // 2
         graph = nx.DiGraph()
@@ -110,29 +120,25 @@ def test_the_cut_between_the_halves_of_the_numbering_is_what_networkx_finds(line
         assert cut(topology, low) == pytest.approx(nx.minimum_cut_value(graph, "low", "high"), rel=1e-6)
 
 
-@every
-def test_a_pair_is_routed_alike_whatever_else_is_asked(line):
-    topology = build_topology(line)
-    pairs, routes = _routes(topology, 1)
-    order = np.random.default_rng(0).permutation(len(pairs))[:40]
-    asked = pairs[order]
-    some = topology.routes(asked[:, 0], asked[:, 1], np.ones(len(asked)))
+def test_a_pair_is_routed_alike_whatever_else_is_asked(small):
+    routes = small.routes[1]
+    order = np.random.default_rng(0).permutation(len(small.pairs))[:40]
+    asked = small.pairs[order]
+    some = small.topology.routes(asked[:, 0], asked[:, 1], np.full(len(asked), KEYS[1]))
     for place, pair in enumerate(order.tolist()):
         assert np.array_equal(some.of(place), routes.of(pair))
 
 
-@every
-@pytest.mark.parametrize("part", ["n_npus", "n_nodes"])
-def test_a_topology_with_no_room_for_more_ranks_says_how_many_fit(line, part):
-    topology = build_topology(line)
+def test_a_topology_with_no_room_for_more_ranks_says_how_many_fit(small):
+    topology = small.topology
     assert len(topology.place(1)) == 1
-    with pytest.raises(InputError, match="at most"):
-        topology.place(getattr(topology, part) + 1)
+    for most in (topology.n_npus, topology.n_nodes):
+        with pytest.raises(InputError, match="at most"):
+            topology.place(most + 1)
 
 
-@every
-def test_a_drawing_gives_every_node_a_place_of_its_own(line):
-    topology = build_topology(line)
+def test_a_drawing_gives_every_node_a_place_of_its_own(small):
+    topology = small.topology
     if topology.draw is not None:
         drawn = topology.draw()
         assert drawn.at.shape == (topology.n_nodes, 2)
@@ -140,9 +146,8 @@ def test_a_drawing_gives_every_node_a_place_of_its_own(line):
         assert all(0 <= box.nodes[0] < box.nodes[1] <= topology.n_nodes for box in drawn.boxes)
 
 
-@every
-def test_dims_number_the_npus_and_the_bill_counts_them_and_the_cables(line):
-    topology = build_topology(line)
+def test_dims_number_the_npus_and_the_bill_counts_them_and_the_cables(small):
+    topology = small.topology
     assert not topology.dims or np.prod(topology.dims) == topology.n_npus
     assert topology.bill["NPU"] == topology.n_npus
     cables = [number for part, number in topology.bill.items() if part.startswith(("cable", "link"))]

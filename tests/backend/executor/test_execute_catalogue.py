@@ -21,8 +21,16 @@ from tests.backend.executor.test_execute import QueueWire
 
 NS = (1, 2, 3, 5, 8, 12, 16)
 SHAPES = 2  # of a number of ranks, the best first
+
+
+def marks(found: Algorithm, n: int):
+    """Sixteen ranks take as long as all fewer together: slow, but for what takes no eight."""
+    return pytest.mark.slow if n == max(NS) and list(found.shapes(8)) else ()
+
+
 EVERY = pytest.mark.parametrize(
-    ("found", "n"), [pytest.param(a, n, id=f"{key}-{n}") for key, a in ALGORITHMS for n in NS if list(a.shapes(n))]
+    ("found", "n"),
+    [pytest.param(a, n, id=f"{key}-{n}", marks=marks(a, n)) for key, a in ALGORITHMS for n in NS if list(a.shapes(n))],
 )
 
 
