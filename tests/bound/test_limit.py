@@ -143,9 +143,18 @@ def test_no_schedule_beats_the_bound(line, name) -> None:
 
 
 @pytest.mark.usefixtures("no_trees")
-@pytest.mark.parametrize("line", [lines[0] for lines in EXAMPLES])
-def test_no_schedule_of_a_few_ranks_beats_the_bound_on_any_topology_of_the_catalogue(line) -> None:
-    for name in OPERATIONS:
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        # Half of the operations on each topology by turns, the other half is slow.
+        pytest.param(lines[0], [*OPERATIONS][half::2], marks=pytest.mark.slow if (turn + half) % 2 else ())
+        for turn, lines in enumerate(EXAMPLES)
+        for half in range(2)
+    ],
+    ids=lambda each: each if isinstance(each, str) else each[0],
+)
+def test_no_schedule_of_a_few_ranks_beats_the_bound_on_any_topology_of_the_catalogue(line, names) -> None:
+    for name in names:
         _hold(line, name, most_ranks=6, times=(3000,))
 
 

@@ -7,7 +7,7 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.operation import operation
 from tests.collectives.mutants import FAULTS, NS, battery, damaged, runs_right
 
-TIMES = 100
+TIMES = 64
 AT_LEAST = 5000
 CATALOGUE = [found for _, found in ALGORITHMS]
 EVERY = pytest.mark.parametrize("found", [pytest.param(a, id=a.key) for a in CATALOGUE])

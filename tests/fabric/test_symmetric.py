@@ -28,11 +28,10 @@ FABRICS = {
     16: ("torus:dims=4x4", "hypercube:d=4"),
 }
 STORED = [
-    pytest.param(found, shape, id=f"{found.key} {shape}")
+    pytest.param(found, shape, id=f"{found.key} {shape}", marks=pytest.mark.slow if n == max(FABRICS) and turn else ())
     for _, found in ALGORITHMS
     for n in FABRICS
-    for shape in found.shapes(n)
-    if found.stored(shape).translate
+    for turn, shape in enumerate(each for each in found.shapes(n) if found.stored(each).translate)
 ]
 
 

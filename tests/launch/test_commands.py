@@ -36,7 +36,7 @@ def test_training_learns_what_one_process_learns_and_says_what_a_step_takes(emu)
 
 
 def test_a_run_in_another_process_with_more_threads_differs_in_nothing_but_wall_times(emu) -> None:
-    words = [*TRAIN, "--plan", "dp=2,tp=2", "--json"]
+    words = [*TRAIN, "--plan", "dp=2,tp=2", "--steps", "1", "--json"]
     command, env = [str(Path(sys.executable).with_name("emu")), *words], {**os.environ, "OMP_NUM_THREADS": "2"}
     other = json.loads(subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stdout)
     first, second = ({k: v for k, v in run.items() if not k.startswith("wall_")} for run in (emu(*words).json, other))

@@ -11,37 +11,46 @@ OF_TORCH = {f"torch.{name}" for name in ("_dynamo", "distributed.fsdp", "distrib
 HEAVY = {"torch", "ray", "matplotlib", "rich", "numba", *OF_TORCH}
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 BENCH = ("bench", "all_reduce", "--topology", SWITCH, "--size", "1KiB")
+RUN = ("run", "--ranks", "2", "--topology", SWITCH, "script.py")
 CODE = """
 import json, sys
 from launch.main import main
-try:
-    main(sys.argv[1:])
-except SystemExit as leave:
-    assert not leave.code, leave.code
+loaded = []
+for args in json.loads(sys.argv[1]):
+    try:
+        main(args)
+    except SystemExit as leave:
+        assert not leave.code, leave.code
+    loaded.append([*sys.modules])
 print()
-print(json.dumps([*sys.modules]))
+print(json.dumps(loaded))
 """
 
 
+# Commands that may load the same, one after another in one process: what one has loaded, those after it have too.
 @pytest.mark.parametrize(
-    ("args", "may"),
+    ("commands", "may"),
     [
-        (("list", "collectives"), set()),
-        (("list", "topologies"), set()),
-        (("show", "topology", "ub-mesh:board"), {"numba"}),
-        (("show", "collective", "all_reduce", "ring", "--ranks", "4"), {"numba"}),
-        ((*BENCH, "--timing-only"), {"numba"}),
-        ((*BENCH, "--timing-only", "--algorithm", "all"), {"numba"}),
-        (("verify", "scatter", "--algorithm", "binomial", "--ranks", "4"), {"numba"}),
-        (BENCH, {"numba", "torch"}),
-        (("run", "--ranks", "2", "--topology", SWITCH, "SCRIPT"), {"numba", "torch"}),
+        ([("list", "collectives"), ("list", "topologies")], set()),
+        (
+            [
+                ("show", "topology", "ub-mesh:board"),
+                ("show", "collective", "all_reduce", "ring", "--ranks", "4"),
+                (*BENCH, "--timing-only"),
+                (*BENCH, "--timing-only", "--algorithm", "all"),
+                ("verify", "scatter", "--algorithm", "binomial", "--ranks", "4"),
+            ],
+            {"numba"},
+        ),
+        ([BENCH, RUN], {"numba", "torch"}),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    ids=["what moves nothing", "what is timed or proved", "what moves tensors"],
 )
-def test_a_command_loads_no_more_than_it_needs(args: tuple[str, ...], may: set[str], tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n")
-    given = [str(script) if each == "SCRIPT" else each for each in args]
-    done = subprocess.run([sys.executable, "-c", CODE, *given], capture_output=True, text=True, check=False, timeout=120)
+def test_a_command_loads_no_more_than_it_needs(commands: list[tuple[str, ...]], may: set[str], tmp_path: Path) -> None:
+    script = "import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n"
+    (tmp_path / "script.py").write_text(script)
+    given = [sys.executable, "-c", CODE, json.dumps(commands)]
+    done = subprocess.run(given, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert HEAVY.intersection(json.loads(done.stdout.splitlines()[-1])) <= may
+    for args, loaded in zip(commands, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        assert HEAVY.intersection(loaded) <= may, " ".join(args)

@@ -38,12 +38,12 @@ class Counted:
 
 
 def few_layers(name: str) -> Model:
-    """The model of that name with one or two layers of each kind and all other sizes its own."""
+    """The model of that name with one layer of each kind, a tiny one with two or more, and all other sizes its own."""
     found = ARCHITECTURE[name]
     config = found.configs[name]
     kinds = found.describe(name, config).kinds
     least = 1 + max(kinds.index(kind) for kind in set(kinds))
-    return found.describe(name, replace(config, layers=min(len(kinds), max(least, 2))))
+    return found.describe(name, replace(config, layers=min(len(kinds), max(least, 2 if name.endswith("-tiny") else 1))))
 
 
 def count(name: str) -> Counted:
