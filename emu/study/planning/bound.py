@@ -66,18 +66,18 @@ class Outline:
     def seconds(self, requests: Requests) -> float:
         """No step of the plan takes less, whose requests take at least so much."""
         plan = self.plan
-        spans = self._spans(requests)
+        spans = self.spans(requests)
         works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
-        before, after = np.array(self._of_places(requests, self._ends_s)).T
+        before, after, _ = np.array(self.ends_s(requests)).T
         if plan.pp > 1:
-            sent, back = self._messages(requests, 1), self._messages(requests, -1)
+            sent, back = self.messages(requests)
             before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
             if not plan.splits:
                 after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
         return float((before + works + after).max()) * (1 - _ROUNDED)
 
-    def _spans(self, requests: Requests) -> F64:
+    def spans(self, requests: Requests) -> F64:
         """[P, V, 3] what the forward, the first backward and a later one of each stage take."""
         return np.asarray(self.cut.counts @ np.array(self._of_places(requests, self._parts_s)))
 
@@ -95,9 +95,11 @@ class Outline:
         has = self.cut.held[held] > 0
         return [turns.seconds(requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
-    def _ends_s(self, requests: Requests, place: int, held: int) -> list[float]:
-        """What a place takes before its passes, and after."""
-        return [way.seconds(requests, place) for way in self.ends[held]]
+    def ends_s(self, requests: Requests) -> list[list[float]]:
+        """[P, 3] what each place takes before its passes, after, and of that beside nothing of its passes."""
+        return self._of_places(
+            requests, lambda requests, place, held: [way.seconds(requests, place) for way in self.ends[held]]
+        )
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
         """[P] what a rank waits for until its messages have left, but the last."""
@@ -106,9 +108,10 @@ class Outline:
         most = np.maximum(onward_s * (self.cut.after > 0), back_s * (self.cut.before > 0))
         return np.asarray(self.plan.passes * (self.cut.after * onward_s + self.cut.before * back_s) - most)
 
-    def _messages(self, requests: Requests, to: int) -> F64:
-        """[P, 2] until a message from each place to the next, or to the one before, has left it, and is there."""
-        return np.array([(each.left_s, each.there_s) for each in requests.messages(to, self.message_bytes)])
+    def messages(self, requests: Requests) -> F64:
+        """[2, P, 2] until a message from each place to the next, or to the one before, has left it, and is there."""
+        found = [requests.messages(to, self.message_bytes) for to in (1, -1)]
+        return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 
 
 def _passed(steps: F64) -> F64:

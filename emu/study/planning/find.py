@@ -21,7 +21,7 @@ from emu.study.planning.kept import Kept, Names
 from emu.study.planning.placed import Placed
 from emu.study.planning.reasons import why
 from emu.study.planning.row import BY, Candidate, Planned, PlanRequest, PlanRow
-from emu.study.planning.search import Bounded, Progress, Search, quiet
+from emu.study.planning.search import Progress, Search, quiet
 from emu.study.planning.space import Space, check, placements
 from emu.study.planning.timed import COMPOSED, Submit, Timer, timing
 from emu.study.planning.ways import Ways
@@ -64,7 +64,7 @@ def find_plans(
         place(topology, request.npus)
     for plan in request.beside:
         _check_beside(request, search, plan)
-    space = _space(request, search, device)
+    space = _space(request, search)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with timing(timer, processes) as submit:
         ours = _found(search, space, device, submit, 2 * processes)
@@ -77,7 +77,7 @@ def find_plans(
     return Planned(
         **_asked(request, search, topologies, device),
         **_counted(search, space),
-        rows=_rows(search, space, ours, theirs),
+        rows=_rows(search, ours, theirs),
         wall_s=time.perf_counter() - began,
     )
 
@@ -85,9 +85,8 @@ def find_plans(
 class _Space(NamedTuple):
     """What is searched."""
 
-    plans: int
-    places: int  # of all plans, on all topologies
-    candidates: Sequence[Bounded]  # that may fit the memory, in the order of their bounds
+    plans: Sequence[Plan]
+    places: int  # of all of them, on all topologies
 
 
 def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept, progress: Progress) -> Search:
@@ -95,7 +94,7 @@ def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device
     ways = Ways(model, stack, device_under(stack, device).over(request.npus))
     placed = Placed(Outlines(ways), [topology_under(stack, each) for each in topologies])
     names = Names(model, stack, device, request.algorithms, tuple(topologies))
-    return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, progress)
+    return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, Floors(model, stack), progress)
 
 
 def _found(search: Search, space: _Space, device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
@@ -104,9 +103,9 @@ def _found(search: Search, space: _Space, device: Device, submit: Submit, side_b
     Raises:
         InputError: none fits the memory.
     """
-    search.time(space.candidates, submit, side_by_side)
+    search.time([(0.0, plan) for plan in space.plans], submit, side_by_side)
     if not search.best:
-        raise _nearest(search, device, [each.candidate.plan for each in space.candidates])
+        raise _nearest(search, device, sorted(space.plans, key=search.floors.bytes))
     return search.full(search.ranked(), submit, side_by_side)
 
 
@@ -123,22 +122,9 @@ def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
     check(plan, search.model, request.stack)
 
 
-def _space(request: PlanRequest, search: Search, device: Device) -> _Space:
-    """All plans, and the candidates that may fit the memory.
-
-    Raises:
-        InputError: there is none.
-    """
-    plans, floors, found = _plans(request, search.model), Floors(search.model, request.stack), list[Bounded]()
-    with search.progress(f"bounding the step times of {len(plans):,} plans", len(plans)) as advance:
-        for plan in plans:
-            if not search.has or floors.bytes(plan) <= search.has:
-                found += _bounded(search, plan)
-            advance()
-    if not found:
-        raise _nearest(search, device, sorted(plans, key=floors.bytes))
-    places = len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans)
-    return _Space(len(plans), places, sorted(found, key=lambda each: each.order))
+def _space(request: PlanRequest, search: Search) -> _Space:
+    plans = _plans(request, search.model)
+    return _Space(plans, len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans))
 
 
 def _plans(request: PlanRequest, model: Model) -> list[Plan]:
@@ -158,15 +144,6 @@ def _plans(request: PlanRequest, model: Model) -> list[Plan]:
     also = f", with {request.given} and software={request.stack.software}" if given else ""
     mend = "take a power of two, or a batch that divides by more" if not given else "give fewer words, or others"
     raise must_be("plan", "npus", f"{what}{also}", request.npus, mend)
-
-
-def _bounded(search: Search, plan: Plan) -> list[Bounded]:
-    """The candidates of a plan on each topology; none where it cannot be generated."""
-    try:
-        bounds = search.placed.anywhere_s(plan)
-    except InputError:
-        return []
-    return [Bounded(each, Candidate(number, plan, axes)) for number, each in enumerate(bounds) for axes in placements(plan)]
 
 
 def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputError:
@@ -204,13 +181,13 @@ def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology],
 
 def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
     """What a table says of the search, and of all that had to be timed."""
-    seen, timed, n = search.seen(), search.needed(), len(space.candidates)
-    near = sum(each.bound_s <= search.worst_s for each in space.candidates)
-    large = sum(least_s <= search.worst_s for least_s in search.least_s.values()) - len(timed)
-    by = (space.places - n + large, n - near, near - large - len(timed), len(timed))
+    seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
+    without, near = (sum(each.places for each in of if each.least_s <= worst_s) for of in (search.without, search.anywhere))
+    large = sum(least_s <= worst_s for least_s in search.least_s.values()) - len(timed)
+    by = (without + large, space.places - without - near, near - large - len(timed), len(timed))
     return {
-        "plans": space.plans,
-        "candidates": n,
+        "plans": len(space.plans),
+        "candidates": space.places - without,
         "timed": len(timed),
         "decided": dict(zip(BY, by, strict=True)),
         "front": tuple(front_of(seen)),
@@ -218,12 +195,11 @@ def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
     }
 
 
-def _rows(search: Search, space: _Space, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
+def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
     """The table, the fastest first."""
-    bounds = {each.candidate: each.bound_s for each in space.candidates} | search.least_s
     every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
     first = search.rows[next(each for each in every if each in ours)]
-    return tuple(_row(search, each, first, bounds.get(each), beside=each in theirs) for each in every)
+    return tuple(_row(search, each, first, search.least_s.get(each), beside=each in theirs) for each in every)
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, bound_s: float | None, *, beside: bool) -> PlanRow:

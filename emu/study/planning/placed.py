@@ -1,11 +1,13 @@
 """Bounds of candidates by the times of their own requests, timed as far as is needed to show that a candidate loses."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cachetools import LRUCache
 
 from emu.model.plan import Plan
+from emu.study.planning.aside import Charts
 from emu.study.planning.bound import Outline, Outlines
 from emu.study.planning.groups import Where
 from emu.study.planning.rates import Anywhere, Rates, Taken
@@ -17,18 +19,27 @@ _PLACEMENTS = 256  # that are kept: of 16,384 NPUs one takes a megabyte
 Times = Callable[[int, Mapping[Hashable, Request]], Mapping[Hashable, Taken]]  # of requests on one of the topologies
 
 
+class Near(NamedTuple):
+    """A bound by the times of a candidate's own requests."""
+
+    least_s: float
+    is_told: bool  # whether all of them are known
+
+
 @dataclass(eq=False)
 class Placed:
     """Of the candidates of one search."""
 
     outlines: Outlines
     topologies: Sequence[Topology]  # as the software has them
+    charts: Charts = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[Known] = field(init=False)
     _where: LRUCache[Hashable, Where] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.charts = Charts(self.outlines.ways)
         self._rates = [Rates.of(topology) for topology in self.topologies]
         self._known = [Known() for _ in self.topologies]
 
@@ -40,22 +51,15 @@ class Placed:
         """
         return [self._outlined(plan).seconds(Anywhere(rates, plan)) for rates in self._rates]
 
-    def there_s(self, candidates: Iterable[Candidate], enough_s: float, times: Times) -> dict[Candidate, float]:
-        """What no composed step takes less than, of those candidates of which that is not above what is enough."""
-        bounds, left = dict[Candidate, float](), list(candidates)
-        while left:
-            missing: list[dict[Hashable, Missing]] = [{} for _ in self.topologies]
-            later = []
-            for each in left:
-                least_s, untold = self._bound(each)
-                if least_s <= enough_s and untold:
-                    missing[each.topology] |= untold
-                    later.append(each)
-                elif least_s <= enough_s:
-                    bounds[each] = least_s
-            self._time(missing, times)
-            left = later
-        return bounds
+    def nearer(self, candidates: Sequence[Candidate], times: Times) -> list[Near]:
+        """Know more of each: some requests are timed whose times were not known, until all are."""
+        missing: list[dict[Hashable, Missing]] = [{} for _ in self.topologies]
+        found = [self._bound(each) for each in candidates]
+        for each, (_, untold) in zip(candidates, found, strict=True):
+            missing[each.topology] |= untold
+        self._time(missing, times)
+        later = {i: self._bound(each) for i, each in enumerate(candidates) if found[i][1]}
+        return [Near(least_s, not untold) for least_s, untold in (later.get(i, each) for i, each in enumerate(found))]
 
     def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, Missing]]:
         """As far as times are known, and what is not."""
@@ -63,7 +67,10 @@ class Placed:
         key, known = (number, Where.key(plan, axes)), self._known[number]
         if key not in self._where:
             self._where[key] = Where.of(self.topologies[number], plan, axes)
-        least_s = self._outlined(plan).seconds(There(Anywhere(self._rates[number], plan), self._where[key], known))
+        outline, there = self._outlined(plan), There(Anywhere(self._rates[number], plan), self._where[key], known)
+        least_s = outline.seconds(there)
+        if not known.missing:
+            least_s = max(least_s, self.charts.seconds(outline, there))
         missing, known.missing = known.missing, {}
         return least_s, missing
 

@@ -65,7 +65,8 @@ class Rates(NamedTuple):
     def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
         """What a rank takes at least to leave an operation of the whole size that so many ranks share evenly."""
         size, own = elements * item, -(-elements // ranks) * item
-        moved = {"all_gather": size - own, "reduce_scatter": size - own, "all_reduce": size}.get(operation, 0)
+        cut = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), size - own)
+        moved = {**cut, "all_reduce": size}.get(operation, 0)
         return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
 
     def message(self, size: int) -> Taken:
@@ -95,7 +96,8 @@ class Anywhere:
 
     def collective(self, place: int, ask: Ask) -> Taken:
         """As of `Requests`."""
-        took_s = self.rates.least_s(ask.operation, ask.elements, item_bytes(ask.dtype), ranks_of(self.sizes, ask.axis))
+        elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
+        took_s = self.rates.least_s(ask.operation, elements, item_bytes(ask.dtype), ranks_of(self.sizes, ask.axis))
         return Taken(0.0, took_s)
 
     def messages(self, to: int, size: int) -> Sequence[Taken]:

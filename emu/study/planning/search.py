@@ -1,30 +1,32 @@
-"""Branch and bound over candidates, each timed as a composed step: what is known so far, and what is asked next.
+"""Best first over candidates: what is known so far, and what is looked at next.
 
-Candidates come in the order of their bounds (`emu.study.planning.bound`), the own placement of every plan before the others, so
-that plans that differ are known early. Those whose bound is above the time of the last plan of the table cannot be in it, nor
-can any after them. Nor can those whose bound by the times of their own requests is above it (`emu.study.planning.placed`):
-what is found is what timing every candidate finds.
+A plan is bounded in any placement (`emu.study.planning.bound`); then each of its placements by the times of its own requests,
+as far as is needed (`emu.study.planning.placed`); then it is timed as a composed step. What has the least bound is looked at
+next, until that is above the time of the last plan of the table: what is found is what timing every candidate finds.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.peak import memory_by_part
 from emu.model.plan import Plan
 from emu.model.stack import Stack
+from emu.study.planning.floor import Floors
+from emu.study.planning.frontier import ANYWHERE, PLACED, PLAN, READY, Entry, Frontier
 from emu.study.planning.kept import Kept, Names
 from emu.study.planning.placed import Placed
 from emu.study.planning.rates import Taken
 from emu.study.planning.requests import Request
 from emu.study.planning.row import Candidate, PlanRow
+from emu.study.planning.space import placements
 from emu.study.planning.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step, Submit, Waiting, ahead
-from emu.study.training.placed import axes_of
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
-_FIRST, _MOST = 128, 512  # candidates that are looked at together: first fewer, so that some times are known soon
 _NO_TIME = float("inf")
 
 
@@ -33,33 +35,11 @@ def quiet(label: str, total: int | None) -> AbstractContextManager[Callable[[], 
     return nullcontext(lambda: None)
 
 
-class Bounded(NamedTuple):
-    """A candidate that may be one of the best."""
+class Bound(NamedTuple):
+    """Of a plan in any placement."""
 
-    bound_s: float
-    candidate: Candidate
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """By which candidates are looked at."""
-        return self.bound_s, *self.candidate.words
-
-
-def _rounds(candidates: Sequence[Bounded]) -> tuple[list[Bounded], list[Bounded]]:
-    """Each plan's own placement; then the others."""
-    own = [each.candidate.axes == axes_of(each.candidate.plan) for each in candidates]
-    return [each for each, first in zip(candidates, own, strict=True) if first], [
-        each for each, first in zip(candidates, own, strict=True) if not first
-    ]
-
-
-def _together(candidates: Sequence[Bounded]) -> Iterator[Sequence[Bounded]]:
-    """Some candidates after others, at first a few."""
-    begun = 0
-    while begun < len(candidates):
-        size = min(_MOST, max(_FIRST, begun))
-        yield candidates[begun : begun + size]
-        begun += size
+    least_s: float
+    places: int  # candidates that it is of
 
 
 class _Known(NamedTuple):
@@ -69,6 +49,13 @@ class _Known(NamedTuple):
 
     def get(self) -> Found:
         return self.found
+
+
+def _placed(entry: Entry) -> list[Candidate]:
+    """A candidate, or those of a plan."""
+    if entry.known == PLACED:
+        return [entry.candidate]
+    return [entry.candidate._replace(axes=axes) for axes in placements(entry.candidate.plan)]
 
 
 @dataclass
@@ -82,41 +69,68 @@ class Search:
     names: Names
     kept: Kept
     placed: Placed
+    floors: Floors
     progress: Progress = quiet
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
-    least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, as far as they matter
+    least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
+    anywhere: list[Bound] = field(default_factory=list)  # of plans that may fit
+    without: list[Bound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     memory: dict[Plan, int] = field(default_factory=dict)
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
 
-    def time(self, candidates: Sequence[Bounded], submit: Submit, side_by_side: int) -> None:
-        """Time all that may be among the best, in the order of their bounds."""
-        with self.progress(f"timing the best of {len(candidates):,} candidates", len(candidates)) as advance:
-            for of_round in _rounds(candidates):
-                for together in _together(of_round):
-                    self._time([each.candidate for each in together if each.bound_s <= self.worst_s], submit, side_by_side)
-                    for _ in together:
-                        advance()
+    def time(self, plans: Sequence[tuple[float, Plan]], submit: Submit, side_by_side: int) -> None:
+        """Time all that may be among the best, of plans that take so long at least."""
+        frontier, under_way, left = Frontier(), deque[tuple[Candidate, Waiting]](), len(plans)
+        frontier.begin([(least_s, Candidate(-1, plan, ())) for least_s, plan in plans])
+        with self.progress(f"searching {left:,} plans for the best", left) as advance:
+            while under_way or frontier.has(self.worst_s):
+                if len(under_way) == side_by_side or not frontier.has(self.worst_s):
+                    candidate, waiting = under_way.popleft()
+                    self._take(candidate, waiting.get())
+                    continue
+                entries = frontier.first(self.worst_s)
+                if entries[0].known == READY:
+                    under_way += self._timed(entries[0], submit)
+                    continue
+                self._look(entries, frontier, submit, side_by_side)
+                for _ in (entry for entry in entries if entry.known == PLAN):
+                    advance()
+                    left -= 1
+            for _ in range(left):
+                advance()
 
-    def _time(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int) -> None:
-        """Those that may be among the best by the times of their requests."""
+    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, Waiting]]:
+        """The step of a candidate, if it fits."""
+        candidate = ready.candidate
+        self.least_s[candidate] = ready.bound_s
+        return [(candidate, self._asked(Step(candidate, COMPOSED), submit))] if self.fits(candidate.plan) else []
+
+    def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
+        """Know more of some."""
 
         def times(topology: int, wanted: Mapping[Hashable, Request]) -> Mapping[Hashable, Taken]:
             return self._times(topology, wanted, submit, side_by_side)
 
-        found = self.placed.there_s(candidates, self.worst_s, times)
-        self.least_s |= found
-        in_order = sorted(found, key=lambda each: (found[each], *each.words))
+        for entry in entries:
+            if entry.known == PLAN:
+                self._bound(entry, frontier)
+        together = [(entry.bound_s, each) for entry in entries if entry.known != PLAN for each in _placed(entry)]
+        found = self.placed.nearer([candidate for _, candidate in together], times)
+        for (bound_s, candidate), near in zip(together, found, strict=True):
+            frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
 
-        def asked() -> Iterator[tuple[Candidate, Waiting]]:
-            for each in in_order:
-                if found[each] > self.worst_s:
-                    return
-                if self.fits(each.plan):
-                    yield each, self._asked(Step(each, COMPOSED), submit)
-
-        for candidate, step in ahead(asked(), side_by_side):
-            self._take(candidate, step)
+    def _bound(self, entry: Entry, frontier: Frontier) -> None:
+        """A plan in any placement, on each topology, unless it does not fit."""
+        plan, bounds = entry.candidate.plan, list[float]()
+        if not self.has or self.floors.bytes(plan) <= self.has:
+            with suppress(InputError):  # it cannot be generated
+                bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]
+        for number, bound_s in enumerate(bounds):
+            frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
+        places = len(placements(plan))
+        self.anywhere += [Bound(bound_s, places) for bound_s in bounds]
+        self.without += [Bound(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
 
     def _times(
         self, topology: int, wanted: Mapping[Hashable, Request], submit: Submit, side_by_side: int

@@ -13,7 +13,7 @@ from emu.model.model import Model
 from emu.study.planning.requests import Request, time_request
 from emu.study.planning.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.calls import device_under, topology_under
-from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, estimate
+from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, prepare
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
@@ -60,7 +60,7 @@ class Timer:
     def _step(self, candidate: Candidate, how: str) -> Found:
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return PlanRow.of(estimate(asked, topology, self.device, _EVENTS[how])).as_dict()
+        return PlanRow.of(prepare(asked, topology, self.device, _EVENTS[how]).moments(self.device, briefly=True)[0]).as_dict()
 
     def _lone(self, number: int, request: Request) -> Found:
         stack, algorithms = self.request.stack, self.request.algorithms

@@ -93,6 +93,7 @@ class Ends(NamedTuple):
 
     before: Way
     after: Way
+    update: Way  # of that, what nothing of its passes is beside
 
 
 @dataclass(eq=False)
@@ -104,6 +105,7 @@ class Ways:
     device: Device
     _turns: dict[object, Turns] = field(default_factory=dict)
     _ends: dict[object, Ends] = field(default_factory=dict)
+    _arrivals: dict[object, Mapping[str, Way]] = field(default_factory=dict)
     _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
 
     def of_layer(self, plan: Plan, name: str) -> Turns:
@@ -117,13 +119,15 @@ class Ways:
         """What a rank with so many of each part does before its first pass and after its last."""
         elements = Counter[str]()
         for name, n in parts.items():
-            elements.update({axis: n * size for axis, size in self._elements(plan, name).items()})
+            elements.update({axis: n * size for axis, size in self.elements(plan, name).items()})
         sizes = plan.sizes
         held = tuple((axis, ranks_of(sizes, axis), size) for axis, size in elements.items())
         key = (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp)
         if key not in self._ends:
             tapes = (self._ends_of_megatron if self.is_megatron else self._ends_of_pytorch)(plan, held)
-            self._ends[key] = Ends(*(self._way(tape, beside=self.stack.dp == OVERLAPPED) for tape in tapes))
+            before, after = (self._way(tape, beside=self.overlaps) for tape in tapes)
+            alone = self.is_megatron and self.overlaps
+            self._ends[key] = Ends(before, after, self._way(self._update(plan, held)) if alone else after)
         return self._ends[key]
 
     def _key(self, plan: Plan, name: str) -> tuple[object, ...]:
@@ -131,6 +135,11 @@ class Ways:
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
         return (name, *_cut(plan), again, plan.pp == 1 or not self.model.tied, *own)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether gradients are reduced, and weights gathered, beside what is computed."""
+        return self.stack.dp == OVERLAPPED
 
     @property
     def is_megatron(self) -> bool:
@@ -161,7 +170,22 @@ class Ways:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return Turns(*map(self._way, tapes))
 
-    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, Way]:
+        """The last backward of a part by Megatron-LM, until all gradients of an axis are there; by their axes."""
+        key = (*self._key(plan, name), plan.dp > 1)
+        if key not in self._arrivals:
+            layer, tape, came = Layer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
+            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
+            self._arrivals[key] = {axis: self._way(each) for axis, each in came.items()}
+        return self._arrivals[key]
+
+    def moved_s(self, elements: int) -> float:
+        """What memory traffic of so many gradients takes."""
+        tape = Tape(self.dtype)
+        tape.compute(moved(self.stack.precision, elements))
+        return float(self.device.seconds(tape.events(), "float32").sum())
+
+    def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Parameters that a rank has of a layer, by the axis of the ranks that have copies."""
         key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1)
         if key not in self._held:
@@ -174,17 +198,31 @@ class Ways:
 
     def _ends_of_megatron(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
         """Gradients set to 0; reduced, scaled, the optimizer, weights gathered: the least of `megatron.finish`."""
-        begun, tape, precision, scattered = Tape(self.dtype), Tape(self.dtype), self.stack.precision, plan.sharding == "zero1"
-        buffers = [Buffer(tape, precision, axis, n, scattered, ((size, 0),), False) for axis, n, size in held]
+        begun, tape = Tape(self.dtype), Tape(self.dtype)
+        buffers = self.buffers(tape, plan, held)
         for buffer in buffers:
             replace(buffer, tape=begun).cleared()
             buffer.reduce()
-        owned = sum(buffer.owned for buffer in buffers)
-        tape.compute(moved(precision, 2 * owned * (plan.clip > 0)))
-        tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
+        self._updated(tape, plan, buffers)
         for buffer in buffers:
             buffer.gather()
         return begun, tape
+
+    def _update(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> Tape:
+        """Of that, what comes after all gradients are reduced, where weights are gathered later."""
+        tape = Tape(self.dtype)
+        self._updated(tape, plan, self.buffers(tape, plan, held))
+        return tape
+
+    def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
+        """By axis, its ranks, and how many parameters there are, in one bucket each."""
+        scattered = plan.sharding == "zero1"
+        return [Buffer(tape, self.stack.precision, axis, n, scattered, ((size, 0),), False) for axis, n, size in held]
+
+    def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
+        owned = sum(buffer.owned for buffer in buffers)
+        tape.compute(moved(self.stack.precision, 2 * owned * (plan.clip > 0)))
+        tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
 
     def _ends_of_pytorch(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
         """The optimizer, of an even share; where states are sharded by parameters a rank may have the most by little."""

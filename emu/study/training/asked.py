@@ -6,6 +6,7 @@ A axes, N ranks, P places, C requests of the ranks that stand for places, M meet
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -112,6 +113,7 @@ def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...]
     )
 
 
+@lru_cache(maxsize=1)  # of one plan several placements are asked for one after another
 def asked_by(standing: Standing) -> Asked:
     """What ranks that stand for their places ask for.
 

@@ -77,7 +77,8 @@ def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device:
     instance = np.full(len(begins), -1, np.int32)
     instance[asked.event] = asked.meeting
     moments = column(begins, np.int32), column(ends, np.int32)
-    instances = tuple(Instance(Line(), first) for first in meetings.tolist())
+    line = Line()
+    instances = tuple(Instance(line, first) for first in meetings.tolist())
     laid = first_event, *moments, instance, 0 * instance, instances
     return Replayed(builder.graph(), *laid, services, device.assumptions, trace.n_ranks, column([], np.int64))
 
@@ -126,9 +127,9 @@ class ComposedStep(TimedTrace):
         """Each different request timed by itself."""
         return "composed"
 
-    def step(self) -> Step:
+    def step(self, *, briefly: bool = False) -> Step:
         """The figures; ranks are those of the run."""
-        told = TimedTrace.step(self)
+        told = TimedTrace.step(self, briefly=briefly)
         return replace(told, rank=int((self.asked.of.place_of_rank == told.rank).argmax()))
 
     def assumptions(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from emu.model.spell import spell
 from emu.model.spell_stack import spell_stack
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.asked import by_plan
+from emu.study.training.asked import Standing, by_plan
 from emu.study.training.calls import device_under, topology_under
 from emu.study.training.composed import Composition, composition, standing
 from emu.study.training.placed import axes_of, npus_of, with_axes
@@ -99,8 +99,8 @@ class Prepared:
     timed: Callable[[Device], TimedTrace]
     wall_s: float  # that it took
 
-    def moments(self, device: Device) -> tuple[Estimated, TimedTrace]:
-        """The step with a device, and the moments that its figures are of.
+    def moments(self, device: Device, *, briefly: bool = False) -> tuple[Estimated, TimedTrace]:
+        """The step with a device, and the moments that its figures are of; briefly as of `TimedTrace.step`.
 
         Raises:
             InputError: a step that ends beyond the clock.
@@ -108,7 +108,7 @@ class Prepared:
         began = time.perf_counter()
         timed = self.timed(device_under(self.request.stack, device))
         wall_s = self.wall_s + time.perf_counter() - began
-        return _estimated(self.request, self.model, timed, self.memory, wall_s), timed
+        return _estimated(self.request, self.model, timed, self.memory, wall_s, briefly=briefly), timed
 
 
 def estimate(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> Estimated:
@@ -184,6 +184,12 @@ def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
     return roles_by_place(model, plan, stack)
 
 
+@lru_cache(maxsize=1)
+def standing_of(model: Model, plan: Plan, stack: Stack) -> Standing:
+    """What one rank of each place does, wherever they are."""
+    return by_plan(standing(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan)))
+
+
 def _timed(
     model: Model, request: EstimateRequest, topology: Topology, launch_fs: int, most_events: int, speed: F64 | None
 ) -> Callable[[Device], TimedTrace]:
@@ -194,14 +200,13 @@ def _timed(
     plan, stack = request.plan, request.stack
     of_places, npus = roles_of(model, plan, stack), npus_of(topology, plan, request.axes)
     choice = choice_on(topology, request.algorithms, "float32", npus=npus)
-    meta = (*meta_of(model, plan, stack), *work_of(model, plan))
 
     @cache
     def composing() -> Composition:
         if speed is not None and (speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(speed)), "take fewer ranks, or no slow NPU")
-        return composition(by_plan(standing(of_places), plan, meta), choice, topology, launch_fs, npus)
+        return composition(standing_of(model, plan, stack), choice, topology, launch_fs, npus)
 
     if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) > most_events:
         return composing().timed
@@ -218,10 +223,10 @@ def _timed(
 
 
 def _estimated(
-    request: EstimateRequest, model: Model, timed: TimedTrace, memory: Mapping[str, int], wall_s: float
+    request: EstimateRequest, model: Model, timed: TimedTrace, memory: Mapping[str, int], wall_s: float, *, briefly: bool
 ) -> Estimated:
     plan, precision = request.plan, request.stack.precision
-    step, activation = timed.step(), precision.activation
+    step, activation = timed.step(briefly=briefly), precision.activation
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
     of_step["dtype"] = activation
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())

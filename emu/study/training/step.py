@@ -121,8 +121,8 @@ class TimedTrace:
         """The ranks of a group of the trace; where one rank stands for many, those of the first such group."""
         return self.trace.groups[number].ranks
 
-    def step(self) -> Step:
-        """The figures."""
+    def step(self, *, briefly: bool = False) -> Step:
+        """The figures; briefly without the critical path and the busiest links."""
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
         reached = rate(self.trace, self.ranks, r.step_time_s, self.device, self.dtype)
         return Step(
@@ -145,8 +145,8 @@ class TimedTrace:
             optimizer_s=r.optimizer_s,
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,
-            critical_path=critical_path(self.trace, self.replayed, self.timeline, r),
-            busiest_links=busiest(self.shares, self.topology),
+            critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, r),
+            busiest_links=() if briefly else busiest(self.shares, self.topology),
             tokens_per_s=reached and reached.tokens_per_s,
             mfu=reached and reached.mfu,
             hfu=reached and reached.hfu,

@@ -35,7 +35,6 @@ LINES = {
     "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns": 64,
     "switch:n=64,bandwidth=50GB/s,latency=500ns": 64,
 }
-NO_END = float("inf")
 H100 = find_device("h100", "bfloat16")
 KEPT = Kept(None)  # of all tests, but for those of what is kept
 topology_of = cache(build_topology)
@@ -70,6 +69,13 @@ def of(request, line):
     device = device_under(request.stack, H100).over(request.npus)
     ways = Ways(find_model(request.model), request.stack, device)
     return Placed(Outlines(ways), [topology_under(request.stack, topology_of(line))])
+
+
+def there_s(placed: Placed, each: Candidate, times) -> float:
+    """The bound by the times of its own requests, once all are known."""
+    while not (near := placed.nearer([each], times)[0]).is_told:
+        pass
+    return near.least_s
 
 
 def times(request, line):

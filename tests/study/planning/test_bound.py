@@ -11,7 +11,7 @@ from emu.model.spell import parse_plan
 from emu.study.planning.floor import Floors
 from emu.study.planning.rates import Rates
 from emu.study.planning.row import Candidate
-from tests.study.planning.spaces import NO_END, asked, candidates, of, step_s, times
+from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
 
 SPACES = [
     (asked("llama-tiny", 8, 8, 128), "ub-mesh:board"),
@@ -34,8 +34,7 @@ def shares(request, line, n, *, composed):
             took_s = step_s(request, each, line, composed=composed)
         except InputError:  # no such step can be generated
             continue
-        there_s = placed.there_s([each], NO_END, times(request, line))[each]
-        taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s / took_s))
+        taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
 
 
@@ -56,7 +55,7 @@ def test_gradients_that_are_sharded_may_go_beside_what_is_computed():
     each = Candidate(0, parse_plan(words, global_batch=8, seq=128), ("tp", "cp", "pp"))
     taken_s, placed = step_s(request, each, line, composed=True), of(request, line)
     assert placed.anywhere_s(each.plan)[0] <= taken_s
-    assert placed.there_s([each], NO_END, times(request, line))[each] <= taken_s
+    assert there_s(placed, each, times(request, line)) <= taken_s
 
 
 def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
@@ -68,12 +67,13 @@ def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
         asked_for.extend(wanted)
         return of_all(number, wanted)
 
-    whole_s = of(request, line).there_s([each], NO_END, counted)[each]
+    whole_s = there_s(of(request, line), each, counted)
     every = len(asked_for)
     asked_for.clear()
-    assert not of(request, line).there_s([each], of(request, line).anywhere_s(each.plan)[0] * 1.001, counted)
+    first = of(request, line).nearer([each], counted)[0]
+    assert of(request, line).anywhere_s(each.plan)[0] < first.least_s < whole_s
+    assert not first.is_told
     assert 0 < len(asked_for) < every
-    assert of(request, line).there_s([each], whole_s, counted) == {each: whole_s}
 
 
 @pytest.mark.slow

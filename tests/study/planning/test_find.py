@@ -8,12 +8,12 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.spell import parse_plan
-from emu.study.planning import kept, search, timed
+from emu.study.planning import frontier, kept, timed
 from emu.study.planning.kept import Kept
 from emu.study.planning.placed import Placed
 from emu.study.planning.reasons import parts_s, why
 from emu.study.planning.row import Candidate
-from tests.study.planning.spaces import H100, NO_END, asked, candidates, drawn, exhaustive, found, of, step_s, table, times
+from tests.study.planning.spaces import H100, asked, candidates, drawn, exhaustive, found, of, step_s, table, there_s, times
 
 SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")
 
@@ -87,8 +87,7 @@ def same(request, line, device):
             took_s = step_s(request, each, line, composed=True)
         except InputError:  # no such step can be composed
             continue
-        there_s = placed.there_s([each], NO_END, times(request, line))[each]
-        assert placed.anywhere_s(each.plan)[0] <= there_s <= took_s
+        assert placed.anywhere_s(each.plan)[0] <= there_s(placed, each, times(request, line)) <= took_s
 
 
 def test_a_step_that_is_composed_again_takes_as_long():
@@ -200,12 +199,12 @@ def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monk
 def test_bounds_that_are_too_high_are_seen(monkeypatch):
     """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
     request, line = replace(SMALL[0], best=2), SMALL[1]
-    anywhere, there, right = Placed.anywhere_s, Placed.there_s, exhaustive(*SMALL)[:2]
-    monkeypatch.setattr(search, "_MOST", 1)
+    anywhere, nearer, right = Placed.anywhere_s, Placed.nearer, exhaustive(*SMALL)[:2]
+    monkeypatch.setattr(frontier, "_TOGETHER", 1)
     assert table(found(request, line)) == right
     with monkeypatch.context() as wrong:
         wrong.setattr(Placed, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
         assert table(found(request, line)) != right
     with monkeypatch.context() as wrong:
-        wrong.setattr(Placed, "there_s", lambda *args: {each: 1.3 * s for each, s in there(*args).items()})
+        wrong.setattr(Placed, "nearer", lambda *args: [each._replace(least_s=1 / each.least_s) for each in nearer(*args)])
         assert table(found(request, line)) != right

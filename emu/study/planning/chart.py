@@ -1,0 +1,176 @@
+"""The turns of a pipeline one after another: when it ends at the earliest, of which the times of passes and messages are known.
+
+A turn begins when the one before it at its place has ended, and what it needs has come. A message leaves when both its ends
+have come to it in their turns. Where a stack reduces gradients beside the last backward, and gathers weights beside the first
+forward, the first forward of a stage waits for its weights, and the step's end for the gradients.
+
+P places, V stages of each, A axes of copies at most, M messages, X turns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.fabric.build import Builder
+from emu.fabric.graph import Graph
+from emu.fabric.run import run
+from emu.model.order import stages_of
+from emu.model.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.model.turns import all_turns, needed
+from emu.units import TICKS_PER_S, seconds
+
+AXES = 2  # A: what all tokens see, and experts
+MOST = 2**18  # turns of a pipeline that are laid out
+
+
+class Times(NamedTuple):
+    """Of the ranks of each place, seconds."""
+
+    begin: F64  # [P] before the first pass
+    forward: F64  # [P, V]
+    backward: F64  # [P, V]
+    last: F64  # [P, V] of the last microbatch
+    left: F64  # [2, P] until a message to the place after, or before, has left
+    there: F64  # [2, P] until it is there besides
+    weights: F64  # [P, V] since the step began, until those that a stage uses first are gathered
+    arrive: F64  # [P, V, A] from the beginning of the last backward until gradients are to be reduced
+    reduce: F64  # [P, V, A]
+    end: F64  # [P] after all
+
+    def flat(self) -> F64:
+        """[..] one after another."""
+        return np.concatenate([each.ravel() for each in self])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shape:
+    """A pipeline, whatever its passes take."""
+
+    order: str
+    places: int
+    virtual: int
+    microbatches: int
+    waits: bool  # whether a rank waits until a message has left it
+
+    def end_s(self, times: Times) -> float:
+        """When it ends at the earliest."""
+        graph, code = _laid(self.order, self.places, self.virtual, self.microbatches, self.waits)
+        ticks = np.floor(times.flat() * TICKS_PER_S).astype(np.int64)
+        return seconds(int(run(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
+
+
+@lru_cache(maxsize=32)
+def _laid(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
+    """The graph, and which of the times each of its tasks takes."""
+    laying = _Laying(places, virtual, microbatches, waits)
+    for place, own in enumerate(_turns(order, places, virtual, microbatches)):
+        laying.place(place, own, stages_of(place, places, virtual, order) if places > 1 else (0,))
+    return laying.graph()
+
+
+def _turns(order: str, places: int, virtual: int, microbatches: int) -> Sequence[Sequence[Turn]]:
+    if places > 1:
+        return all_turns(order, places, virtual, microbatches)
+    return [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
+
+
+@dataclass(slots=True)
+class _Message:
+    """Tasks of its ends: the turns before it."""
+
+    way: int  # 0: to the place after; 1: to the one before
+    src: int = 0
+    after: list[int] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)  # turns that wait until it is there
+    holds: list[int] = field(default_factory=list)  # ... until it has left
+
+
+@dataclass(slots=True)
+class _Laying:
+    """Tasks in the order in which they are met, messages after them."""
+
+    places: int
+    virtual: int
+    microbatches: int
+    waits: bool
+    code: list[int] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)  # a task and one that it waits for
+    messages: dict[Turn, _Message] = field(default_factory=dict)  # by the turn that receives it
+    first: dict[str, int] = field(init=False)  # of the times of each kind
+
+    def __post_init__(self) -> None:
+        of_place, of_stage = self.places, self.places * self.virtual
+        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
+        self.first = dict(zip(Times._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
+
+    def place(self, place: int, own: Sequence[Turn], stages: Sequence[int]) -> None:
+        """The turns of one place."""
+        last, held, sent, reduces = self._task("begin", place), list[_Message](), list[_Message](), [-1] * AXES
+        for turn in own:
+            if turn.what.startswith(SEND):
+                message = self._sent(turn, place, last)
+                (held if self.waits else sent).append(message)
+            elif turn.what.startswith(RECEIVE):
+                self._message(turn).after.append(last)
+            elif turn.what in (FORWARD, BACKWARD):
+                at, before = place * self.virtual + stages.index(turn.stage), last
+                last = self._turn(turn, at, before, held)
+                if turn.what == BACKWARD and turn.microbatch == self.microbatches - 1:
+                    reduces = self._reduced(turn, at, before, reduces)
+                held = []
+        end = self._task("end", place, last, *(each for each in reduces if each >= 0))
+        for message in (*held, *sent):
+            message.holds.append(end)
+
+    def _turn(self, turn: Turn, at: int, before: int, held: Sequence[_Message]) -> int:
+        last = turn.what == BACKWARD and turn.microbatch == self.microbatches - 1
+        task = self._task("last" if last else "forward" if turn.what == FORWARD else "backward", at, before)
+        if turn.what == FORWARD and not turn.microbatch:
+            self.edges.append((task, self._task("weights", at)))
+        if needed(turn) in self.messages:
+            self._message(needed(turn)).before.append(task)
+        for message in held:
+            message.holds.append(task)
+        return task
+
+    def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[int]) -> list[int]:
+        """Of each axis, once the gradients are there, and after what was reduced before."""
+        found = []
+        for axis, earlier in enumerate(reduces):
+            arrived = self._task("arrive", at * AXES + axis, before)
+            if needed(turn) in self.messages:
+                self._message(needed(turn)).before.append(arrived)
+            found.append(self._task("reduce", at * AXES + axis, arrived, *([earlier] if earlier >= 0 else [])))
+        return found
+
+    def _sent(self, turn: Turn, place: int, last: int) -> _Message:
+        kind = turn.what.removeprefix(SEND)
+        to = turn.stage + (1 if kind == FORWARD else -1)
+        message = self._message(Turn(to, RECEIVE + kind, turn.microbatch))
+        message.src = place
+        message.after.append(last)
+        return message
+
+    def _message(self, received: Turn) -> _Message:
+        return self.messages.setdefault(received, _Message(int(not received.what.endswith(FORWARD))))
+
+    def _task(self, kind: str, at: int, *after: int) -> int:
+        self.code.append(self.first[kind] + at)
+        self.edges += [(len(self.code) - 1, each) for each in after]
+        return len(self.code) - 1
+
+    def graph(self) -> tuple[Graph, I64]:
+        """All that was laid, and what tells how long each task takes."""
+        for each in self.messages.values():
+            at = each.way * self.places + each.src
+            left = self._task("left", at, *each.after)
+            there = self._task("there", at, left)
+            self.edges += [(task, there) for task in each.before] + [(task, left) for task in each.holds]
+        builder, edges = Builder(np.ones(1)), np.array(self.edges, np.int64)
+        builder.tasks(np.zeros(len(self.code), np.int64))
+        builder.wait(edges[:, 0], edges[:, 1])
+        return builder.graph(), np.array(self.code)
