@@ -132,24 +132,25 @@ class Outlines:
         Raises:
             InputError: it cannot be generated.
         """
-        cut, share = self._cut(plan), self.ways.stack.boundary_share(plan.tp, sp=plan.sp)
+        cut, share = self.cut(plan), self.ways.stack.boundary_share(plan.tp, sp=plan.sp)
         size = plan.pass_batch * plan.rank_seq * self.ways.model.hidden // share * item_bytes(self.ways.dtype)
-        turns = tuple(self.ways.of_layer(plan, name) for name in self._names)
-        ends = tuple(self.ways.of_ends(plan, dict(zip(self._names, held, strict=True))) for held in cut.held.tolist())
+        turns = tuple(self.ways.of_layer(plan, name) for name in self.names)
+        ends = tuple(self.ways.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
         waits = self.ways.is_megatron and not overlaps_messages(plan, self.ways.stack)
         return Outline(plan, cut, turns, ends, size, waits)
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """[K] of the parts."""
         return tuple(dict.fromkeys((EMBEDDING, *self.ways.model.kinds, HEAD)))
 
-    def _cut(self, plan: Plan) -> Cut:
+    def cut(self, plan: Plan) -> Cut:
+        """Into its stages."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
         if key not in self._cuts:
             stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
             parts = [part_names(plan, self.ways.model, number) for number in range(plan.stages)]
-            counts = np.array([[own.count(name) for name in self._names] for own in parts])[stages]
+            counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
             held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
             self._cuts[key] = Cut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
         return self._cuts[key]

@@ -103,7 +103,7 @@ def _found(search: Search, space: _Space, device: Device, submit: Submit, side_b
     Raises:
         InputError: none fits the memory.
     """
-    search.time([(0.0, plan) for plan in space.plans], submit, side_by_side)
+    search.time(space.plans, submit, side_by_side)
     if not search.best:
         raise _nearest(search, device, sorted(space.plans, key=search.floors.bytes))
     return search.full(search.ranked(), submit, side_by_side)
@@ -182,8 +182,8 @@ def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology],
 def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
     """What a table says of the search, and of all that had to be timed."""
     seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
-    without, near = (sum(each.places for each in of if each.least_s <= worst_s) for of in (search.without, search.anywhere))
-    large = sum(least_s <= worst_s for least_s in search.least_s.values()) - len(timed)
+    bounds = search.without, search.anywhere, search.large
+    without, near, large = (sum(each.places for each in of if each.least_s <= worst_s) for of in bounds)
     by = (without + large, space.places - without - near, near - large - len(timed), len(timed))
     return {
         "plans": len(space.plans),

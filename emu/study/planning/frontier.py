@@ -31,9 +31,12 @@ class Frontier:
         """One that was found while others were looked at."""
         heappush(self.entries, self._entry(bound_s, known, candidate))
 
-    def begin(self, bounds: list[tuple[float, Candidate]]) -> None:
-        """With many at once."""
-        self.entries = [self._entry(bound_s, PLAN, candidate) for bound_s, candidate in bounds]
+    def append(self, bound_s: float, plan: Candidate) -> None:
+        """One of many plans, of which the first is asked for once the search begins."""
+        self.entries.append(self._entry(bound_s, PLAN, plan))
+
+    def begin(self) -> None:
+        """All plans are there."""
         heapify(self.entries)
 
     def has(self, most_s: float) -> bool:

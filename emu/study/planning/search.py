@@ -1,8 +1,9 @@
 """Best first over candidates: what is known so far, and what is looked at next.
 
-A plan is bounded in any placement (`emu.study.planning.bound`); then each of its placements by the times of its own requests,
-as far as is needed (`emu.study.planning.placed`); then it is timed as a composed step. What has the least bound is looked at
-next, until that is above the time of the last plan of the table: what is found is what timing every candidate finds.
+A plan is bounded quickly (`emu.study.planning.work`); then in any placement (`emu.study.planning.bound`); then each of its
+placements by the times of its own requests, as far as is needed (`emu.study.planning.placed`); then it is timed as a composed
+step. What has the least bound is looked at next, until that is above the time of the last plan of the table: what is found is
+what timing every candidate finds.
 """
 
 from collections import deque
@@ -51,13 +52,6 @@ class _Known(NamedTuple):
         return self.found
 
 
-def _placed(entry: Entry) -> list[Candidate]:
-    """A candidate, or those of a plan."""
-    if entry.known == PLACED:
-        return [entry.candidate]
-    return [entry.candidate._replace(axes=axes) for axes in placements(entry.candidate.plan)]
-
-
 @dataclass
 class Search:
     """What is known so far."""
@@ -76,13 +70,18 @@ class Search:
     least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
     anywhere: list[Bound] = field(default_factory=list)  # of plans that may fit
     without: list[Bound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
+    large: list[Bound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
     memory: dict[Plan, int] = field(default_factory=dict)
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
 
-    def time(self, plans: Sequence[tuple[float, Plan]], submit: Submit, side_by_side: int) -> None:
-        """Time all that may be among the best, of plans that take so long at least."""
+    def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
+        """Time all that may be among the best."""
         frontier, under_way, left = Frontier(), deque[tuple[Candidate, Waiting]](), len(plans)
-        frontier.begin([(least_s, Candidate(-1, plan, ())) for least_s, plan in plans])
+        with self.progress(f"bounding {left:,} plans", left) as advance:
+            for plan in plans:
+                frontier.append(self.placed.works_s(plan), Candidate(-1, plan, ()))
+                advance()
+        frontier.begin()
         with self.progress(f"searching {left:,} plans for the best", left) as advance:
             while under_way or frontier.has(self.worst_s):
                 if len(under_way) == side_by_side or not frontier.has(self.worst_s):
@@ -91,7 +90,7 @@ class Search:
                     continue
                 entries = frontier.first(self.worst_s)
                 if entries[0].known == READY:
-                    under_way += self._timed(entries[0], submit)
+                    under_way.append(self._timed(entries[0], submit))
                     continue
                 self._look(entries, frontier, submit, side_by_side)
                 for _ in (entry for entry in entries if entry.known == PLAN):
@@ -100,11 +99,10 @@ class Search:
             for _ in range(left):
                 advance()
 
-    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, Waiting]]:
-        """The step of a candidate, if it fits."""
-        candidate = ready.candidate
-        self.least_s[candidate] = ready.bound_s
-        return [(candidate, self._asked(Step(candidate, COMPOSED), submit))] if self.fits(candidate.plan) else []
+    def _timed(self, ready: Entry, submit: Submit) -> tuple[Candidate, Waiting]:
+        """The step of a candidate."""
+        self.least_s[ready.candidate] = ready.bound_s
+        return ready.candidate, self._asked(Step(ready.candidate, COMPOSED), submit)
 
     def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
         """Know more of some."""
@@ -115,10 +113,20 @@ class Search:
         for entry in entries:
             if entry.known == PLAN:
                 self._bound(entry, frontier)
-        together = [(entry.bound_s, each) for entry in entries if entry.known != PLAN for each in _placed(entry)]
+        together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], times)
         for (bound_s, candidate), near in zip(together, found, strict=True):
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+
+    def _placed(self, entry: Entry) -> list[Candidate]:
+        """A candidate; or those of a plan that fits."""
+        candidate = entry.candidate
+        if entry.known != ANYWHERE:
+            return [candidate] * (entry.known == PLACED)
+        if self._fits(candidate.plan):
+            return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
+        self.large.append(Bound(entry.bound_s, len(placements(candidate.plan))))
+        return []
 
     def _bound(self, entry: Entry, frontier: Frontier) -> None:
         """A plan in any placement, on each topology, unless it does not fit."""
@@ -145,7 +153,7 @@ class Search:
 
     def needed(self) -> list[Candidate]:
         """The candidates that had to be timed; how many more were depends on what ran side by side."""
-        return [each for each, least_s in self.least_s.items() if least_s <= self.worst_s and self.fits(each.plan)]
+        return [each for each, least_s in self.least_s.items() if least_s <= self.worst_s]
 
     def seen(self) -> list[PlanRow]:
         """Of those that had to be timed, each plan at its best placement."""
@@ -155,7 +163,7 @@ class Search:
             best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
         return list(best.values())
 
-    def fits(self, plan: Plan) -> bool:
+    def _fits(self, plan: Plan) -> bool:
         """Whether the memory of the device holds a rank of it."""
         if not self.has:
             return True

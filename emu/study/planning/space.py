@@ -5,7 +5,7 @@ Not searched unless it is given: layers go as evenly as they can, `cp_comm=all_g
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice, permutations, product
 from math import gcd
 from typing import Any
@@ -116,6 +116,11 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
     check_runs(plan, model, stack)
 
 
-def placements(plan: Plan) -> list[tuple[str, ...]]:
+def placements(plan: Plan) -> Sequence[tuple[str, ...]]:
     """Orders of the plan's axes, that of neighbouring NPUs first: its own, then others in a fixed order."""
-    return list(islice(permutations(axes_of(plan)), PLACEMENTS))
+    return _orders(axes_of(plan))
+
+
+@cache
+def _orders(axes: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    return list(islice(permutations(axes), PLACEMENTS))

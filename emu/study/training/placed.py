@@ -20,7 +20,8 @@ def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
     Raises:
         InputError: not each of them once.
     """
-    own = tuple(axis for axis in AXES if plan.sizes[axis] > 1)
+    sizes = plan.sizes
+    own = tuple(axis for axis in AXES if sizes[axis] > 1)
     if not axes:
         return own
     named = tuple(axis for axis in axes if plan.sizes.get(axis, 0) != 1)
