@@ -24,6 +24,8 @@ from emu.trace.device.device import Device
 
 _FILE = "plans.sqlite"
 _WAIT_S = 30.0  # for another search that reads or writes; what cannot be kept by then is found again
+# A result is written down without waiting for the disk: what a crash of the machine loses is found again.
+_SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
 _TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
 
 
@@ -40,6 +42,8 @@ class Kept:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, _WAIT_S, isolation_level=None)
+            for setting in _SETTINGS:
+                self._database.execute(setting)
             self._database.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
             where = f"a folder that can be written, without another {_FILE}"
