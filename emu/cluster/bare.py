@@ -6,7 +6,7 @@ Its own caches tell meshes apart, and meshes of two ranks are never equal; what 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch._guards import detect_fake_mode
 
@@ -14,6 +14,13 @@ from emu.cluster.own.device import replaced
 
 _GIVEN = frozenset({"mesh", "placements", "tensor_meta"})  # of a DTensorSpec
 _META = "_propagate_tensor_meta_non_cached"
+_FLAG = "_propagate_use_strided_shard_flag"
+
+
+class _Few(NamedTuple):
+    """An operator's inputs as far as a flag of their placements goes: of many weights, those that differ in these."""
+
+    args_spec: tuple[Any, ...]
 
 
 @contextmanager
@@ -27,10 +34,12 @@ def bare_tensors() -> Iterator[None]:
         yield
         return
     specs = sys.modules["torch.distributed.tensor._dtensor_spec"]
-    propagator = sys.modules["torch.distributed.tensor._sharding_prop"].ShardingPropagator
+    rules = sys.modules["torch.distributed.tensor._sharding_prop"]
+    propagator = rules.ShardingPropagator
     with ExitStack() as stack:
         stack.enter_context(replaced(tensor.DTensor, "__init__", lambda *_, **__: None))
         stack.enter_context(replaced(specs.DTensorSpec, "__init__", _specify(specs)))
+        stack.enter_context(replaced(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
         stack.enter_context(replaced(propagator, _META, _described(getattr(propagator, _META), specs.DTensorSpec)))
         yield
 
@@ -51,6 +60,19 @@ def _specify(specs: Any) -> Callable[..., None]:
         self.__dict__.update(known[key], mesh=mesh, placements=placements, tensor_meta=tensor_meta)
 
     return specify
+
+
+def _flagged(flag: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """What looks at all inputs for each of them: of an optimizer's some thousand weights and moments, a million times."""
+    last: list[tuple[Any, _Few]] = []  # the operator that was asked about last
+
+    def flagged(strategy: Any, schema: Any) -> None:
+        if not last or last[0][0] is not schema:
+            specs = {(spec.placements, spec.use_strided_shard_as_shard_order): spec for spec in schema.args_spec}
+            last[:] = [(schema, _Few((*specs.values(),)))]
+        flag(strategy, last[0][1])
+
+    return flagged
 
 
 def _described(describe: Callable[[Any, Any], Any], spec: type) -> Callable[[Any, Any], Any]:

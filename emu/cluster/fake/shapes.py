@@ -1,13 +1,40 @@
-"""PyTorch's mode for fake tensors, which remembers what an operator makes of such inputs, with keys that take less time.
+"""PyTorch's mode for fake tensors, which remembers what an operator makes of such inputs.
 
-A step of a large model has some ten thousand operators, few of them new: most of its time went into what they are known by.
+A step of a large model has some ten thousand operators, few of them new. PyTorch's mode remembers them, too, but not those of
+FSDP2, nor those that make lists of tensors; and most of a step's time went into its keys and into how it makes a tensor.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch._library.utils import is_builtin
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+
+_native: Any = torch._C
+_UNREPLACED: Any = _native._VariableFunctions
+_CHANGES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
+_REMEMBERED = ("fsdp",)  # namespaces besides PyTorch's own operators
+
+
+class _Made(NamedTuple):
+    """How a tensor is made that an operator gives back."""
+
+    lies_in: int | None  # the input whose storage it shares
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+_Recipe = tuple[type | None, Sequence[_Made | int | None]]  # of a list, a tuple or one; an input by its number
+_KNOWN: dict[object, _Recipe | None] = {}  # by operator and inputs, in whatever mode: processes that are forked find it
+
+
+class _NotPlainError(Exception):
+    """An input by which nothing is remembered."""
 
 
 class _Converter(FakeTensorConverter):
@@ -23,6 +50,9 @@ class Shapes(FakeTensorMode):
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
         self.fake_tensor_converter = _Converter()
+        self._fields: dict[torch.device, dict[str, Any]] = {}  # of each tensor of this mode
+        unsafe = self._allow_unsafe_data_ptr_access
+        self._guard = _native._set_warn_deprecated_on_mutable_data_ptr if unsafe else _native._set_throw_on_mutable_data_ptr
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -32,17 +62,113 @@ class Shapes(FakeTensorMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return self.dispatch(func, types, args, kwargs or {})
+        kwargs, given = kwargs or {}, list[FakeTensor]()
+        try:
+            key = self._key(func, args, kwargs, given)
+            known = _KNOWN.get(key)
+        except (_NotPlainError, TypeError):  # the latter of an argument without a hash
+            return self.dispatch(func, types, args, kwargs)
+        if known is not None:
+            return self._again(known, given)
+        out = self.dispatch(func, types, args, kwargs)
+        if key not in _KNOWN:
+            self._remember(func, args, kwargs, key, given, out)
+        return out
 
-    def _prep_args_for_hash(self, result: list[object], args: Any, state: Any, id_hashed_objects: list[object]) -> None:
-        """Add to a key what tells inputs apart: of a plain fake tensor all that it has, of others what PyTorch takes."""
-        others: list[object] = []
-        for arg in args.items() if isinstance(args, dict) else args:
-            if type(arg) is FakeTensor and _is_plain(arg, self):
-                others.append(_all_of(arg))
-            else:
-                super()._prep_args_for_hash(others, (arg,), state, id_hashed_objects)
-        result.append((type(args), *others))
+    def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: list[FakeTensor]) -> object:
+        """What tells apart what an operator makes; adds the tensors among its inputs to `given`."""
+        asked = [self._told(value, given) for value in args]
+        named = [(name, self._told(value, given)) for name, value in kwargs.items()]
+        shared = _sharing(given) if len(given) > 1 else ()
+        return func, *asked, *named, shared, torch.get_default_dtype(), torch.is_inference_mode_enabled()
+
+    def _told(self, value: Any, given: list[FakeTensor]) -> object:
+        kind = type(value)
+        if kind is FakeTensor:
+            if not _is_plain(value, self):
+                raise _NotPlainError
+            given.append(value)
+            return _all_of(value)
+        if kind is list or kind is tuple:
+            return (kind, *[self._told(each, given) for each in value])
+        if isinstance(value, (Tensor, torch.Generator, torch.SymInt, torch.SymFloat, torch.SymBool, dict)):
+            raise _NotPlainError
+        return kind, value  # 1, 1.0 and True are not the same
+
+    def _remember(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], key: object, given: list[FakeTensor], out: object
+    ) -> None:
+        """What came of it, if it comes of such inputs always, and changes none of them but what they hold."""
+        try:
+            same = self._key(func, args, kwargs, []) == key
+            _KNOWN[key] = _recipe(out, given, self) if same and _is_steady(func) else None
+        except _NotPlainError:
+            _KNOWN[key] = None
+
+    def _again(self, known: Any, given: Sequence[FakeTensor]) -> Any:
+        kind, several = known
+        made = [self._make(each, given) if type(each) is _Made else each if each is None else given[each] for each in several]
+        return made[0] if kind is None else kind(made)
+
+    def _make(self, made: _Made, given: Sequence[FakeTensor]) -> FakeTensor:
+        """As PyTorch's mode does it."""
+        with _native._DisableTorchDispatch():
+            empty = _UNREPLACED.empty_strided(made.shape, made.strides, dtype=made.dtype, device="meta")
+            if made.lies_in is not None:
+                empty.set_(given[made.lies_in].untyped_storage(), made.offset, made.shape, made.strides)
+        if made.device not in self._fields:
+            self._fields[made.device] = dict(vars(FakeTensor(self, empty, made.device)))
+        tensor: FakeTensor = _native.TensorBase._make_subclass(
+            FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=made.device
+        )
+        self._guard(tensor)
+        tensor.__dict__.update(self._fields[made.device])
+        return tensor
+
+
+def _is_steady(func: Any) -> bool:
+    """Whether it makes the same of the same shapes."""
+    if not isinstance(func, torch._ops.OpOverload) or any(tag in func.tags for tag in _CHANGES):
+        return False
+    return is_builtin(func) or func.namespace in _REMEMBERED
+
+
+def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _Recipe:
+    """How that is made again.
+
+    Raises:
+        _NotPlainError: some of it cannot be.
+    """
+    kind = type(out) if type(out) in (list, tuple) else None
+    several: list[Any] = [out] if kind is None else [*out]  # type: ignore[misc]
+    told = [each if each is None else _described(each, given, mode) for each in several]
+    fresh = [
+        t.untyped_storage()._cdata for t, of in zip(several, told, strict=True) if type(of) is _Made and of.lies_in is None
+    ]
+    if len(fresh) > len({*fresh}):
+        raise _NotPlainError
+    return kind, told
+
+
+def _described(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _Made:
+    """Which input it is, or how it is made."""
+    if type(out) is not FakeTensor or not _is_plain(out, mode) or out.is_conj() or out.is_neg() or out.requires_grad:
+        raise _NotPlainError
+    for i, tensor in enumerate(given):
+        if tensor is out:
+            return i
+    storage = out.untyped_storage()
+    lies_in = next((i for i, tensor in enumerate(given) if tensor.untyped_storage()._cdata == storage._cdata), None)
+    reach = sum((size - 1) * step for size, step in zip(out.shape, out.stride(), strict=True)) + 1 if out.numel() else 0
+    if lies_in is None and (out.storage_offset() or storage.nbytes() != reach * out.itemsize):
+        raise _NotPlainError  # a part of something else
+    return _Made(lies_in, tuple(out.shape), out.stride(), int(out.storage_offset()), out.dtype, out.device)
+
+
+def _sharing(given: Sequence[FakeTensor]) -> tuple[int, ...]:
+    """Of each the first that lies in the same storage."""
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(tensor.untyped_storage()._cdata, i) for i, tensor in enumerate(given)])
 
 
 def _is_plain(tensor: FakeTensor, mode: FakeTensorMode) -> bool:
@@ -62,5 +188,5 @@ def _all_of(tensor: FakeTensor) -> tuple[object, ...]:
         tensor.is_neg(),
         tensor.is_inference(),
         tensor.is_quantized,
-        tensor.device,
+        tensor.fake_device,
     )
