@@ -117,7 +117,7 @@ def hints(step: Step, found: Sequence[Costly]) -> tuple[str, ...]:
         f"{each.line}: {each.times} {each.operation} of {format_size(each.size_bytes)} each in a step, and each waits for the "
         f"latency of its links: ask for all at once (a larger bucket, or one call outside of the loop)"
         for each in found
-        if each.times >= _OFTEN and each.size_bytes <= _SMALL_BYTES
+        if each.times >= _OFTEN and each.size_bytes <= _SMALL_BYTES and each.operation != MESSAGE  # of a microbatch each
     ]
     exposed, share = step.exposed_comm_s, step.exposed_comm_s / (step.step_time_s or 1.0)
     if share >= _SHARE and exposed >= _EXPOSED * step.total_comm_s:

@@ -1,5 +1,7 @@
 """Which line of a script its communication comes from, and what that costs."""
 
+from pathlib import Path
+
 import pytest
 
 from emu.cluster.fake.run import trace_script
@@ -31,6 +33,7 @@ for _ in range(3):
         dist.all_gather([torch.empty(32) for _ in range(4)], torch.ones(32))
     optimizer.step()
 """
+PIPELINE = Path(__file__).parents[2] / "scripts" / "pipeline.py"
 BOARD = build_topology("full-mesh:n=4,bandwidth=50GB/s,latency=500ns")
 H100 = find_device("h100", "float32")
 CHOICE = choice_on(BOARD, ("all_reduce=ring", "all_gather=direct"), "float32")
@@ -66,6 +69,13 @@ def test_small_requests_in_a_loop_and_communication_that_nothing_hides_are_hinte
     loop, exposed = found(run_script(script, (), 4)[0]).hints
     assert loop.startswith(f"{script}:10: 8 all_gather of 512 B each in a step")
     assert exposed.startswith("100 % of the communication is exposed")
+
+
+def test_messages_of_microbatches_are_not_taken_for_requests_that_could_be_one():
+    step = found(run_script(PIPELINE, ("2",), 4)[0])
+    messages = next(each for each in step.costliest if each.operation == "message")
+    assert (messages.times, messages.size_bytes) == (8, 4 * 32 * 4)  # activations and gradients of four microbatches
+    assert not any("message" in hint for hint in step.hints)
 
 
 def test_lines_are_kept_with_a_trace_and_known_without_data_and_where_a_step_is_composed(script, tmp_path):
