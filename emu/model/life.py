@@ -86,7 +86,7 @@ class Stage:
         """What the forward kept stays, and the gradients of what operators with parameters gave beside it."""
         ledger = self.weights.ledger
         for piece in reversed(self.pieces):
-            ledger.change(activations=piece.again)
+            self._again(piece)
             for operator, saved in zip(reversed(piece.operators), reversed(piece.saved), strict=True):
                 ledger.rise(activations=piece.beside(operator))
                 ledger.change(activations=piece.given(operator) - (saved if piece.recomputed else 0))
@@ -124,8 +124,12 @@ class Stage:
         weights, ledger, late = self.weights, self.weights.ledger, 0
         for place, piece in reversed(list(enumerate(self.pieces))):
             weights.enter_backward(place)
-            ledger.change(activations=piece.again)
+            self._again(piece)
             for operator, saved in zip(reversed(piece.operators), reversed(piece.saved), strict=True):
+                if piece.whole(operator):  # it is cut when all others have been added up
+                    ledger.rise(activations=piece.beside(operator))
+                    ledger.change(activations=-late)
+                    late = 0
                 late += self._operator(piece, operator, saved, of)
                 if operator.kind == LOSS:
                     weights.turn()
@@ -134,25 +138,41 @@ class Stage:
         ledger.change(activations=-late - left - self.ends.gives)
         weights.end(last=of.last)
 
+    def _again(self, piece: Piece) -> None:
+        """What recomputation drops lives again."""
+        self.weights.ledger.change(activations=piece.again)
+        if piece.recomputed:
+            self.weights.ledger.rise(activations=piece.between + piece.travelling)
+
     def _operator(self, piece: Piece, operator: ModelOperator, saved: int, of: _Pass) -> int:
         """One operator's backward: bytes of a gradient that is added to another only as the whole backward ends."""
         made, tied = piece.made(operator), piece.tied(operator)
         added = self.weights.adds or (tied and operator.kind == LOOKUP)  # to that of the head, which is there
         stays = 0 if added else self._stays(piece, operator, of)
         lives = piece.waits(operator) - stays if not added and (of.first or tied or self._adds_late(piece, operator)) else 0
-        self.weights.ledger.rise(stays, piece.beside(operator) + made - stays)
+        self.weights.ledger.rise(stays, self._beside(piece, operator) - stays)
         self.weights.ledger.change(gradients=stays, activations=lives - saved)
         if of.last and piece.routed is not None and operator.experts and not self.weights.scatters:
             self.weights.ledger.change(activations=made)  # in a bucket of the block, till the end of the step
         return 0 if of.first else lives
+
+    def _beside(self, piece: Piece, operator: ModelOperator) -> int:
+        """Bytes that live as its backward runs; the gradient of a whole table, as it is cut, if it is now."""
+        made, whole = piece.made(operator), piece.whole(operator)
+        if not whole:
+            return piece.beside(operator) + made
+        return whole + (made if piece.waits(operator) == made else 0)
 
     def _stays(self, piece: Piece, operator: ModelOperator, of: _Pass) -> int:
         """Bytes of a gradient that is its parameters' from now on."""
         return piece.made(operator) if of.first and not self.weights.scatters and not piece.partial(operator) else 0
 
     def _adds_late(self, piece: Piece, operator: ModelOperator) -> bool:
-        """Whether autograd adds up its gradient at the end of the backward; that of a table that is whole it does at once."""
-        if operator.kind == LOOKUP and not operator.cut:
+        """Whether autograd adds up its gradient at the end of the backward; that of no DTensor it does at once.
+
+        So that of a table that is whole, and those of experts that tokens travel to.
+        """
+        if (operator.kind == LOOKUP and not operator.cut) or (operator.experts and piece.plan.exchanges):
             return False
         plan = piece.plan
         return plan.tp > 1 and not self.weights.scatters and not plan.splits and piece.stack.software == "pytorch"

@@ -69,10 +69,10 @@ class Place:
             self.made[name, rows] = Piece(self.model, self.plan, self.stack, name, rows)
         return self.made[name, rows]
 
-    def most(self, share: int = 0) -> Live:
-        """When most lives; under ZeRO-1 on the rank with that share of the optimizer's states."""
+    def most(self, held: tuple[int, int] = (0, 0)) -> Live:
+        """When most lives; under ZeRO-1 on the rank with those shares of the optimizer's states, of experts the second."""
         found = self._most
-        return Live(found.weights, found.gradients, self._state(share), found.activations)
+        return Live(found.weights, found.gradients, self._state(held), found.activations)
 
     def _all(self) -> Iterable[Piece]:
         return (piece for of_stage in self.pieces.values() for piece in of_stage)
@@ -109,12 +109,12 @@ class Place:
     def _scatters(self) -> bool:
         return self.plan.sharding == "fsdp" and self.stack.software == "pytorch"
 
-    def _state(self, share: int) -> int:
+    def _state(self, held: tuple[int, int]) -> int:
         """An optimizer counts its steps for each parameter."""
         kept, pytorch, found = self.stack.precision.kept_bytes, self.stack.software == "pytorch", 0
-        for sizes, holders in zip(self._sizes, self._holders, strict=True):
+        for sizes, holders, share in zip(self._sizes, self._holders, held, strict=True):
             whole = self.plan.sharding == "zero1" and pytorch  # whole parameters are shared out
-            own = owned_by(sizes, holders)[share % holders] if whole else sizes
+            own = owned_by(sizes, holders)[share] if whole else sizes
             found += kept * -(-sum(own) // (1 if whole else holders)) + (_COUNT * len(own) if pytorch else 0)
         return found
 

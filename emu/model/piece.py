@@ -138,6 +138,19 @@ class Piece:
             return operator.table_bytes
         return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
 
+    @cached_property
+    def travelling(self) -> int:
+        """Bytes that live as rows come from their experts, but not all of what the forward keeps is there.
+
+        Those given and taken, and what experts made of them, as it was and in the order in which it goes back.
+        """
+        if self.routed is None:
+            return 0
+        taken = self.routed.here if self.plan.ep * self.plan.expert_tp > 1 else 0
+        rows = sum(self.routed.given) + taken + 2 * self.routed.here
+        last = max(i for i, o in enumerate(self.operators) if o.experts)
+        return self.item * rows * self.model.hidden - sum(self.saved[last + 1 :])
+
     def gradient(self, operator: ModelOperator) -> int:
         """Bytes of that of its parameters."""
         return operator.parameters * item_bytes(self.stack.precision.gradient)
@@ -155,8 +168,13 @@ class Piece:
 
     def waits(self, operator: ModelOperator) -> int:
         """Bytes of it until it is reduced over all ranks: DTensor leaves a table's whole till then, where it is not DDP's."""
-        whole = operator.kind == LOOKUP and operator.cut and (self.plan.sharding == "fsdp" or self.plan.splits)
-        return self.made(operator) * (self.plan.tp if whole and self.stack.software == "pytorch" else 1)
+        late = self.plan.sharding == "fsdp" or self.plan.splits
+        return (self.whole(operator) if late else 0) or self.made(operator)
+
+    def whole(self, operator: ModelOperator) -> int:
+        """Bytes of the gradient of all of a table, which DTensor makes first under tensor parallelism; 0: it makes none."""
+        cut = operator.kind == LOOKUP and operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch"
+        return self.plan.tp * self.gradient(operator) if cut else 0
 
     def partial(self, operator: ModelOperator) -> bool:
         """Whether DTensor leaves its gradient to be added up till a stage has had its last backward in two."""
@@ -194,13 +212,14 @@ class Piece:
         """Bytes of activations' gradients that live as its backward runs."""
         if operator.kind == LOSS:
             return 2 * self.logits
-        if operator.kind == LOOKUP:  # under tensor parallelism DTensor makes the gradient of the whole table first
-            whole = self.plan.tp if operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
-            return self.between + whole * self.gradient(operator)
+        if operator.kind == LOOKUP:
+            return self.between + self.whole(operator)
         if not passes_of(operator, self.stack).backward.elements:  # one kernel with another
             return 0
         given = operator.outputs.whole + operator.outputs.cut
         grouped = operator.experts and self.stack.software == "pytorch"
+        if self.routed is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
+            return self.item * 3 * self.routed.here * self.model.hidden + self.between
         if operator.kind == PRODUCT and operator.shape and not grouped:
             rows, columns, inner = operator.shape
             taken, given = rows * inner, rows * columns

@@ -13,6 +13,7 @@ from emu.arrays import I64, column
 from emu.model.fits import check_executed, check_fits
 from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
+from emu.model.generate.states import Held
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.peak import Live, Place, certain
@@ -44,7 +45,7 @@ class Role(NamedTuple):
 
     tape: Tape
     ranks: I64  # of the run
-    share: int  # of the optimizer's states, where each rank has one of its own
+    held: Held  # of the states, where each rank has a part of its own
     routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: as Megatron-LM has them
     at: int = 0  # their place in a ring of cp
     even: bool = True  # whether all ranks for which the same rows travel have as much of the states
@@ -63,14 +64,14 @@ def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
     first = place * plan.stage_ranks
     if stack.software == "megatron":
         for at, tape in enumerate(megatron.tapes_of(model, plan, stack, place)):
-            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), 0, at=at)
+            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), Held(0, 0), at=at)
         return
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = _at(plan, ranks, at)
             found = [*tapes_of(model, plan, stack, place, own, routed, at)] if len(own) else []
             for alike in found:
-                yield Role(alike.tape, first + alike.ranks, alike.held.dense, routed, at, len(found) == 1)
+                yield Role(alike.tape, first + alike.ranks, alike.held, routed, at, len(found) == 1)
 
 
 def _at(plan: Plan, ranks: I64, at: int) -> I64:
@@ -109,7 +110,7 @@ def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack:
 
     def most(place: int, role: Role) -> Live:
         found = known.setdefault((place, role.routed), Place(model, plan, stack, place, routed=role.routed))
-        return found.most(role.share)
+        return found.most(role.held)
 
     return np.array([most(place, role) for place, roles in enumerate(of_places) for role in roles])
 

@@ -182,6 +182,7 @@ HELD_QUICK = {
     ("mixtral-tiny", "capacity=1"),
     (FOUR_LAYERS, "pp=2,vp=2,order=zbv,microbatch=2"),
     (FOUR_OF_EXPERTS, "dp=2,ep=2,capacity=1,microbatch=2"),
+    (FOUR_OF_EXPERTS, "dp=2,etp=2,recompute=full"),
 }
 
 
@@ -201,6 +202,12 @@ def test_what_lives_when_most_does_is_what_real_ranks_hold_then(name, words):
     made, ran = (t.peak_by_part[t.role_of_rank] for t in (told, found))
     assert np.array_equal(made[:, :3], ran[:, :3])
     assert made.sum(axis=1) == pytest.approx(ran.sum(axis=1), rel=0.05)
+
+
+def test_gradients_added_up_late_are_gone_when_that_of_a_table_is_cut():
+    """DTensor makes the whole table's; what waits for the end of the backward is added up before it is cut."""
+    found = compared("pp=2,tp=2", str(DATA / "two-layers-of-experts.toml"), global_batch=2, seq=8)
+    assert found.first is None
 
 
 def test_a_plan_changed_by_a_little_is_told_from_what_runs():

@@ -105,6 +105,7 @@ QUICK = {
     ("mixtral", "ep=2,dp=2,recompute=full"),
     ("qwen3-moe", "tp=2,sp,ep=4,etp=1,dp=2"),
     ("mixtral", "cp=2,ep=2,dp=2,sharding=zero1"),
+    ("grok", "tp=2,etp=1,sharding=zero1"),
     ("gpt", "cp=2,sharding=fsdp"),
     ("mixtral", "ep=2,dp=4,sharding=fsdp,shard=2"),
     ("mixtral", "ep=2,dp=6,sharding=fsdp"),
