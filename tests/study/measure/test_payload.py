@@ -55,11 +55,12 @@ def can(name: str, dtype: str, reduce: str) -> bool:
 
 
 def cases(name: str) -> list[tuple[int, str, str]]:
+    """Every dtype reduced every way on few ranks; on eight, one of each kind."""
     moved = name not in REDUCING
     return [
         (n, dtype, reduce)
         for n, dtype, reduce in product((1, 3, 8), DTYPES, ("sum",) if moved else REDUCE_OPERATIONS)
-        if moved or can(name, dtype, reduce)
+        if moved or (can(name, dtype, reduce) and (n < 8 or dtype in ("float32", "int64", "bool", "complex64")))
     ]
 
 

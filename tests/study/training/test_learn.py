@@ -217,8 +217,9 @@ def test_selective_recomputation_runs_attention_again_and_keeps_less_and_full_st
 @pytest.mark.parametrize(
     ("text", "n_counted"),
     [
-        ("tp=2,sp,dp=2,pp=2", 2),
+        ("tp=2,sp,pp=2", 2),
         ("dp=2,sharding=zero1", 2),
+        pytest.param("tp=2,sp,dp=2,pp=2", 2, marks=pytest.mark.slow),
         pytest.param("cp=2,dp=2", 2, marks=pytest.mark.slow),
         pytest.param("dp=4,sharding=fsdp,shard=2", 1, marks=pytest.mark.slow),
     ],
