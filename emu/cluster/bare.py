@@ -3,12 +3,14 @@
 Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh.
 """
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from torch._guards import detect_fake_mode
+from torch.nn import functional
 
 from emu.cluster.own.device import replaced
 
@@ -27,7 +29,8 @@ class _Few(NamedTuple):
 def bare_tensors() -> Iterator[None]:
     """A DTensor is made without a guard against `torch.compile` and `torch.export`, which here costs more than making it.
 
-    And what follows from placements, and from the shapes that an operator is given, is known from before.
+    A product with its weights is one step of autograd. And what follows from placements, and from the shapes that an operator
+    is given, is known from before.
     """
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is None:  # a script may load it later: it is slower then
@@ -36,7 +39,9 @@ def bare_tensors() -> Iterator[None]:
     specs = sys.modules["torch.distributed.tensor._dtensor_spec"]
     rules = sys.modules["torch.distributed.tensor._sharding_prop"]
     propagator = rules.ShardingPropagator
+    linear = importlib.import_module("emu.cluster.linear")  # not above: it loads DTensor
     with ExitStack() as stack:
+        stack.enter_context(replaced(functional, "linear", linear.products(functional.linear)))
         stack.enter_context(replaced(tensor.DTensor, "__init__", lambda *_, **__: None))
         stack.enter_context(replaced(specs.DTensorSpec, "__init__", _specify(specs)))
         stack.enter_context(replaced(rules, _FLAG, _flagged(getattr(rules, _FLAG))))

@@ -1,0 +1,89 @@
+"""A product with weights that are a DTensor as one step of autograd, where DTensor dispatches twelve operators, one by one.
+
+What is computed is what DTensor computes, on the same tensors in the same order. It is taken where the weights are cut by
+columns or by rows; else DTensor does as ever.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+Placements = tuple[Placement, ...]
+Linear = Callable[..., Tensor]
+
+
+class _Cut(NamedTuple):
+    """How tensors of a product lie along the one axis of a mesh."""
+
+    out: Placements
+    gradient: Placements  # of what comes out
+    given: Placements  # the gradient of what goes in
+
+
+def products(linear: Linear) -> Linear:
+    """In place of `torch.nn.functional.linear`, which is given."""
+
+    def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if type(weight) is DTensor and type(x) is DTensor and bias is None:
+            cut = _cut(x.placements, weight.placements, x.ndim) if x.device_mesh is weight.device_mesh else None
+            if cut is not None and x._local_tensor.is_contiguous():
+                return _Product.apply(x, weight, cut, linear)  # type: ignore[no-any-return,no-untyped-call]
+        return linear(x, weight, bias)
+
+    return product
+
+
+def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
+    """By columns: each rank has all that goes in; by rows: its share of it, and the results are to be added."""
+    if len(x) != 1 or type(weight[0]) is not Shard:
+        return None
+    if type(x[0]) is Replicate and weight[0].dim == 0:
+        return _Cut((Shard(dims - 1),), (Shard(dims - 1),), (Partial(),))
+    if type(x[0]) is Shard and x[0].dim == dims - 1 and weight[0].dim == 1:
+        return _Cut((Partial(),), (Replicate(),), x)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _meta(shape: torch.Size, dtype: torch.dtype) -> TensorMeta:
+    """Of a tensor in C order."""
+    strides = [*accumulate((max(1, size) for size in reversed(shape[1:])), mul, initial=1)]
+    return TensorMeta(shape, tuple(reversed(strides)), dtype)
+
+
+def _laid(local: Tensor, like: DTensorSpec, placements: Placements, shape: torch.Size) -> DTensor:
+    """A DTensor of that shape, in C order, of which this is here."""
+    made: Any = DTensor
+    found: DTensor = made(local, DTensorSpec(like.mesh, placements, _meta(shape, local.dtype)), requires_grad=False)
+    return found
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: DTensor, weight: DTensor, cut: _Cut, linear: Linear) -> DTensor:
+        ctx.save_for_backward(x, weight)
+        ctx.cut = cut
+        shape = torch.Size((*x.shape[:-1], weight.shape[0]))
+        return _laid(linear(x._local_tensor, weight._local_tensor), x._spec, cut.out, shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        if gradient.placements != ctx.cut.gradient:
+            gradient = gradient.redistribute(placements=ctx.cut.gradient)
+        rows = gradient._local_tensor.reshape(-1, gradient._local_tensor.size(-1))
+        into = of_weight = None
+        if ctx.needs_input_grad[1]:
+            here = x._local_tensor
+            of_weight = _laid(rows.t().mm(here.reshape(-1, here.size(-1))), weight._spec, weight.placements, weight.shape)
+        if ctx.needs_input_grad[0]:
+            local = rows.mm(weight._local_tensor).view(x._local_tensor.shape)
+            into = _laid(local, x._spec, ctx.cut.given, x.shape)
+        return into, of_weight, None, None
