@@ -14,7 +14,8 @@ from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
-from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.choice.chooser import choice_on
+from emu.study.choice.wanted import AUTO
 from emu.study.training.asked import by_plan
 from emu.study.training.composed import composition, standing
 from emu.study.training.step import Step, time_trace

@@ -11,7 +11,8 @@ from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.spell import parse_plan
 from emu.model.stack import Stack
-from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.choice.chooser import choice_on
+from emu.study.choice.wanted import AUTO
 from emu.study.training.step import Step, TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

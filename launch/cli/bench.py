@@ -13,7 +13,7 @@ import click
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import Mover, measure
 from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between

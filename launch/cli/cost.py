@@ -1,20 +1,20 @@
 """`emu cost`: what networks cost and draw."""
 
+import importlib
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from emu.errors import InputError, must_be
 from emu.model.spell import parse_plan
 from emu.registry import parse_call
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.cost.book import Price
 from emu.study.cost.cost import Cost, cost
 from emu.study.cost.owned import Terms, owned
-from emu.study.training.estimate import Estimated, EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options import DEVICE_HELP, import_option, json_option, print_json, stack_of, stack_option, topology_option
@@ -22,6 +22,9 @@ from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
 from launch.show.progress import tracked
 from launch.show.text.cost import Paid, cost_report, told
+
+if TYPE_CHECKING:
+    from emu.study.training.estimate import Estimated
 
 NPU_HELP = "dollars=30000,watts=700"
 _NUMBER = r"\d+(\.\d+)?"
@@ -66,11 +69,13 @@ class _Job:
     device: str
     stack: str
 
-    def on(self, topology: Topology) -> Estimated:
+    def on(self, topology: Topology) -> "Estimated":
         """Its step."""
         laid, stack = parse_plan(self.plan, global_batch=self.global_batch, seq=self.seq), stack_of(self.stack)
-        request = EstimateRequest(self.model, laid, stack, (AUTO,))
-        return estimate(request, topology, find_device(self.device, stack.precision.activation))
+        of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes as long as all else
+        request = of.EstimateRequest(self.model, laid, stack, (AUTO,))
+        found: Estimated = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
+        return found
 
 
 def _job(asked: dict[str, Any]) -> _Job | None:

@@ -10,9 +10,9 @@ import click
 from emu.model.generate.generate import generate
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.live.disturbed import Disturbed, disturbed
-from emu.study.live.times import of_estimate
+from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import Estimated, EstimateRequest, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import faults_of, job_steps

@@ -15,7 +15,7 @@ from emu.model.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.store import user_folder
 from emu.study.choice import kept
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.training.calls import device_under, topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

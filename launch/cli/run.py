@@ -13,7 +13,8 @@ import click
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import Script, run_read
 from emu.errors import EmuError, must_be
-from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.choice.chooser import choice_on
+from emu.study.choice.wanted import AUTO
 from emu.study.training.recorded import has_steps, with_steps
 from emu.study.training.step import time_trace, with_choice
 from emu.study.training.traced import time_step

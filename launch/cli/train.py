@@ -9,7 +9,7 @@ import click
 from emu.model.order import ORDERS
 from emu.model.plan import CHOICES, Plan
 from emu.model.spell import parse_plan
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology

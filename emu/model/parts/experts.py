@@ -5,7 +5,6 @@ N tokens, E experts, R rows that go to them.
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from emu.model.parts.feed_forward import ACTIVATIONS, GATES
@@ -37,8 +36,8 @@ class Experts(nn.Module):
 
 
 def _grouped(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    whole = weight.to_local() if isinstance(weight, DTensor) else weight
-    return functional.grouped_mm(rows, whole, offs=ends)
+    to_local = getattr(weight, "to_local", None)  # of a DTensor, whose class takes most of a second to load
+    return functional.grouped_mm(rows, to_local() if to_local else weight, offs=ends)
 
 
 class Here(nn.Module):

@@ -16,13 +16,12 @@ from emu.registry import unknown
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted
+from emu.study.choice.wanted import AUTO, Wanted
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import FLOAT_BYTES, timed_as
 
 V = TypeVar("V")
-AUTO = "auto"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,4 +1,4 @@
-"""What the steps of a job take on a fabric with faults: of a trace that ran, or of a step that is estimated."""
+"""What the steps of a job take on a fabric with faults, by the trace of one that ran."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,6 @@ from emu.collective.algorithm import Choice
 from emu.model.stack import Stack
 from emu.study.live.disturbed import StepTimes
 from emu.study.training.calls import topology_under
-from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step import time_trace
 from emu.topology.live.mended import Fabric
 from emu.topology.topology import Topology
@@ -28,14 +27,5 @@ def of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: Device,
     def timed(fabric: Fabric) -> Sequence[float]:
         topology = topology_under(stack, fabric.topology)
         return time_trace(trace, chosen(topology), topology, device, dtype, speed=fabric.speed).report.step_times_s
-
-    return timed
-
-
-def of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
-    """Of a step that is estimated; each is alike."""
-
-    def timed(fabric: Fabric) -> Sequence[float]:
-        return (estimate_moments(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
 
     return timed

@@ -9,9 +9,8 @@ from emu.bound.limit import QUICK, Limit, limit_of
 from emu.collective.shape import dims_of
 from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
-from emu.study.choice.chooser import AUTO
 from emu.study.choice.fastest import fastest
-from emu.study.choice.wanted import Wanted
+from emu.study.choice.wanted import AUTO, Wanted
 from emu.study.measure.request import Asked, BenchRequest, Case, ask
 from emu.study.measure.row import BenchRow, busbw_factor
 from emu.study.timing.collective import spread_collective, time_collective

@@ -12,7 +12,8 @@ from emu.collective.algorithm import Choice, Request, Served
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
-from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.choice.chooser import choice_on
+from emu.study.choice.wanted import AUTO
 from emu.study.training.rate import MFU_ASSUMED, has_work, rate
 from emu.study.training.recorded import is_whole
 from emu.topology.placement import place

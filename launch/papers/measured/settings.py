@@ -14,7 +14,7 @@ from emu.model.plan import Plan
 from emu.model.spell_stack import parse_stack
 from emu.model.stack import Stack
 from emu.registry import unknown
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.read.values import located
 from launch.data.stacks import STACKS

@@ -14,7 +14,7 @@ from scipy.optimize import least_squares
 from emu.arrays import F64
 from emu.model.spell_stack import parse_stack, spell_stack
 from emu.model.stack import Stack
-from emu.study.choice.chooser import AUTO
+from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.calls import topology_under

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emu.study.cost.cost import Cost
 from emu.study.cost.owned import Owned
-from emu.study.training.estimate import Estimated
 from launch.show.text.table import table
+
+if TYPE_CHECKING:
+    from emu.study.training.estimate import Estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,7 @@ class Paid:
     cost: Cost
     energy_dollars: float | None  # None: not asked for
     owned: Owned | None = None  # None: no step is asked for
-    step: Estimated | None = None
+    step: "Estimated | None" = None
 
     @property
     def tokens_per_s_dollar(self) -> float | None:

@@ -5,8 +5,9 @@ import pytest
 
 from emu.collective.algorithm import Request
 from emu.study.choice.alike import first_alike
-from emu.study.choice.chooser import AUTO, choice_on
+from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest
+from emu.study.choice.wanted import AUTO
 from emu.topology.catalogue import build_topology
 
 POD = build_topology("ub-mesh:pod:dims=2x2x4x4")

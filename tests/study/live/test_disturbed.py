@@ -7,7 +7,7 @@ import pytest
 
 from emu.model.plan import Plan
 from emu.study.live.disturbed import disturbed
-from emu.study.live.times import of_estimate
+from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.topology.faults import without

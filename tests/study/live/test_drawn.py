@@ -6,7 +6,7 @@ import pytest
 
 from emu.model.plan import Plan
 from emu.study.live.disturbed import disturbed
-from emu.study.live.times import of_estimate
+from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import faults_of
