@@ -1,8 +1,8 @@
-"""How far a composed step is from the whole graph's: 36 plans on small fabrics, where both can be had.
+"""How far a composed step is from the whole graph's: 37 plans on small fabrics, where both can be had.
 
     python -m benchmarks.composed [BEGINNING ...]
 
-In 14 of them data and pipeline parallelism share NICs.
+In 15 of them data and pipeline parallelism share NICs.
 """
 
 import sys
@@ -77,6 +77,7 @@ CASES = {
     "servers-cp-messages": Case(_SERVERS, "tp=2,cp=4,dp=4", 16, software="megatron"),
     "torus-cp": Case(_TORUS, "cp=4,dp=4,pp=2", 16, shared=True),
     "torus-cp-messages": Case(_TORUS, "cp=4,dp=4,pp=2", 16, shared=True, software="megatron"),
+    "tree-four-axes": Case(_TREE, "tp=2,cp=4,dp=2,pp=2", 16, shared=True),
     "tree-cp-messages": Case(_TREE, "cp=4,dp=4,pp=2", 16, shared=True, software="megatron"),
     "cube-fsdp": Case(_CUBE, "tp=4,sp,dp=16,sharding=fsdp,microbatch=1", 32),
 }

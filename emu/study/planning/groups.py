@@ -12,6 +12,7 @@ from emu.model.plan import Plan
 from emu.study.planning.rates import Taken
 from emu.study.training.asked import choosing
 from emu.study.training.placed import npus_of
+from emu.topology.spread import spreads
 from emu.topology.topology import Topology
 
 
@@ -21,6 +22,7 @@ class Groups:
 
     npus: I64  # [G, N]
     choosing: I64  # [.., N] those that choose what serves them
+    numbers: int  # that their communicator may have, from 0 on; 1: its number changes nothing
     name: str  # equal for equal ones
 
 
@@ -30,6 +32,7 @@ class Where:
 
     plan: Plan  # any of them
     npus: I64  # [ranks]
+    numbers: int  # of communicators, as of `Groups`
     messages: dict[Hashable, Sequence[Taken]] = field(default_factory=dict)  # that are known, by their way and size
     _members: dict[str, I64] = field(default_factory=dict)
     _groups: dict[Hashable, Groups] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class Where:
     @staticmethod
     def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "Where":
         """The ranks of a plan on a topology, the first of its axes on neighbouring NPUs."""
-        return Where(plan, npus_of(topology, plan, axes))
+        return Where(plan, npus_of(topology, plan, axes), _communicators(plan) if spreads(topology) else 1)
 
     @staticmethod
     def key(plan: Plan, axes: tuple[str, ...]) -> Hashable:
@@ -74,4 +77,9 @@ class Where:
 
     def _of(self, ranks: I64, every: I64) -> Groups:
         npus, chosen = self.npus[ranks], self.npus[choosing(ranks, every)]
-        return Groups(npus, chosen, digest((npus, chosen)))
+        return Groups(npus, chosen, self.numbers, digest((npus, chosen, self.numbers)))
+
+
+def _communicators(plan: Plan) -> int:
+    """At most: of each axis, of states shared over dp and cp or over a part, and of the ends of pipelines."""
+    return sum(size > 1 for size in plan.sizes.values()) + (plan.dp * plan.cp > 1) + (plan.pp > 1)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from emu.arrays import I64
+from emu.collective.algorithm import Choice
 from emu.dtypes import item_bytes
 from emu.fabric.lower import busiest_fs
 from emu.fabric.rounds import message_count
@@ -41,11 +43,11 @@ class Request(NamedTuple):
         ask = self.ask
         return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name
 
-    def different(self) -> Different:
-        """As a composed step has it."""
+    def different(self, number: int) -> Different:
+        """As a composed step has it whose communicator has that number."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
-        return Different(0, ask.operation, ask.dtype, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
+        return Different(number, ask.operation, ask.dtype, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
 class Missing(NamedTuple):
@@ -56,7 +58,9 @@ class Missing(NamedTuple):
 
 
 def time_request(request: Request, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> Taken:
-    """What a request takes by itself at least: of one of many messages what its busiest link takes, of others just so long.
+    """What a request takes by itself at least, whichever number its communicator has.
+
+    Of one of many messages it is what its busiest link takes, of others just so long.
 
     Args:
         request: What is asked for.
@@ -67,8 +71,14 @@ def time_request(request: Request, topology: Topology, algorithms: tuple[str, ..
     Raises:
         InputError: it cannot be timed.
     """
-    asked, npus = request.different(), np.arange(topology.n_npus)
-    parts = parts_of([asked], choice_on(topology, algorithms, "float32", npus=npus))
+    npus = np.arange(topology.n_npus)
+    choice = choice_on(topology, algorithms, "float32", npus=npus)
+    each = [_taken(request.different(n), choice, topology, npus, launch_fs) for n in range(request.groups.numbers)]
+    return Taken(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+
+
+def _taken(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Taken:
+    parts = parts_of([asked], choice, topology)
     laid = [lay_request(part.what, topology, part.ranks) for part in parts[0]]
     if message_count(laid) > LIGHT:  # a composed step may time others that are alike, and go between them
         least_s = max(busiest_fs(each, None) for each in laid) / TICKS_PER_S * (1 - _BETWEEN)

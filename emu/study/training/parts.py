@@ -12,11 +12,13 @@ from emu.arrays import I64
 from emu.collective.algorithm import Choice, Request, Served
 from emu.collective.operation import operation
 from emu.study.training.asked import Different
+from emu.topology.spread import spreads
+from emu.topology.topology import Topology
 from emu.trace.batch import What
 from emu.trace.requests import MESSAGE
 from emu.trace.split import packed_blocks
 
-_SAME = 0  # communicator, so that a topology that spreads routes spreads those of a request alike in every step
+_ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
 
 
 class Part(NamedTuple):
@@ -27,17 +29,21 @@ class Part(NamedTuple):
     request: Request  # of the first
 
 
-def parts_of(requests: Sequence[Different], choice: Choice) -> list[list[Part]]:
-    """[Q] each request as a replay has it, in parts of groups that are served alike."""
-    return [_parts(asked, choice) for asked in requests]
+def parts_of(requests: Sequence[Different], choice: Choice, topology: Topology) -> list[list[Part]]:
+    """[Q] each request as a replay has it on a topology, in parts of groups that are served alike.
+
+    The axis is the communicator's number, by which a topology may spread routes: so they are those of the whole graph.
+    """
+    apart = spreads(topology)
+    return [_parts(asked, choice, asked.axis if apart else _ANY) for asked in requests]
 
 
-def _parts(asked: Different, choice: Choice) -> list[Part]:
+def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
     """By what serves each of the groups that choose."""
     n = asked.ranks.shape[1]
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
-        return [Part(What(_SAME, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
+        return [Part(What(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
     each = len(asked.choosing) == len(asked.ranks)
     alike: dict[Served, list[int]] = {}
     asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in asked.choosing.tolist()]
@@ -47,7 +53,7 @@ def _parts(asked: Different, choice: Choice) -> list[Part]:
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
-        parts.append(Part(What(_SAME, by, *amounts), ranks, asks[groups[0]]))
+        parts.append(Part(What(communicator, by, *amounts), ranks, asks[groups[0]]))
     return parts
 
 

@@ -78,6 +78,13 @@ def test_where_two_axes_share_nics_a_composed_step_tells_what_that_costs():
     assert few.exposed_comm_by_axis_s["tp"] == pytest.approx(whole.exposed_comm_by_axis_s["tp"], rel=0.1)
 
 
+def test_requests_take_the_ways_that_a_fat_tree_gives_their_axis():
+    """A hash of the communicator's number spreads them: by the number of another axis this step would be 4 % shorter."""
+    words, batch = "cp=4,dp=4,pp=2", {"global_batch": 16, "seq": 2048}
+    few, whole = both("fat-tree:radix=8", words, "llama3-8b", software="megatron", **batch)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=0.01)
+
+
 def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     request = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batch=8, seq=64), algorithms=("auto",))
     board = build_topology("ub-mesh:board")
