@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from emu.errors import RunError
 from tests.cluster.apart import run_apart
-from tests.cluster.pace.test_threads import MS, now, pace, took
+from tests.cluster.pace.test_threads import MS, computes, now, pace, steps, took
 from tests.cluster.test_desk import train
 
 
@@ -40,6 +40,24 @@ def test_results_and_trace_are_those_of_a_run_without_a_clock() -> None:
     (paced, trace), (free, same) = (run_apart(2, 1, train, pace=p) for p in (pace(computes=True), None))
     assert paced == free
     assert trace.digest() == same.digest()
+
+
+def test_a_link_that_is_slow_in_a_step_shows_there() -> None:
+    of = pace("link 1-4 slow 0.25 from step 2 to 2")
+    assert run_apart(2, 1, steps, pace=of)[0][1][1] >= 0.080
+    slow, back = of.told().wall_met
+    assert slow.startswith("link 1-4 has 0.25 of its speed at ")
+    assert back.startswith("link 1-4 is as before at ")
+
+
+def test_a_slow_npu_computes_slowly() -> None:
+    _, taken = run_apart(2, 1, computes, pace=pace("npu 1 slow 0.25 at 1fs", computes=True))[0]
+    assert taken >= 4 * 40 * 0.5e-3 - 2e-3
+
+
+def test_what_the_system_cannot_mend_stops_the_job_with_the_cause() -> None:
+    with pytest.raises(RunError, match=r"link 0-4 failed, and the job cannot go on: .*no route"):
+        run_apart(2, 1, steps, pace=pace("link 0-4 at 10us"))
 
 
 def test_a_deadlock_is_named() -> None:
