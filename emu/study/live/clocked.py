@@ -15,7 +15,7 @@ from emu.errors import InputError, must_be
 from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run
 from emu.model.stack import Stack
-from emu.study.live.disturbed import Disturbed, LiveStep, why_killed
+from emu.study.live.disturbed import Disturbed, LiveStep, of_steps, why_killed
 from emu.study.training.calls import topology_under
 from emu.topology.live.change import why_stopped
 from emu.topology.live.course import Course, Moment
@@ -166,20 +166,10 @@ def clocked(ran: Ran, topology: Topology, faults: Sequence[Fault]) -> Disturbed:
     ends = job.ends_fs()
     ends = ends[ends <= job.state.now_fs] if stopped is not None else ends
     steps = tuple(_step(job.moments, i, low, high) for i, (low, high) in enumerate(pairwise([0, *ends.tolist()]), 1))
-    took, wanted = (seconds(int(of[len(steps) - 1])) if steps else 0.0 for of in (ends, whole))
-    step = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}"
-    return Disturbed(
-        topology=topology.name,
-        device=ran.device.name,
-        ranks=ran.trace.n_ranks,
-        faults=tuple(map(str, faults)),
-        steps=steps,
-        undisturbed_s=wanted,
-        mending_s=sum(step.mending_s for step in steps),
-        goodput=wanted / took if took else 1.0,
-        stopped=None if stopped is None else f"{step}: {stopped}",
-        assumptions=(*topology.assumptions, *ASSUMED),
-    )
+    wanted_s = seconds(int(whole[len(steps) - 1])) if steps else 0.0
+    if stopped is not None:
+        stopped = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}: {stopped}"
+    return of_steps(topology, ran.device.name, ran.trace.n_ranks, faults, steps, wanted_s, stopped, ASSUMED)
 
 
 def _why(moment: Moment) -> str | None:

@@ -92,42 +92,61 @@ def disturbed(topology: Topology, faults: Sequence[Fault], ranks: int, steps: in
         return known[now]
 
     _, whole = on(())
-    done, before, stopped = list[LiveStep](), tuple[Fault, ...](), None
-    for step in range(1, steps + 1):
-        now = tuple(fault for fault in faults if fault.holds(step))
-        events = events_of(before, now)
-        stopped = _cannot(on, step, now, events)
-        if stopped is not None:
-            break
-        found, times = on(now)
-        change = mending(topology, before, now, ranks)
-        mending_s = seconds(change.took_fs)
-        done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
-        before = now
-    wanted, took = (
-        (sum(each) for each in zip(*((_nth(whole, s.step), s.time_s) for s in done), strict=True)) if done else (0.0, 0.0)
-    )
+    done, stopped = _steps(topology, faults, ranks, steps, on)
+    return of_steps(topology, device, ranks, faults, done, sum(_nth(whole, step.step) for step in done), stopped, ASSUMED)
+
+
+def of_steps(
+    topology: Topology,
+    device: str,
+    ranks: int,
+    faults: Sequence[Fault],
+    steps: Sequence[LiveStep],
+    undisturbed_s: float,
+    stopped: str | None,
+    assumptions: Sequence[str],
+) -> Disturbed:
+    """What a job with faults comes to, from its steps; arguments are the fields."""
+    took_s = sum(step.time_s for step in steps)
     return Disturbed(
         topology=topology.name,
         device=device,
         ranks=ranks,
         faults=tuple(map(str, faults)),
-        steps=tuple(done),
-        undisturbed_s=wanted,
-        mending_s=sum(step.mending_s for step in done),
-        goodput=wanted / took if took else 1.0,
+        steps=tuple(steps),
+        undisturbed_s=undisturbed_s,
+        mending_s=sum(step.mending_s for step in steps),
+        goodput=undisturbed_s / took_s if took_s else 1.0,
         stopped=stopped,
-        assumptions=(*topology.assumptions, *ASSUMED),
+        assumptions=(*topology.assumptions, *assumptions),
     )
+
+
+_On = Callable[[tuple[Fault, ...]], tuple[Fabric, Sequence[float]]]  # what is left around faults, and the steps' times there
+
+
+def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, on: _On) -> tuple[list[LiveStep], str | None]:
+    """The steps that are done, and why the job ended before its last; None: it did not."""
+    done, before = list[LiveStep](), tuple[Fault, ...]()
+    for step in range(1, steps + 1):
+        now = tuple(fault for fault in faults if fault.holds(step))
+        events = events_of(before, now)
+        stopped = _cannot(on, step, now, events)
+        if stopped is not None:
+            return done, stopped
+        found, times = on(now)
+        change = mending(topology, before, now, ranks)
+        mending_s = seconds(change.took_fs)
+        done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
+        before = now
+    return done, None
 
 
 def _nth(times: Sequence[float], step: int) -> float:
     return times[0] if len(times) == 1 else times[step - 1]
 
 
-def _cannot(
-    on: Callable[[tuple[Fault, ...]], object], step: int, now: tuple[Fault, ...], events: tuple[str, ...]
-) -> str | None:
+def _cannot(on: _On, step: int, now: tuple[Fault, ...], events: tuple[str, ...]) -> str | None:
     """Why a job ends at a step; None: it goes on."""
     killed = [fault for fault in now if fault.part == "rank"]
     if killed:
