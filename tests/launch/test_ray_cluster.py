@@ -20,8 +20,11 @@ from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
 from emu.errors import InputError, LostError, RunError
+from emu.model.plan import Plan
+from emu.model.stack import Stack
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on
+from emu.study.live.train import Keeping, train_kept
 from emu.study.measure.bench import bench
 from emu.study.measure.move import TensorMover
 from emu.study.measure.request import BenchRequest
@@ -29,7 +32,9 @@ from emu.study.prove.execution import verify_moves
 from emu.study.training.learn import learn
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
+from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
+from launch.data.devices import find_device
 from launch.ray.cluster import RayCluster
 from tests.launch.processes import gone, wait_for
 from tests.study.training.axes import plan_of, word_of
@@ -334,6 +339,27 @@ def test_a_deadlock_is_named_at_once(cluster):
     ):
         cluster.run(2, Choice(), comes_not)
     assert time.monotonic() - began < 2
+
+
+def test_a_job_whose_npu_is_killed_goes_on_with_the_losses_of_one_that_nothing_disturbs(cluster, tmp_path):
+    """On the same Ray, with the process of the lost rank killed; on threads the bits are the same."""
+    plan = Plan(dp=2, global_batch=2, seq=8)
+    request = TrainRequest(TWO_LAYERS, plan, steps=6, algorithms=("all_reduce=ring", "broadcast=binomial"))
+    device = find_device("h100", "bfloat16")
+
+    def trained(folder, line, *faults, on=cluster.record):
+        keeping = Keeping(tmp_path / folder, goes_on=True, dies=True)
+        return train_kept(request, keeping, build_topology(line), device, faults, Stack(), on)
+
+    systems = {"infinitehbd": "infinitehbd:dims=1x5x1x2,k=2,tp=2", "ub-mesh": "ub-mesh:rack-full:dims=2x2"}
+    whole = trained("whole", systems["ub-mesh"])
+    assert trained("threads", systems["ub-mesh"], on=LocalCluster().record).loss == whole.loss
+    for name, line in systems.items():
+        lost = trained(name, line, "npu 1 at step 3")
+        assert lost.loss == whole.loss
+        assert [each.step for each in lost.steps] == [1, 2, 3, 4, 5, 6]
+        (recovery,) = lost.recoveries
+        assert (recovery.step, recovery.lost, recovery.went_on_from) == (3, "npu 1 failed", 2)
 
 
 def test_what_a_users_file_has_in_it_is_executed_between_processes(cluster, tmp_path):

@@ -354,14 +354,14 @@ def track(tensors: Iterable[Tensor]) -> None:
 def paused() -> AbstractContextManager[None]:
     """Count nothing on this thread meanwhile: for the work of an executor, which no rank does."""
     if _fake_mode():
-        return _uncounted()
+        return uncounted()
     guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
     return guard
 
 
 @contextmanager
-def _uncounted() -> Iterator[None]:
-    """As `paused` where tensors are fake: without their mode, operators would look for data."""
+def uncounted() -> Iterator[None]:
+    """As `paused`, of modes that count and no other: without theirs, fake tensors and DTensors would look for data."""
     modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count) and not mode._paused]
     for mode in modes:
         mode._paused = True

@@ -22,7 +22,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils.weak import WeakIdKeyDictionary
 
 from emu.backend.rank.call import Call, Members, dtype_name
-from emu.backend.rank.count import Count, Operator, paused, tensors_in
+from emu.backend.rank.count import Count, Operator, tensors_in, uncounted
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.notes import EVEN, Notes, Row, Splits, merge, splits_of
 from emu.backend.rank.streams import Streams
@@ -306,7 +306,7 @@ class Recording:
 
     def _tell(self, what: str, *of: object) -> None:
         recorder = getattr(self._here, "recorder", None)
-        if recorder is not None:
+        if recorder is not None and not recorder.aside:
             getattr(recorder, what)(*of)
 
     def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
@@ -332,7 +332,7 @@ def end_before(step: int, why: Exception) -> None:
 def set_aside() -> Iterator[None]:
     """Take down nothing of what this rank does within: a checkpoint is the host's, and no step waits for it."""
     recorder = getattr(_thread, "recorder", None)
-    with paused():
+    with uncounted():
         if recorder is None:
             yield
             return

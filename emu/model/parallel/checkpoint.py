@@ -28,6 +28,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
+from emu.model.parallel.data import stated
 from emu.model.parallel.where import Held, local
 from emu.model.parallel.wrap import Parallel
 
@@ -57,10 +58,9 @@ def save_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: M
 
 def empty_states(optimizer: Optimizer) -> None:
     """Give AdamW the states that its first step would make."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            moments = {name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in MOMENTS}
-            optimizer.state[parameter] = {"step": torch.zeros((), dtype=torch.float32), **moments}
+    for _, of, states in stated(optimizer):
+        moments = {name: torch.zeros_like(of, memory_format=torch.preserve_format) for name in MOMENTS}
+        states.update(step=torch.zeros((), dtype=torch.float32), **moments)
 
 
 def load_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
@@ -71,11 +71,14 @@ def load_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: M
 
 
 def _parts(parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
-    """Of each parameter its part, and those of the states; none of what has no element here."""
+    """Of each parameter its part, and those of the states that are here; none of what has no element here."""
+    here = {each.parameter: each.states for each in stated(optimizer)}
     for name, parameter in parallel.parameters.items():
-        state, held = optimizer.state[parameter], parallel.held[name]
-        yield f"step.{name}", _Part(state["step"], torch.Size(()), torch.Size(()))
-        for kind, tensor in (("weight", parameter), *((moment, state[moment]) for moment in MOMENTS)):
+        states, held = here.get(parameter), parallel.held[name]
+        if states is not None:
+            yield f"step.{name}", _Part(states["step"], torch.Size(()), torch.Size(()))
+        of_shape = () if states is None else ((moment, states[moment]) for moment in MOMENTS)
+        for kind, tensor in (("weight", parameter), *of_shape):
             part = _part(local(tensor).detach(), held, shapes[name])
             if part.tensor.numel():
                 yield f"{kind}.{name}", part

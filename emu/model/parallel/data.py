@@ -1,7 +1,8 @@
 """Data parallelism: gradients averaged over the ranks that see other tokens, states whole on each or sharded over them."""
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -95,16 +96,37 @@ def optimizer_of(
     return parts[0] if len(parts) == 1 else _Several(parts)
 
 
+class Stated(NamedTuple):
+    """A parameter whose states are here."""
+
+    parameter: nn.Parameter  # of the module
+    of: nn.Parameter  # whose states they are: itself, or what is here of it
+    states: dict[str, Any]  # of AdamW, by name; none before its first step
+
+
+def stated(optimizer: Optimizer) -> Iterator[Stated]:
+    """The parameters whose states are here, of what `optimizer_of` makes: under ZeRO-1 those that this rank steps."""
+    if isinstance(optimizer, _Several):
+        for part in optimizer.parts:
+            yield from stated(part)
+    elif isinstance(optimizer, _OfParts):
+        whole = {part: parameter for parameter, part in optimizer.parts.items()}
+        yield from (each._replace(parameter=whole[each.of]) for each in stated(optimizer.own))
+    else:
+        of = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        yield from (Stated(parameter, parameter, optimizer.state[parameter]) for parameter in of)
+
+
 class _Several(Optimizer):
     """Optimizers that step as one."""
 
     def __init__(self, parts: Sequence[Optimizer]) -> None:
         super().__init__([{"params": group["params"]} for part in parts for group in part.param_groups], {})
-        self._parts = parts
+        self.parts = parts
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Of each in turn."""
-        for part in self._parts:
+        for part in self.parts:
             part.step(closure)
 
 
@@ -113,16 +135,21 @@ class _OfParts(Optimizer):
 
     def __init__(self, parameters: Sequence[nn.Parameter], shared: DeviceMesh, learning_rate: float) -> None:
         super().__init__([{"params": [*parameters]}], {})
-        self._parts = {p: nn.Parameter(local(p.detach())) for p in parameters}
-        group, own = shared.get_group(), [*self._parts.values()]
-        self._optimizer = ZeroRedundancyOptimizer(own, AdamW, group, lr=learning_rate, fused=True)
+        self.parts = {p: nn.Parameter(local(p.detach())) for p in parameters}
+        group, all_parts = shared.get_group(), [*self.parts.values()]
+        self._optimizer = ZeroRedundancyOptimizer(all_parts, AdamW, group, lr=learning_rate, fused=True)
+
+    @property
+    def own(self) -> Optimizer:
+        """AdamW of those that this rank steps."""
+        return cast("Optimizer", self._optimizer.optim)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Of the gradients as they are now, which are not kept."""
-        for parameter, part in self._parts.items():
+        for parameter, part in self.parts.items():
             part.grad = None if parameter.grad is None else local(parameter.grad)
         self._optimizer.step(closure)
-        for part in self._parts.values():
+        for part in self.parts.values():
             part.grad = None
 
 

@@ -3,7 +3,7 @@
 A leg is what a job does from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell import spell
 from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes
-from emu.study.live.lost import losses
+from emu.study.live.lost import ends, room
 from emu.study.training.kept import Kept, last
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program
@@ -32,9 +32,9 @@ class Leg:
 
     plan: Plan
     first: int  # steps that were done before
-    since: int  # the step as which began what was lost, whose faults hold; 0: the beginning
-    lost: Loss | None  # at its end; None: it came to the end of the job
-    why: str = ""  # of a loss that no fault says
+    since: int  # the step as which began what was lost, whose faults hold; of the first leg the steps that were done before
+    lost: Loss | None = None  # at its end; None: what no fault says, or it came to the end of the job
+    why: str = ""  # it ended before that of the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +66,26 @@ def run_elastic(
     """
     kept = program.kept
     assert kept is not None
-    legs, reference, since, why = list[Leg](), program.reference(), 0, ""
     program = _resumed(program, kept)
     if program.first >= program.steps:
         what = f"holds the end of this job, {program.first} of {program.steps} steps"
         raise InputError(f"--checkpoint: {kept.folder!r} {what}; take more --steps, or another folder")
+    legs, reference, since = list[Leg](), program.reference(), program.first
+    if goes_on:  # what failed before the checkpoint may have left less room
+        program = replace(program, plan=_remaining(program, topology, faults, since))
     while True:
-        ahead = losses(topology, faults, program.plan.world, program.steps, since)
-        program = replace(program, lost=ahead[:1])
+        ahead = ends(topology, faults, program.plan, program.steps, since)[:1]
+        program = replace(program, lost=ahead)
         try:
             learned = learn(program, choice, run_on, reference)
         except LostError as error:
+            if not goes_on and program.dies and ahead:  # a process that died says nothing
+                raise LostError(f"{ahead[0]}; {error}") from None
             if not goes_on or (not ahead and legs and legs[-1].first == program.first):  # that would go on for ever
                 raise
-            loss, why = (ahead[0], "") if ahead else (None, str(error).partition(";")[0])
+            loss, why = (ahead[0], ahead[0].why) if ahead else (None, str(error).partition(";")[0])
         else:
-            return Elastic((*legs, Leg(program.plan, program.first, since, None)), learned, program)
+            return Elastic((*legs, Leg(program.plan, program.first, since)), learned, program)
         legs.append(Leg(program.plan, program.first, since, loss, why))
         since = loss.step if loss else since
         program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)), kept)
@@ -103,7 +107,7 @@ def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], st
         try:
             smaller = replace(plan, dp=dp)
             check_fits(smaller, model)
-            fabric(topology, now, smaller.world)
+            room(topology, now, smaller)
         except InputError as error:
             told = told or str(error)
             continue
@@ -113,11 +117,11 @@ def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], st
 
 
 def _holding(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
-    return tuple(fault for fault in faults if fault.holds(step) and fault.part != "rank")
+    return tuple(fault for fault in faults if fault.holds(step))
 
 
 def timed_elastic(
-    done: Elastic, topology: Topology, faults: Sequence[Fault], times: dict[Plan, StepTimes], device: str
+    done: Elastic, topology: Topology, faults: Sequence[Fault], times: Mapping[Plan, StepTimes], device: str
 ) -> Disturbed:
     """The steps of an elastic job, with those that were lost and done again.
 
@@ -125,15 +129,16 @@ def timed_elastic(
         done: The job.
         topology: The whole machine.
         faults: Of the job.
-        times: What the steps of each plan take; of several steps that of the middle counts.
+        times: What the steps of each plan take.
         device: That computes.
     """
     steps, recoveries = list[LiveStep](), list[Recovery]()
-    whole = _middle(times[done.legs[0].plan](fabric(topology, (), done.legs[0].plan.world)))
+    timed = _Timed(topology, times)
+    _, whole = timed.on(done.legs[0].plan, ())
     for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
         end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
         begun = len(steps)
-        steps += _of_leg(leg, end, topology, faults, times[leg.plan])
+        steps += _of_leg(leg, end, faults, timed)
         if following is not None:
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
@@ -163,22 +168,37 @@ ASSUMED = (
 )
 
 
-def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], times: StepTimes) -> list[LiveStep]:
+class _Timed:
+    """What a step takes on the machine around faults, worked out once for each plan and what has failed."""
+
+    def __init__(self, topology: Topology, times: Mapping[Plan, StepTimes]) -> None:
+        self.topology = topology
+        self._times = times
+        self._known: dict[tuple[Plan, tuple[Fault, ...]], tuple[str, float]] = {}
+
+    def on(self, plan: Plan, now: Sequence[Fault]) -> tuple[str, float]:
+        """The name of that machine, and the seconds of a step: of several that of the middle."""
+        key = plan, tuple(fault for fault in now if fault.part != "rank")
+        if key not in self._known:
+            found = fabric(self.topology, now, plan.world)
+            times = sorted(self._times[plan](found))
+            self._known[key] = found.topology.name, times[(len(times) - 1) // 2]
+        return self._known[key]
+
+
+def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _Timed) -> list[LiveStep]:
     """The steps from a checkpoint on."""
-    found, ranks = list[LiveStep](), leg.plan.world
-    before = _holding(faults, leg.since - 1) if leg.since else ()
+    found = list[LiveStep]()
+    before = _holding(faults, leg.since - 1 if leg.since > leg.first else leg.first)
     for step in range(leg.first + 1, end + 1):
         now = _holding(faults, max(step, leg.since))
-        change, on = mending(topology, before, now, ranks), fabric(topology, now, ranks)
+        if step > leg.since:  # a smaller world may not have the rank
+            now = tuple(fault for fault in now if fault.part != "rank" or fault.at[0] < leg.plan.world)
+        change, (name, time_s) = mending(timed.topology, before, now, leg.plan.world), timed.on(leg.plan, now)
         mended_s = seconds(change.took_fs)
-        time_s = _middle(times(on)) + mended_s
-        found.append(LiveStep(step, time_s, mended_s, events_of(before, now), change.told, on.topology.name))
+        found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), change.told, name))
         before = now
     return found
-
-
-def _middle(times: Sequence[float]) -> float:
-    return sorted(times)[(len(times) - 1) // 2]
 
 
 def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
@@ -188,7 +208,7 @@ def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topo
     again = sum(step.time_s - step.mending_s for step in lost)
     return Recovery(
         step=at,
-        lost=leg.lost.why if leg.lost else leg.why,
+        lost=leg.why,
         went_on_from=following.first,
         plan=spell(following.plan),
         ranks=following.plan.world,

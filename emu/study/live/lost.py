@@ -1,15 +1,20 @@
-"""Which ranks of a job are lost when: those on an NPU that fails, and those that are killed."""
+"""What ends a job when: ranks on an NPU that fails or that are killed, and a machine that has no room for it any more."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from emu.arrays import I64
 from emu.errors import InputError
+from emu.model.plan import Plan
+from emu.model.ranks import AXES, EXPERT_AXES, group_rows
 from emu.topology.live.change import Loss, taken
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import fabric
 from emu.topology.topology import Topology
 
 
-def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, since: int = 0) -> tuple[Loss, ...]:
+def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) -> tuple[Loss, ...]:
     """The ranks that are lost as steps begin, in that order, until the machine has no room for the job.
 
     Args:
@@ -17,16 +22,54 @@ def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, 
         faults: Of the job; of those at times nobody knows ahead in which step they come.
         ranks: Of the job.
         steps: Of the job.
-        since: Of the steps after this one only.
     """
+    found = _ends(faults, steps, 0, lambda now: fabric(topology, now, ranks).npus)
+    return tuple(loss for loss in found if loss.rank is not None)
+
+
+def ends(topology: Topology, faults: Sequence[Fault], plan: Plan, steps: int, since: int = 0) -> tuple[Loss, ...]:
+    """What ends a job as steps begin, in that order: ranks that are lost, and last a machine that has no room for it.
+
+    Args:
+        topology: The whole machine.
+        faults: As of `losses`.
+        plan: Of the job.
+        steps: Of the job.
+        since: Of the steps after this one only; the machine has room for the job then.
+    """
+    return _ends(faults, steps, since, lambda now: room(topology, now, plan))
+
+
+def room(topology: Topology, faults: Sequence[Fault], plan: Plan) -> I64:
+    """[ranks] the NPUs of a job around faults, by the numbers of the whole machine.
+
+    Raises:
+        InputError: there is no room for it, or ranks of a group do not reach one another.
+    """
+    found = fabric(topology, faults, plan.world)
+    placed = found.topology.place(plan.world)
+    for axis in (*AXES, *EXPERT_AXES, "cp+dp"):
+        rows = placed[group_rows(axis, plan.sizes)]
+        src, dst = (rows[:, at].ravel() for at in np.nonzero(~np.eye(rows.shape[1], dtype=bool)))
+        if len(src):
+            found.topology.routes(src, dst, np.zeros_like(src))
+    return found.npus
+
+
+def _ends(faults: Sequence[Fault], steps: int, since: int, npus_of: Callable[[Sequence[Fault]], I64]) -> tuple[Loss, ...]:
     faults = [fault for fault in faults if not fault.timed]
-    found, before = list[Loss](), tuple(fault for fault in faults if fault.holds(since) and fault.part != "rank")
+    found, before = list[Loss](), [fault for fault in faults if fault.holds(since)]
+    npus = npus_of(before)
     for step in range(since + 1, steps + 1):
-        now = tuple(fault for fault in faults if fault.holds(step))
+        now = [fault for fault in faults if fault.holds(step)]
+        if now == before:
+            continue
+        for fault, rank in taken(before, now, npus):
+            found.append(Loss(step, rank, fault.state, f"rank {rank} with it" * (fault.part != "rank")))
         try:
-            npus = fabric(topology, before, ranks).npus
-        except InputError:
-            break
-        found += [Loss(step, rank, fault.state) for fault, rank in taken(before, now, npus)]
+            npus = npus_of(now)
+        except InputError as error:
+            why = ", ".join(fault.state for fault in now if fault not in before and not fault.share)
+            return (*found, Loss(step, None, why, f"the job cannot go on: {error}"))
         before = now
     return tuple(found)

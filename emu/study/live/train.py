@@ -6,6 +6,7 @@ from pathlib import Path
 
 from emu.arrays import digest
 from emu.errors import InputError, must_be
+from emu.model.read import find_model
 from emu.model.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.live.disturbed import Disturbed
@@ -61,14 +62,13 @@ def train_kept(
         run_on: Where the ranks really run.
 
     Raises:
-        InputError: as `train`, `faults_of`, or `run_elastic`; a plan whose states DCP is not given here.
+        InputError: as `train`, `faults_of`, or `run_elastic`.
         RunError: as `run_elastic`.
     """
     known = faults_of(faults, topology, request.plan.world, request.steps)
-    if request.plan.sharding == "zero1":
-        raise must_be("--checkpoint", "sharding", "ddp or fsdp", "zero1", "whose shares of states have no place in the whole")
     program, choice = program_of(request, [topology], device)
-    job = job_of(program.model, request.plan, seed=request.seed, rate=request.learning_rate, text=digest([request.text]))
+    model, rate = find_model(request.model), request.learning_rate
+    job = job_of(model, request.plan, seed=request.seed, rate=rate, text=digest([request.text]))
     try:
         keeping.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from emu.errors import InputError
+from emu.model.model import Model
 from emu.model.plan import Plan
 from emu.study.training.means import mean_loss
 
@@ -60,9 +61,10 @@ class Checkpoint:
     loss: tuple[float, ...]  # of each
 
 
-def job_of(model: str, plan: Plan, **more: object) -> dict[str, Any]:
-    """What a job is, as its checkpoints say it."""
-    return {"model": model, **asdict(plan), "layers": list(plan.layers), **more}
+def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
+    """What a job is, as its checkpoints say it: of a model its name, wherever its file is, and its sizes."""
+    sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
+    return {"model": Path(model.name).name, **sizes, **asdict(plan), "layers": list(plan.layers), **more}
 
 
 def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from emu.backend.rank.count import paused, track
 from emu.backend.rank.record import compute_alike, set_aside
@@ -43,6 +44,7 @@ class Outcome:
     took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
 
 
+_Passes = Callable[[Tensor, Tensor], list[Tensor]]  # what takes tokens and targets of a step forward and backward: the losses
 _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 
@@ -96,11 +98,12 @@ class Program:
     ) -> Outcome:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
+        run = self._runner(parallel, meshes)
         if self.kept is not None and self.first:
+            self._rehearse(parallel, optimizer, run, rank)
             empty_states(optimizer)
             with set_aside():
                 load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
-        run = self._runner(parallel, meshes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             compute_alike(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
@@ -127,12 +130,20 @@ class Program:
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         return Outcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
 
+    def _rehearse(self, parallel: Parallel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
+        """A step of which nothing stays but DDP's buckets: it orders them anew after its first, and so sums have other bits."""
+        with set_aside():
+            if self.plan.sharding != "fsdp":
+                run(*self._tokens(rank, self.first))
+                parallel.settle()
+                optimizer.zero_grad()
+
     def _lose(self, rank: int, step: int) -> None:
         for loss in self.lost:
-            if (loss.rank, loss.step) == (rank, step + 1):
-                if self.dies:
+            if loss.step == step + 1 and loss.rank in (rank, None):
+                if self.dies and loss.rank is not None:
                     os.kill(os.getpid(), signal.SIGKILL)
-                raise LostError(f"step {loss.step}: {loss.why}, and rank {rank} with it; --elastic --checkpoint DIR goes on")
+                raise LostError(f"{loss}; --elastic --checkpoint DIR goes on")
 
     def _work(self, parallel: Parallel, rank: int) -> Hashable:
         """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""
@@ -140,7 +151,7 @@ class Program:
         states = at["dp"] if self.plan.sharding == "zero1" else 0  # whole parameters are shared out
         return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
 
-    def _runner(self, parallel: Parallel, meshes: Meshes | None) -> Callable[[Tensor, Tensor], list[Tensor]]:
+    def _runner(self, parallel: Parallel, meshes: Meshes | None) -> _Passes:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
         if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)

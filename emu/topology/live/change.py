@@ -43,11 +43,16 @@ def why_stopped(states: Sequence[str], cause: str) -> str:
 
 
 class Loss(NamedTuple):
-    """A rank that is lost as a step begins."""
+    """A rank that is lost as a step begins; or all, where the machine has no room for the job any more."""
 
     step: int  # from 1 on
-    rank: int
+    rank: int | None  # None: each of them, though none of their NPUs has failed
     why: str
+    then: str = ""  # what follows
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"step {self.step}: {self.why}" + (f", and {self.then}" if self.then else "")
 
 
 class Taken(NamedTuple):

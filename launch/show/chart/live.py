@@ -1,6 +1,7 @@
 """The time of each step of a job with faults, and what happened as it began."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib import colormaps
@@ -42,6 +43,7 @@ def picture(results: Sequence[Disturbed]) -> Figure:
     axes.set_ylim(0, 1.45 * most)
     axes.set_xlabel("step", color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_formatter(partial(_called, [step.step for step in max((r.steps for r in results), key=len)]))
     axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
     axes.grid(axis="y", visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -50,8 +52,13 @@ def picture(results: Sequence[Disturbed]) -> Figure:
     return figure
 
 
+def _called(steps: Sequence[int], place: float, _: object = None) -> str:
+    """The step that was done so many steps after the first: one that is done again has two places."""
+    return str(steps[int(place)]) if place.is_integer() and 0 <= place < len(steps) else ""
+
+
 def _draw(axes: Axes, result: Disturbed, colour: object, *, several: bool) -> None:
-    steps = [step.step for step in result.steps]
+    steps = range(len(result.steps))
     whole, mending = ([getattr(step, name) for step in result.steps] for name in ("time_s", "mending_s"))
     name = result.topology if several else None
     axes.plot(steps, whole, "o-", color=colour, markersize=4, linewidth=1.2, drawstyle="steps-mid", label=name)
@@ -62,19 +69,29 @@ def _draw(axes: Axes, result: Disturbed, colour: object, *, several: bool) -> No
 
 def _mark(axes: Axes, results: Sequence[Disturbed]) -> None:
     """What happens as steps begin: each once, with words while there is room for them."""
-    happened = {step.step: step.events for result in results for step in result.steps if step.events}
-    stops = {len(result.steps) + 1 for result in results if result.stopped is not None}
-    for step in sorted({*happened, *stops}):
-        axes.axvline(step - 0.5, color=_FAULT, linestyle="--", linewidth=1.0)
-    for step in sorted({*happened, *stops})[:_MOST]:
-        said = [*happened.get(step, ()), *["the job stops"] * (step in stops)]
-        _write(axes, step, "\n".join(wrapped(", ".join(said), _LABEL_PT, 1.4)[:4]))
+    happened = {place: said for result in results for place, said in _happened(result)}
+    for place in sorted(happened):
+        axes.axvline(place - 0.5, color=_FAULT, linestyle="--", linewidth=1.0)
+    for place in sorted(happened)[:_MOST]:
+        _write(axes, place, "\n".join(wrapped(", ".join(happened[place]), _LABEL_PT, 1.4)[:4]))
 
 
-def _write(axes: Axes, step: int, words: str) -> None:
+def _happened(result: Disturbed) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """What is written at which place of a line."""
+    before = 0
+    for place, step in enumerate(result.steps):
+        again = (f"step {step.step} is done again",) if step.step <= before else ()
+        if step.events or again:
+            yield place, (*step.events, *again)
+        before = step.step
+    if result.stopped is not None:
+        yield len(result.steps), ("the job stops",)
+
+
+def _write(axes: Axes, place: int, words: str) -> None:
     axes.annotate(
         words,
-        (step - 0.5, 1.0),
+        (place - 0.5, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(3, -2),
         textcoords="offset points",

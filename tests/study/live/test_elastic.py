@@ -21,6 +21,8 @@ REQUEST = TrainRequest("tests/data/two-layers.toml", Plan(tp=2, dp=2, global_bat
 DEVICE = find_device("h100", "bfloat16")
 HBD = "infinitehbd:dims=1x5x1x2,k=2,tp=2"
 RACK = "ub-mesh:rack-full:dims=2x2"
+FSDP = {"tp": 2, "dp": 2, "sharding": "fsdp"}
+ZERO1 = {"tp": 2, "dp": 2, "sharding": "zero1"}
 
 
 def trained(folder: Path, line: str, *faults: str, request: TrainRequest = REQUEST, goes_on: bool = True, every: int = 1):
@@ -69,6 +71,30 @@ def test_without_a_spare_the_job_goes_on_with_less_dp_as_that_world_would_from_t
 
 
 @pytest.mark.slow
+def test_states_that_zero1_shares_out_are_shared_out_anew_over_fewer_ranks(tmp_path):
+    request = replace(REQUEST, plan=Plan(dp=4, sharding="zero1", global_batch=4, seq=16), steps=4)
+    line = "switch:n=4,bandwidth=50GB/s,latency=500ns"
+    found = trained(tmp_path, line, "npu 3 at step 3", request=request)
+    (recovery,) = found.recoveries
+    assert (recovery.plan, recovery.ranks, recovery.went_on_from) == ("dp=2,sharding=zero1", 2, 2)
+    assert all(a == pytest.approx(b, rel=1e-5) for a, b in zip(found.loss, found.reference_loss, strict=True))
+
+
+def test_states_shared_out_over_a_number_of_ranks_that_nothing_less_has_are_refused_in_one_line(tmp_path):
+    request = replace(REQUEST, plan=Plan(dp=2, sharding="zero1", shard=2, global_batch=2, seq=8), steps=2)
+    said = "elastic: step 1: npu 1 failed, and no dp of dp=2,sharding=zero1,shard=2 finds room on what remains: .*at most 1"
+    with pytest.raises(RunError, match=said):
+        trained(tmp_path, "switch:n=2,bandwidth=50GB/s,latency=500ns", "npu 1 at step 1", request=request)
+
+
+def test_a_machine_that_falls_apart_ends_the_job_as_the_step_begins(tmp_path):
+    request = replace(REQUEST, plan=Plan(dp=2, global_batch=2, seq=8), steps=3)
+    with pytest.raises(LostError, match=r"^step 2: link 0-2 failed, and the job cannot go on: .*no route from node 0"):
+        trained(tmp_path, "switch:n=2,bandwidth=50GB/s,latency=500ns", "link 0-2 at step 2", request=request, goes_on=False)
+    assert [each.name for each in tmp_path.iterdir()] == ["step-1"]
+
+
+@pytest.mark.slow
 def test_several_losses_one_after_another_are_gone_through(undisturbed, tmp_path):
     found = trained(tmp_path, RACK, "npu 1 at step 2", "rank 0 kill at step 5")
     assert found.loss == undisturbed
@@ -76,7 +102,9 @@ def test_several_losses_one_after_another_are_gone_through(undisturbed, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("axes", [{"dp": 4, "sharding": "fsdp"}, {"tp": 2, "dp": 2, "sharding": "fsdp"}, {"dp": 2, "pp": 2}])
+@pytest.mark.parametrize(
+    "axes", [{"dp": 4, "sharding": "fsdp"}, {"tp": 2, "dp": 2, "sharding": "fsdp"}, ZERO1, {"dp": 2, "pp": 2}]
+)
 def test_plans_that_shard_and_pipeline_are_kept_too(axes, tmp_path):
     plan = Plan(**axes, global_batch=4, seq=16)
     request = replace(REQUEST, plan=plan, steps=3)
