@@ -1,7 +1,8 @@
 """The fastest algorithm of one operation for one group and size, by timing as few candidates as possible on the fabric.
 
-Each algorithm has lower bounds, each dearer than the one before: what its claim says of latency, before it is built; what its
-busiest link carries and how long its messages wait for one another, before it is timed. The least is looked at first.
+Each algorithm has lower bounds, each dearer than the one before: what its claim says of latency and of bytes, before it is
+built; what its busiest link carries and how long its messages wait for one another, before it is timed. The least is looked at
+first.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from emu.study.choice.candidates import has_helpers, takers
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Chosen, Wanted
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.least import LIGHT, ROUNDING, claimed_fs, least
+from emu.study.timing.least import LIGHT, ROUNDING, claimed_bytes_fs, claimed_fs, least
 
 MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compete: some seconds
 WORTH = 0.01  # of the best time so far, that one of more than 2**15 messages must promise to save: to time it may take minutes
@@ -99,8 +100,10 @@ class _Race:
 
     def claimed_fs(self, name: str) -> float:
         """What it takes at least, by its claim."""
-        shape = self.found[name].fit(len(self.site.npus), self.site.grid)
-        return claimed_fs(self.found[name], shape, self.site.topology) * (1 - ROUNDING)
+        (topology, npus), found, wanted = (self.site.topology, self.site.npus), self.found[name], self.wanted
+        shape = found.fit(len(npus), self.site.grid)
+        sent_fs = claimed_bytes_fs(found, shape, topology, npus, wanted.elements, wanted.item_bytes)
+        return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
     def built(self, turn: _Turn) -> list[_Turn]:
         """What it takes at least, by its schedule; nothing where it is not to be timed."""

@@ -1,10 +1,11 @@
 """What a schedule takes at least on a fabric, told without timing it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import F64, I64
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
@@ -12,11 +13,13 @@ from emu.fabric.alone import lay_alone
 from emu.fabric.lower import busiest_fs
 from emu.study.timing.chain import chain_fs, message_count
 from emu.study.timing.collective import Job, mended, slot_bytes
+from emu.topology.kept import kept
 from emu.topology.placement import with_helpers
 from emu.topology.topology import CHANNELS, Topology
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
+MOST_PARTS = 64  # of a block, in which an algorithm that claims bytes of one port a rank cuts it
 ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a bound
 
 
@@ -81,6 +84,39 @@ def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
     return float(sum(found.claim.alphas(shape))) * _quickest_fs(topology)
 
 
+def claimed_bytes_fs(
+    found: Algorithm, shape: Shape, topology: Topology, npus: Sequence[int], elements: int, item: int
+) -> float:
+    """Ticks that it takes at least by the bytes that it claims of one port a rank, where it claims just so many; else 0.
+
+    Some rank sends or receives so many, or passes them on in a row: no faster than all links of the best rank together. Where a
+    size does not cut evenly each slot may be an element smaller.
+
+    Args:
+        found: The algorithm.
+        shape: On which it is built.
+        topology: Where it runs.
+        npus: [N] of each rank.
+        elements: Of the operation's size.
+        item: Bytes of an element.
+    """
+    n, claim = ranks_of(shape), found.claim
+    if claim is None or n < 2 or claim.fabric != "rank" or claim.link_class is not None or not claim.exact(shape):
+        return 0.0
+    ((_, beta),) = claim.terms(shape)
+    whole = max(0, elements - MOST_PARTS * n)
+    return float(beta) * whole * item * TICKS_PER_S / (float(_ports(topology)[list(npus)].max()) or np.inf)
+
+
+@kept(1)
+def _ports(topology: Topology) -> F64:
+    """[n_nodes] what all links out of a node carry, or all into it, whichever is more."""
+    links = topology.links
+    ways = (np.bincount(ends, links.bandwidth_Bps, topology.n_nodes) for ends in (links.src, links.dst))
+    return np.asarray(np.maximum(*ways), np.float64)
+
+
+@kept(1)
 def _quickest_fs(topology: Topology) -> float:
     """Ticks of latency that any message takes at least: over a link between two NPUs, or into the switches and out again."""
     links, n = topology.links, topology.n_npus

@@ -12,7 +12,7 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Served, algorithm, collective, stored
 from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule, Sends
-from emu.collective.shape import Part
+from emu.collective.shape import Part, ranks_of
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuits import TornError
@@ -24,7 +24,7 @@ from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
 from emu.study.timing.chain import chain_fs
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.least import claimed_fs, least
+from emu.study.timing.least import MOST_PARTS, claimed_bytes_fs, claimed_fs, least
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits
@@ -93,6 +93,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
             assert 0 < known.busiest_fs <= taken + len(plan.src), found.name
             assert 0 < known.chain_fs <= taken + len(plan.src), found.name
             assert claimed_fs(found, shape, topology) <= taken
+            assert claimed_bytes_fs(found, shape, topology, site.npus, wanted.elements, 4) <= taken
 
 
 def test_a_chain_of_messages_on_links_of_their_own_is_the_whole_time() -> None:
@@ -130,6 +131,27 @@ def test_a_claim_that_is_exact_counts_the_longest_chain_of_messages() -> None:
             assert sum(alpha for alpha, _ in claim.terms(shape)) == int(chain / 1e9), (key, shape)
 
 
+def test_bytes_that_are_claimed_of_one_port_are_sent_or_received_by_a_rank_or_passed_on_in_a_row() -> None:
+    """So that no rank whose links are no faster together than that port does it in less time."""
+    seen = 0
+    for key, found in ALGORITHMS:
+        claim, shapes = found.claim, [shape for n in (2, 3, 5, 8, 9, 12) for shape in list(found.shapes(n))[:3]]
+        for shape in shapes if claim and claim.fabric == "rank" and claim.link_class is None else ():
+            if not claim.exact(shape):
+                continue
+            built, op = found.schedule(shape), operation(found.operation, ranks_of(shape))
+            parts = built.n_slots // op.n_blocks
+            sizes, size = np.full(built.n_slots + len(built.temps), 1000), 1000 * parts * op.blocks_in_size
+            away = built.src != built.dst
+            ports = [np.bincount(ends[away], sizes[built.slot[away]]).max(initial=0) for ends in (built.src, built.dst)]
+            on = ideal(built, "rank", bandwidth_Bps=1e9, latency_fs=0)
+            chain = chain_fs(built, sizes, on, np.arange(built.n_participants)) / 1e6
+            assert max(*ports, chain) == pytest.approx(float(claim.terms(shape)[0][1]) * size, rel=1e-6), (key, shape)
+            assert (parts <= MOST_PARTS, built.helpers) == (True, 0), (key, shape)
+            seen += 1
+    assert seen > 100
+
+
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The schedules that are timed from now on."""
@@ -154,6 +176,23 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
     assert "all_reduce direct" in timed
     assert not {"ring", "multi-ring", "recursive-doubling", "double-tree"} & set(built)
     assert not {"all_reduce railx-hyperx", "all_reduce torus-buckets"} & set(timed)
+
+
+@pytest.mark.parametrize("line", [f"full-mesh:n=16,{LINK}", "ub-mesh:dcn:dims=2x2x1x2x2x2"])
+def test_what_claims_too_many_bytes_is_not_built_and_the_fastest_is_chosen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every rank sends the whole again and again, as recursive doubling does, others have ended before."""
+    built, site, wanted = [], Site.first(build_topology(line)), Wanted("all_reduce", 0, 2**24, 4)
+    times = {each.name: taken_fs(each, site, wanted) for each in room.takers("all_reduce", site)}
+    monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
+    fastest.cache_clear()
+    assert fastest(site, wanted).served.algorithm == min(times, key=lambda name: (times[name], name))
+    assert not {"recursive-doubling", "binary-exchange"} & set(built)
+    built.clear()
+    monkeypatch.setattr(room, "claimed_bytes_fs", lambda *_: 0.0)
+    fastest.cache_clear()
+    fastest(site, wanted)
+    fastest.cache_clear()
+    assert "recursive-doubling" in built
 
 
 def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_not_the_default(
