@@ -200,9 +200,21 @@ def test_training_has_the_losses_and_the_trace_of_threads(cluster, words):
     assert ours.trace.digest() == expected.trace.digest()
 
 
-def test_the_command_trains_on_ray_as_on_threads(emu):
+@pytest.fixture
+def address(cluster, monkeypatch):
+    """That of the Ray of these tests, for whoever joins it."""
+    owner = psutil.Process(cluster._process._process.pid)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, owner.environ()[name])
+    words = " ".join(" ".join(p.cmdline()) for p in owner.children(recursive=True))
+    return re.search(r"--gcs-address=(\S+)", words)[1]
+
+
+def test_the_command_trains_on_ray_as_on_threads(emu, address):
+    """On one that runs; tests/launch/test_ray_ends.py has commands that start their own."""
     command = ("train", "--model", TWO_LAYERS, "--plan", "dp=2", "--topology", "ub-mesh:board", "--steps", "1", "--seq", "8")
-    ours, expected = (emu(*command, "--cluster", where, "--json") for where in ("ray", "local"))
+    clusters = ("ray", "--ray-address", address), ("local",)
+    ours, expected = (emu(*command, "--json", "--cluster", *where) for where in clusters)
     assert ours.code == expected.code == 0, ours.err
     same = [{key: value for key, value in done.json.items() if not key.startswith("wall_")} for done in (ours, expected)]
     assert same[0] == same[1]
@@ -250,12 +262,8 @@ def place_of(rank):
     return dist.get_rank(), dist.get_world_size(), os.getpid()
 
 
-def test_a_ray_that_runs_is_joined_and_left_running(cluster, monkeypatch):
-    owner = psutil.Process(cluster._process._process.pid)
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-        monkeypatch.setenv(name, owner.environ()[name])
-    words = " ".join(" ".join(p.cmdline()) for p in owner.children(recursive=True))
-    with RayCluster(re.search(r"--gcs-address=(\S+)", words)[1]) as joined:
+def test_a_ray_that_runs_is_joined_and_left_running(cluster, address):
+    with RayCluster(address) as joined:
         places = joined.run(2, Choice(), place_of)
         actors = [psutil.Process(pid) for _, _, pid in places]
     wait_for(lambda: gone(actors))
