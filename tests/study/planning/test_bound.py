@@ -1,6 +1,7 @@
 """A bound is below every estimate, and near enough to it to be of use."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from emu.errors import InputError
 from emu.model.peak import memory_by_part
 from emu.model.read import find_model
 from emu.model.spell import parse_plan
+from emu.model.stack import OVERLAPPED, Stack
 from emu.study.planning.floor import Floors
 from emu.study.planning.rates import Rates
 from emu.study.planning.row import Candidate
@@ -17,12 +19,14 @@ SPACES = [
     (asked("llama-tiny", 8, 8, 128), "ub-mesh:board"),
     (asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"),
     (asked("gpt-moe-tiny", 8, 8, 128), "fat-tree:radix=4"),
+    (replace(asked("gpt-moe-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, ep=OVERLAPPED)), "fat-tree:radix=4"),
 ]
 LARGE = [
     (asked("llama-tiny", 16, 32, 128, "pytorch"), "ub-mesh:rack"),
     (asked("deepseek-tiny", 16, 32, 128), "servers:nodes=2"),
     (asked("gpt-moe-tiny", 16, 16, 128, "pytorch"), "ub-mesh:rack"),
     (asked("gpt-tiny", 16, 16, 128), "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"),
+    (replace(asked("llama-tiny", 16, 16, 128), stack=Stack("megatron", dp=OVERLAPPED, tp=OVERLAPPED)), "servers:nodes=2"),
 ]
 
 
@@ -34,6 +38,7 @@ def shares(request, line, n, *, composed):
             took_s = step_s(request, each, line, composed=composed)
         except InputError:  # no such step can be generated
             continue
+        assert placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
         taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
 
