@@ -1,6 +1,7 @@
 """What DTensor works out again and again, or for each rank, is worked out once for all ranks of a process.
 
-Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh.
+Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh. And what only a
+profile shows is not made where none is taken.
 """
 
 import importlib
@@ -9,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+from torch._C._autograd import _profiler_enabled
 from torch._guards import detect_fake_mode
+from torch.autograd.profiler import record_function
 from torch.nn import functional
 
 from emu.cluster.own.device import replaced
@@ -46,6 +49,23 @@ def bare_tensors() -> Iterator[None]:
         stack.enter_context(replaced(specs.DTensorSpec, "__init__", _specify(specs)))
         stack.enter_context(replaced(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
         stack.enter_context(replaced(propagator, _META, _described(getattr(propagator, _META), specs.DTensorSpec)))
+        yield
+
+
+@contextmanager
+def bare_labels() -> Iterator[None]:
+    """Of `record_function`, in which FSDP2 does each thing: two operators for each, which are dispatched as others are."""
+    enter: Callable[..., Any] = record_function.__enter__
+    leave: Callable[..., Any] = record_function.__exit__
+
+    def entered(label: Any) -> Any:
+        return enter(label) if _profiler_enabled() else label
+
+    def left(label: Any, *error: Any) -> None:
+        if label.record is not None:
+            leave(label, *error)
+
+    with replaced(record_function, "__enter__", entered), replaced(record_function, "__exit__", left):
         yield
 
 

@@ -69,8 +69,11 @@ for _ in range(2):
 
 PROFILE = """
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-    dist.all_reduce(torch.ones(3))
-assert profile.key_averages()
+    with torch.profiler.record_function("summed"):
+        dist.all_reduce(torch.ones(3))
+assert "summed" in {each.key for each in profile.key_averages()}
+with torch.profiler.record_function("of no profile"):
+    pass
 """
 
 

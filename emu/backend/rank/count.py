@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +33,8 @@ from emu.trace.kernel import MOVES, Shape
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
+_mode, _FAKE, _STRIDED = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE, torch.strided
+_HOLDS_TENSORS = (Tensor, list, tuple, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class _Kind:
 
     name: str
     reported: bool
+    func: OpOverload  # it is kept, so that nothing else has its identity
     packet: object  # the operator in all its forms
     composite: bool  # must be taken apart first (under inference mode nothing else does it)
     flops: Callable[..., int] | None
@@ -132,7 +134,9 @@ class _Kind:
     fills: bool  # whether it writes what it gives back first
 
 
-@cache
+_KINDS: dict[int, _Kind] = {}  # by the operator's identity: its hash is one of Python's
+
+
 def _kind(func: OpOverload) -> _Kind:
     schema, packet = func._schema, func.overloadpacket
     base = packet.__name__
@@ -150,6 +154,7 @@ def _kind(func: OpOverload) -> _Kind:
     return _Kind(
         name=f"{func.namespace}.{base}",
         reported=not aliases and func.namespace not in _NO_WORK and base not in _ALLOCATIONS,
+        func=func,
         packet=packet,
         composite=_is_composite(func),
         flops=formula,
@@ -199,23 +204,19 @@ def _local(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _fake_mode() -> bool:
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    return _mode(_FAKE) is not None
 
 
-class _Seen(NamedTuple):
-    """A tensor that an operator was given or has made."""
-
-    dtype: torch.dtype
-    bytes: int
-    storage: int  # its address; 0 where it has none
+_Seen = tuple[torch.dtype, int, int]  # of a tensor: its dtype, its bytes, and the address of its storage; 0 where it has none
 
 
 def _seen(tensor: Tensor) -> _Seen:
-    size = tensor.numel() * tensor.itemsize
-    if tensor.layout != torch.strided:
-        return _Seen(tensor.dtype, size, 0)
+    """A tensor that an operator was given or has made."""
+    dtype, size = tensor.dtype, tensor.numel() * tensor.itemsize
+    if tensor.layout != _STRIDED:
+        return dtype, size, 0
     storage = tensor.untyped_storage()
-    return _Seen(tensor.dtype, min(size, storage.nbytes()), storage._cdata)  # an expanded tensor is read once
+    return dtype, min(size, storage.nbytes()), storage._cdata  # an expanded tensor is read once
 
 
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -267,7 +268,9 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._paused or (not self._fake and _fake_mode()):  # DTensor tries an operator on shapes alone, the first time
             return func(*args, **kwargs)
-        kind = _kind(func)
+        kind = _KINDS.get(id(func))
+        if kind is None:
+            kind = _KINDS[id(func)] = _kind(func)
         if kind.composite:
             with self:
                 return func.decompose(*args, **kwargs)
@@ -280,23 +283,21 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
-        given = [(name, each) for name, each in zip(kind.order, args, strict=False)] + list(kwargs.items())
-        read = [
-            (name, _seen(t)) for name, value in given for t in ((value,) if isinstance(value, Tensor) else tensors_in(value))
-        ]
-        known = {each.storage for _, each in read}
+        given = [*zip(kind.order, args, strict=False), *kwargs.items()]
+        read = [(name, _seen(t)) for name, value in given if isinstance(value, _HOLDS_TENSORS) for t in tensors_in(value)]
+        known = {storage for _, (_, _, storage) in read}
         results = [_seen(t) for t in made]
-        fresh = results[:1] if kind.fills else [each for each in results if not each.storage or each.storage not in known]
+        fresh = results[:1] if kind.fills else [each for each in results if not each[2] or each[2] not in known]
         if made and not fresh and not kind.writes:
             return  # a view that the schema does not call one
-        traffic = [(each.dtype, each.bytes) for each in fresh]
+        traffic = [(dtype, size) for dtype, size, _ in fresh]
         looked_up = _looked_up(kind, dict(given), fresh) if kind.looked_up else 0
         for name, (dtype, size, _) in read:
             moved = min(size, looked_up) if name == kind.looked_up else size
             traffic += [(dtype, moved)] * ((name not in kind.unread) + (name in kind.writes))
         flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
         shape = shape_of(kind.packet, dict(given)) if flops else MOVES
-        self._sink(_operator(kind, traffic, [each.dtype for each in (*results, *(each for _, each in read))], flops, shape))
+        self._sink(_operator(kind, traffic, [each[0] for each in (*results, *(each for _, each in read))], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
         """A wrapper, such as that of a collective that is not waited for yet, tells of a storage as large, and has none."""
@@ -310,7 +311,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_Seen]) -> int:
     """Bytes of the argument of which only a part is read or written, that are."""
     if kind.elements is None:
-        return sum(each.bytes for each in fresh)
+        return sum(size for _, size, _ in fresh)
     return kind.elements(named) * int(named[kind.looked_up].itemsize)
 
 
