@@ -95,19 +95,19 @@ def _target(row: Mapping[str, str], where: str) -> Target:
     words = {name: row[column] for name, column in names.items() if name != "given" and column in row}
     given = dict(word.split("=", 1) for word in row["given"].split(";") if word)
     target = Target(given=given, **words)
-    if not any(pattern.search(target.tolerance) for pattern in (*_SHARES, _POINTS, _BETWEEN, _ABOVE, _EXACT, _HOLDS)):
-        known = "'+-5% relative', '+-0.3 point', 'within 3%', '5-25%', '>75%', 'exact', 'ordering' or 'n/a'"
+    if not any(pattern.search(target.tolerance) for pattern in (*_SHARES, _TIMES, _POINTS, _BETWEEN, _ABOVE, _EXACT, _HOLDS)):
+        known = "'+-5% relative', '+-0.3 point', 'within 3%', 'within 2x', '5-25%', '>75%', 'exact', 'ordering' or 'n/a'"
         raise InputError(f"{where}: tolerance must have {known}, got {target.tolerance!r}")
     return target
 
 
 _RELATIVE, _POINTS = re.compile(r"\+-([\d.]+)% (?:relative|with)"), re.compile(r"\+-([\d.]+)(?: point|;)")
-_WITHIN = re.compile(r"within ([\d.]+)%")
+_WITHIN, _TIMES = re.compile(r"within ([\d.]+)%"), re.compile(r"within ([\d.]+)x")
 _SHARES = (_RELATIVE, _WITHIN)
 _BETWEEN = re.compile(r"(?:^|; )([\d.]+)-([\d.]+)(?:[%x]|$)")
 _ABOVE, _BELOW, _EXACT = re.compile(r"^>=?([\d.]+)"), re.compile(r"^<([\d.]+)"), re.compile("^exact")
 # Whether it is met, only what works it out can say.
-_HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|within 2x|<")
+_HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|<")
 
 
 def judged(target: Target, answer: Answer) -> Row:
@@ -136,10 +136,19 @@ def _holds(target: Target, answer: Answer, difference: float | None) -> bool | N
     """By the tolerance; None where it says nothing of such an answer."""
     if _EXACT.search(target.tolerance) and isinstance(answer.ours, str):
         return answer.ours == target.value
-    span = _span(target.value if _EXACT.search(target.tolerance) else target.tolerance)
+    span = _span(target.value if _EXACT.search(target.tolerance) else target.tolerance) or _about(target)
     if span is not None and isinstance(answer.ours, int | float):
         return span[0] <= answer.ours <= span[1]
     return None if difference is None else abs(difference) <= _most(target)
+
+
+def _about(target: Target) -> tuple[float, float] | None:
+    """What some times a printed number allows, or a printed bound such as <1.6 with so many points more."""
+    times, printed = _TIMES.search(target.tolerance), number(target.value)
+    if times and printed is not None:
+        return printed / float(times[1]), printed * float(times[1])
+    span, points = _span(target.value), _POINTS.search(target.tolerance)
+    return (span[0] - float(points[1]), span[1] + float(points[1])) if span and points else None
 
 
 def _span(text: str) -> tuple[float, float] | None:

@@ -7,7 +7,8 @@ import pytest
 from emu.errors import InputError
 from emu.study.planning.kept import Kept
 from launch.cli import papers
-from launch.papers.infinitehbd import search, setting
+from launch.papers import steps as estimated
+from launch.papers.infinitehbd import search
 from launch.papers.infinitehbd.report import Paper
 from launch.papers.infinitehbd.setting import DENSE, MOE, Steps, plan_of
 from launch.papers.targets import Answer, Target, judged, read_targets
@@ -33,6 +34,12 @@ def target(**values):
         ("printed config within 3% MFU of the model optimum", "16/4/16", Answer("8/8/16", off=0.04), "missed", 0.04),
         ("exact to printed digits", "9216;2048", Answer("9216;2048"), "met", None),
         ("exact to printed digits", "9216;2048", Answer("9216;1024"), "missed", None),
+        ("sign; within 2x", "7.9", Answer(4.0), "met", -3.9),
+        ("sign; within 2x", "7.9", Answer(3.9), "missed", -4.0),
+        ("+-3 points", "<1.6", Answer(4.5), "met", None),
+        ("+-3 points", "<1.6", Answer(4.7), "missed", None),
+        ("+-3 points", ">3", Answer(0.1), "met", None),
+        ("+-3 points", ">3", Answer(-0.1), "missed", None),
         ("ordering", "16->64", Answer("16->64", holds=True), "met", None),
         ("ordering", "16->64", Answer("64->16", holds=False), "missed", None),
         ("+-5% relative", "0.50", Answer(None), "open", None),
@@ -93,7 +100,7 @@ def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
     with closing(Kept(tmp_path)) as kept:
         first = Steps(kept).of(DENSE, plan)
-    monkeypatch.setattr(setting, "estimate", None)  # whoever asks for it now fails
+    monkeypatch.setattr(estimated, "estimate", None)  # whoever asks for it now fails
     with closing(Kept(tmp_path)) as kept:
         assert Steps(kept).of(DENSE, plan) == first
 

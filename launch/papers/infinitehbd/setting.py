@@ -2,26 +2,25 @@
 
 import tomllib
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from emu.arrays import digest
 from emu.model.fits import spread
 from emu.model.model import MODELS
 from emu.model.plan import Plan
 from emu.model.spell_stack import parse_stack
 from emu.model.stack import Stack
-from emu.study.choice.kept import code
 from emu.study.planning.kept import Kept
 from emu.study.planning.row import PlanRow
-from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device
 from emu.units import format_size
 from launch.data.stacks import STACKS
+from launch.papers.steps import step_of
 
 HERE = Path(__file__).parent
 GPUS, _TORS, _NODES = 4, 128, 2  # of a node (6.1), ToRs of a domain, nodes of a ToR
@@ -130,15 +129,8 @@ class Steps:
         Raises:
             InputError: as `estimate`.
         """
-        algorithms = tuple(self.words["algorithm"])
-        stack = self.stack(plan)
-        name = digest((code(), training.model, *map(repr, (plan, self.device, stack, algorithms)), topology_of(plan), _EVENTS))
-        found = self.kept.read(name)
-        if found is None:
-            request = EstimateRequest(training.model, plan, stack, algorithms)
-            found = PlanRow.of(estimate(request, self.topology(plan), self.device, _EVENTS)).as_dict()
-            self.kept.write(name, found)
-        return PlanRow.read(found)
+        request = EstimateRequest(training.model, plan, self.stack(plan), tuple(self.words["algorithm"]))
+        return step_of(self.kept, request, topology_of(plan), partial(self.topology, plan), self.device, _EVENTS)
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""

@@ -1,5 +1,5 @@
-"""What UB-Mesh is held against (6.2): other `racks`, and the `clos` of 8192 NPUs."""
+"""What UB-Mesh is held against (6.2): other `racks`, SuperPods of them, and the `clos` of 8192 NPUs."""
 
-from topologies.ub_mesh.compared import clos, racks
+from topologies.ub_mesh.compared import clos, racks, superpods
 
-__all__ = ["clos", "racks"]
+__all__ = ["clos", "racks", "superpods"]
