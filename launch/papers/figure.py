@@ -24,3 +24,4 @@ class Figure:
     curves: Sequence[Curve]
     log: str = ""  # which of x and y have a logarithmic axis
     words: Sequence[str] = ()  # at 0, 1, 2, ... of x: then there are bars
+    low: float | None = None  # where y begins; None: at 0 for bars, else by what is drawn

@@ -1,7 +1,13 @@
 """`emu repro ub-mesh`: the command, and that it counts what is built; its rows are in test_repro_rows.py."""
 
-from launch.papers.ub_mesh import wiring
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from launch.papers.ub_mesh import priced, wiring
 from launch.papers.ub_mesh.report import Paper
+from launch.papers.ub_mesh.steps import MODELS, NPUS, model_of, plan_of
+from launch.papers.ub_mesh.trained import lanes
 from launch.papers.ub_mesh.wiring import built
 
 
@@ -29,3 +35,32 @@ def test_a_table_is_printed_with_what_it_assumes(emu):
     text = emu("repro", "ub-mesh", "--table", "1").out
     assert "360 MB x 4992 is 1755 GB" in text
     assert emu("repro", "ub-mesh", "--table", "4").code == 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("seq", "cp"), [(8192, 1), (65536, 8), (2**20, 128)])
+def test_a_plan_has_a_board_for_tp_and_8192_tokens_a_rank_as_far_as_npus_go(name, seq, cp):
+    plan = plan_of(name, seq)
+    assert (plan.world, plan.tp, plan.passes) == (NPUS, 8, 13)
+    assert plan.cp == min(cp, NPUS // 8 // plan.pp)
+    assert plan.ep == (8 if model_of(name).experts else 1)
+
+
+def test_more_lanes_out_of_a_rack_leave_those_inside_as_they_are():
+    wide, usual = lanes(32).built(), lanes(16).built()
+    times = wide.links.bandwidth_Bps / usual.links.bandwidth_Bps
+    inside = (usual.links.src < usual.n_npus) & (usual.links.dst < usual.n_npus)
+    assert set(times[inside].tolist()) == {1.0}
+    assert set(times[~inside].tolist()) == {2.0}
+
+
+def test_more_of_a_clos_that_is_network_makes_it_dearer_beside_ub_mesh():
+    usual = priced.ratios(0.67)
+    assert np.all(np.diff([usual[name] for name in ("1D-FM + x16 Clos", "1D-FM + x32 Clos", "x64T Clos")]) > 0)
+    assert priced.ratios(0.9)["x64T Clos"] > usual["x64T Clos"]
+
+
+def test_a_figure_is_drawn(emu, tmp_path):
+    path = tmp_path / "21.png"
+    assert emu("repro", "ub-mesh", "--figure", "21", "--png", str(path), "--cache", str(tmp_path)).code == 0
+    assert imread(path).shape[1] == 1200

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from launch.papers.hpn.counts import COUNTED
 from launch.papers.hpn.figures import FIGURES
 from launch.papers.hpn.timed import TIMED
+from launch.papers.hpn.trained import TRAINED, Steps
 from launch.papers.paper import Paper as Printed
 from launch.papers.paper import called
 from launch.papers.targets import Target, read_targets
@@ -19,8 +20,9 @@ class Paper(Printed):
     """A topology is built when the first row asks for it."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
+    steps: Steps = field(default_factory=Steps)
     figures = FIGURES
-    ways = MappingProxyType({name: called(way) for name, way in {**COUNTED, **TIMED}.items()})
+    ways = MappingProxyType({**TRAINED, **{name: called(way) for name, way in {**COUNTED, **TIMED}.items()}})
     notes = (
         "counts are those of `hpn` and its variants `pod`, `segment`, `clos`, `rail-only` and `dcn-plus` as they are built",
         "other rows are worked out from what the paper prints, never from the value of a row",

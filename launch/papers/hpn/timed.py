@@ -16,13 +16,13 @@ from launch.papers.timing import time_s, time_together_s
 from launch.papers.wiring import built
 
 _GPUS = 8
-_CONNECTIONS = 4  # of a pair: with fewer or more, ports of 3:1 (6.1) cannot be
+CONNECTIONS = 4  # of a pair: with fewer or more, ports of 3:1 (6.1) cannot be
 _SIZE = 2**30
-_NVLINK = "nvlink=200GB/s"  # one way, 400 both (9)
-_HPN, _DCN = f"hpn:segment:{_NVLINK}", f"{DCN}:dims=1x4x16x8,{_NVLINK}"
-_FLOWS = f"a pair has {_CONNECTIONS} connections: ports filled 3:1 need them; switches hash alike; a GPU has 200 GB/s of NVLink"
-_IN_ORDER = "the 56 hosts are taken segment by segment, in order"
-_HIERARCHICAL = f"hierarchical-direct-ring@{_CONNECTIONS}"
+NVLINK = "nvlink=200GB/s"  # one way, 400 both (9)
+HPN_JOB, DCN_JOB = f"hpn:segment:{NVLINK}", f"{DCN}:dims=1x4x16x8,{NVLINK}"
+FLOWS = f"a pair has {CONNECTIONS} connections: ports filled 3:1 need them; switches hash alike; a GPU has 200 GB/s of NVLink"
+IN_ORDER = "the 56 hosts are taken segment by segment, in order"
+_HIERARCHICAL = f"hierarchical-direct-ring@{CONNECTIONS}"
 
 
 def _hosts(word: str, hosts: int) -> I64:
@@ -30,39 +30,40 @@ def _hosts(word: str, hosts: int) -> I64:
     return np.asarray(built(word).place(hosts * _GPUS)).reshape(hosts, _GPUS)
 
 
-def _gain(slow: float, fast: float) -> float:
+def gained(slow: float, fast: float) -> float:
+    """Per cent."""
     return 100 * (slow / fast - 1)
 
 
 def _all_reduce() -> Answer:
     times = [
         time_together_s(_HIERARCHICAL, "all_reduce", (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE, built(word))
-        for word in (_DCN, _HPN)
+        for word in (DCN_JOB, HPN_JOB)
     ]
     how = (
         "all_reduce inside hosts, then around a ring of hosts on each rail, and back; inside, nothing is added in the NVSwitch"
     )
-    return Answer(_gain(*times), (_FLOWS, _IN_ORDER, how))
+    return Answer(gained(*times), (FLOWS, IN_ORDER, how))
 
 
 def _multi() -> Answer:
     times = [
-        time_together_s(f"ring@{_CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, built(word))
-        for word in (_DCN, _HPN)
+        time_together_s(f"ring@{CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, built(word))
+        for word in (DCN_JOB, HPN_JOB)
     ]
-    return Answer(_gain(*times), (_FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
+    return Answer(gained(*times), (FLOWS, IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
 
 
 def _all_gather() -> Answer:
     """A round of as many rings as a host has GPUs, each of which leaves hosts by a rail of its own."""
     times = []
-    for word in (_DCN, _HPN):
+    for word in (DCN_JOB, HPN_JOB):
         turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
-        rings = np.repeat(np.stack([_hosts(word, 56)[:, order].ravel() for order in turned]), _CONNECTIONS, axis=0)
+        rings = np.repeat(np.stack([_hosts(word, 56)[:, order].ravel() for order in turned]), CONNECTIONS, axis=0)
         times.append(_round_s(word, rings, np.roll(rings, -1, axis=1)))
-    gain = _gain(*times)
+    gain = gained(*times)
     how = "eight rings of all GPUs, each of which leaves hosts by another rail; all rounds are alike, and one is timed"
-    return Answer(gain, (_FLOWS, _IN_ORDER, how), holds=abs(gain) < 10)
+    return Answer(gain, (FLOWS, IN_ORDER, how), holds=abs(gain) < 10)
 
 
 def _round_s(word: str, src: I64, dst: I64) -> float:
@@ -80,12 +81,12 @@ def _four_tasks() -> Answer:
         order = np.random.default_rng(seed).permutation(64)
         times = []
         for paths in ("hashed", "disjoint"):
-            word = f"{POD}:dims=2x32x8,{_NVLINK},paths={paths}"
+            word = f"{POD}:dims=2x32x8,{NVLINK},paths={paths}"
             rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
-            times.append(time_together_s(f"ring@{_CONNECTIONS}", "all_reduce", 16, rails, _SIZE, built(word)))
-        gains.append(_gain(*times))
+            times.append(time_together_s(f"ring@{CONNECTIONS}", "all_reduce", 16, rails, _SIZE, built(word)))
+        gains.append(gained(*times))
     where = "four tasks of 16 hosts drawn at random over two segments, each on its eight rails; the best of three draws"
-    return Answer(max(gains), (_FLOWS, where))
+    return Answer(max(gains), (FLOWS, where))
 
 
 @cache
@@ -97,10 +98,10 @@ def _dual_plane() -> dict[int, float]:
         order = np.random.default_rng(0).permutation(hosts)
         times = []
         for kind in ("clos", "pod"):
-            word = f"hpn:{kind}:dims=2x{hosts // 2}x8,{_NVLINK}"
+            word = f"hpn:{kind}:dims=2x{hosts // 2}x8,{NVLINK}"
             groups = _hosts(word, hosts)[order].reshape(1, -1)
             times.append(time_together_s(_HIERARCHICAL, "all_reduce", (hosts, _GPUS), groups, 2**32, built(word)))
-        found[gpus] = _gain(*times)
+        found[gpus] = gained(*times)
     return found
 
 
@@ -113,27 +114,27 @@ def _of_dual_plane(choose: Callable[..., float]) -> Callable[[], Answer]:
     def way() -> Answer:
         gains = dual_plane()
         words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
-        return Answer(choose(gains.values()), (words, _FLOWS, "hosts of the two segments in an order drawn at random"))
+        return Answer(choose(gains.values()), (words, FLOWS, "hosts of the two segments in an order drawn at random"))
 
     return way
 
 
 def _across() -> Answer:
     """Each GPU of a segment sends to the GPU of its place in the next."""
-    src = np.broadcast_to(np.arange(1024), (_CONNECTIONS, 1024))
+    src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
     times = [_round_s(f"hpn:{kind}:dims=2x128x8", src, src + 1024) for kind in ("clos", "pod")]
-    return Answer(_gain(*times), (_FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
+    return Answer(gained(*times), (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
 
 
 def _imbalance() -> Answer:
     """Flows on the fuller port of a NIC over those on the other, of connections to 1,024 NICs of another segment."""
-    word, keys = "hpn:clos:dims=2x128x8", np.arange(1024 * _CONNECTIONS)
-    topology, pair = built(word), np.repeat(np.arange(1024), _CONNECTIONS)
+    word, keys = "hpn:clos:dims=2x128x8", np.arange(1024 * CONNECTIONS)
+    topology, pair = built(word), np.repeat(np.arange(1024), CONNECTIONS)
     routes = topology.routes(pair, pair + 1024, keys)
     last = routes.link[routes.start[1:] - 1].astype(np.int64)
     of_one = np.bincount(pair, topology.links.src[last] == _first_tor(word, pair, last))
-    fuller = np.maximum(of_one, _CONNECTIONS - of_one).sum()
-    return Answer(float(fuller / (keys.size - fuller)), (_FLOWS, "of the flows that arrive, over all NICs of a segment"))
+    fuller = np.maximum(of_one, CONNECTIONS - of_one).sum()
+    return Answer(float(fuller / (keys.size - fuller)), (FLOWS, "of the flows that arrive, over all NICs of a segment"))
 
 
 def _first_tor(word: str, pair: I64, last: I64) -> I64:

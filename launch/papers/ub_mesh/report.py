@@ -10,7 +10,12 @@ from emu.errors import InputError
 from launch.papers.paper import Paper as Printed
 from launch.papers.paper import Way, called
 from launch.papers.targets import Answer, Target, read_targets
+from launch.papers.ub_mesh.figures import FIGURES
+from launch.papers.ub_mesh.priced import PRICED
+from launch.papers.ub_mesh.steps import NOTES as STEPS
+from launch.papers.ub_mesh.steps import Steps
 from launch.papers.ub_mesh.timed import TIMED
+from launch.papers.ub_mesh.trained import TRAINED
 from launch.papers.ub_mesh.wiring import (
     CLOS,
     POD,
@@ -150,10 +155,14 @@ class Paper(Printed):
     """What is counted is built once."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
-    ways = MappingProxyType({**_COUNTED, **_WORKED, **{name: called(way) for name, way in TIMED.items()}})
+    steps: Steps = field(default_factory=Steps)
+    figures = FIGURES
+    ways = MappingProxyType({**_COUNTED, **_WORKED, **TRAINED, **PRICED, **{name: called(way) for name, way in TIMED.items()}})
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""
         return tuple(
-            dict.fromkeys([*_NOTES, *(told for word in (RACK, POD, SUPERPOD, CLOS) for told in built(word).assumptions)])
+            dict.fromkeys(
+                [*_NOTES, *STEPS, *(told for word in (RACK, POD, SUPERPOD, CLOS) for told in built(word).assumptions)]
+            )
         )

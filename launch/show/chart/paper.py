@@ -89,6 +89,8 @@ def _dress(axes: Axes, figure: Figure) -> None:
         axes.set_yscale("log")
     if figure.words:
         axes.set_xticks(range(len(figure.words)), _words(figure.words))
+    if figure.low is not None:
+        axes.set_ylim(bottom=figure.low)
     axes.set_xlabel(figure.x, color=INK)
     axes.set_ylabel(figure.y, color=INK)
     axes.grid(visible=True, alpha=0.3)

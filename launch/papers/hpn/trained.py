@@ -1,0 +1,92 @@
+"""Rows of the HPN paper that are training steps on it and on DCN+: what `emu estimate` says of both (9.1).
+
+The paper prints TP=8 and PP=8 of GPT-3 175B, gradients of 2 bytes (table 3), and that Megatron's gradients are reduced by eight
+AllReduces of a host at once with TP=8 (9.2). Batches are those of the models' own papers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from emu.model.plan import Plan
+from emu.model.spell import spell
+from emu.model.spell_stack import parse_stack
+from emu.study.planning.kept import Kept
+from emu.study.planning.row import PlanRow
+from emu.study.training.estimate import EstimateRequest
+from emu.trace.device.device import Device
+from launch.data.devices import find_device
+from launch.data.stacks import STACKS
+from launch.papers.hpn.timed import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, IN_ORDER, NVLINK, gained
+from launch.papers.paper import Way
+from launch.papers.steps import step_of
+from launch.papers.targets import Answer
+from launch.papers.wiring import built
+
+_DEVICE, _STACK = "h800", "software=megatron,gradient=bfloat16"
+_ALGORITHMS = (f"all_reduce=ring@{CONNECTIONS}", "auto")
+_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step here is composed
+_SEQ = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A step of 9.1."""
+
+    model: str
+    plan: Plan
+    words: tuple[str, str]  # DCN+ and HPN
+    batch: str  # what the global batch follows from
+
+
+def _plan(dp: int, batch: int, pp: int = 1, microbatch: int = 4) -> Plan:
+    return Plan(tp=8, sp=True, pp=pp, dp=dp, global_batch=batch, seq=_SEQ, microbatch=microbatch)
+
+
+_LLAMA = "4 M tokens a step (Touvron et al., LLaMA)"
+_GPT = "3.2 M tokens a step (Brown et al., GPT-3)"
+_SMALL = (DCN_JOB, HPN_JOB)
+_LARGE = (f"hpn:dcn-plus:dims=5x4x16x8,{NVLINK}", f"hpn:pod:dims=3x128x8,{NVLINK}")
+_JOBS: Mapping[str, _Job] = MappingProxyType(
+    {
+        "hpn-l7": _Job("llama2-7b", _plan(56, 36 * 56), _SMALL, _LLAMA),
+        "hpn-l13": _Job("llama2-13b", _plan(56, 36 * 56), _SMALL, _LLAMA),
+        "hpn-g175": _Job("korthikanti-175b", _plan(7, 224 * 7, 8), _SMALL, _GPT),
+        "hpn-149": _Job("korthikanti-175b", _plan(37, 40 * 37, 8), _LARGE, f"the model of table 3; {_GPT}"),
+    }
+)
+
+
+@dataclass(eq=False)
+class Steps:
+    """Estimates, each made once, and kept between commands where there is a place for them."""
+
+    kept: Kept = field(default_factory=lambda: Kept(None))
+
+    @cached_property
+    def device(self) -> Device:
+        """Of 9; its memory is not asked for."""
+        return replace(find_device(_DEVICE, "bfloat16"), memory_bytes=0)
+
+    def of(self, model: str, plan: Plan, word: str) -> PlanRow:
+        """One step.
+
+        Raises:
+            InputError: as `estimate`.
+        """
+        request = EstimateRequest(model, plan, parse_stack(_STACK, STACKS), _ALGORITHMS)
+        return step_of(self.kept, request, word, lambda: built(word), self.device, _EVENTS)
+
+
+def _trained(paper: Any, target: Any) -> Answer:
+    job = _JOBS[target.id]
+    times = [paper.steps.of(job.model, job.plan, word).step_time_s for word in job.words]
+    told = f"{job.model} by {spell(job.plan)}, {job.plan.global_batch} sequences of {_SEQ} tokens: {job.batch}"
+    how = f"--device {_DEVICE} --stack {_STACK} --algorithm {' --algorithm '.join(_ALGORITHMS)}"
+    seconds = f"{times[0]:.3f} s on DCN+, {times[1]:.3f} s on HPN"
+    return Answer(gained(*times), (seconds, told, how, FLOWS, IN_ORDER))
+
+
+TRAINED: Mapping[str, Way] = MappingProxyType(dict.fromkeys(_JOBS, _trained))

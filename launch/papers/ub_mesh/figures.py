@@ -1,0 +1,69 @@
+"""Figures of the UB-Mesh paper, drawn again; what the text prints of them stands beside."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from launch.papers.figure import Curve, Figure
+from launch.papers.ub_mesh.priced import NETWORK_SHARE, ratios
+from launch.papers.ub_mesh.steps import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
+from launch.papers.ub_mesh.trained import SENSITIVE, gains_of_lanes, losses, mean_relative, relative
+
+_SHARE = "% of the Clos's performance"
+_LOWEST = 80.0
+
+
+def _racks(paper: Any) -> Sequence[Figure]:
+    by_model = [Curve(rack, range(len(MODELS)), [relative(paper.steps, rack, model) for model in MODELS]) for rack in RACKS]
+    by_seq = [Curve(rack, range(2), [mean_relative(paper.steps, rack, seqs) for seqs in (SHORT, LONG)]) for rack in RACKS]
+    printed = Curve("as printed (6.2)", (-0.3, -0.1, 0.1, 0.7), (95.5, 98.1, 99.2, 95.0), printed=True)
+    assert [*RACKS] == [UB, A, B, CLOS]  # the places of the marks
+    return [
+        Figure(
+            "UB-Mesh figure 17a: 8,192 NPUs, the mean of four sequences", "", _SHARE, by_model, words=[*MODELS], low=_LOWEST
+        ),
+        Figure(
+            "UB-Mesh figure 17b: the mean of all models",
+            "tokens of a sequence",
+            _SHARE,
+            [*by_seq, printed],
+            words=("8K to 32K", "64K to 1M"),
+            low=_LOWEST,
+        ),
+    ]
+
+
+def _between(paper: Any) -> Figure:
+    curves: list[Curve] = []
+    words: tuple[str, ...] = ()
+    for model in SENSITIVE:
+        found = losses(paper.steps, model)
+        words = (*found, CLOS)
+        curves.append(Curve(model, range(len(words)), [*(100 - loss for loss in found.values()), 100]))
+    printed = Curve("GPT4-2T as printed (6.3)", (-0.2, 1.8), (100 - 0.73, 100 - 0.46), printed=True)
+    title = "UB-Mesh figure 19: racks in a 2D full mesh by strategy of routing, and on switches; 8,192 NPUs"
+    return Figure(title, "", "% of the performance with switches", [*curves, printed], words=words, low=95.0)
+
+
+def _lanes(paper: Any) -> Figure:
+    short, long = (gains_of_lanes(paper.steps, *asked) for asked in ((8, 16, SHORT), (16, 32, LONG)))
+    curves = [
+        Curve("x8 to x16, 8K to 32K", range(len(MODELS)), [*short.values()]),
+        Curve("x16 to x32, 64K to 1M", range(len(MODELS)), [*long.values()]),
+    ]
+    title = "UB-Mesh figure 20: what twice the lanes out of a rack gain, by model"
+    return Figure(title, "", "% of performance", curves, words=[*MODELS])
+
+
+def _capex(_: Any) -> Figure:
+    found = ratios(NETWORK_SHARE)
+    curves = (
+        Curve("ours, at public prices", range(len(found)), [*found.values()]),
+        Curve("as printed (6.4)", range(len(found)), (1.18, 1.26, 1.65, 2.46), printed=True),
+    )
+    return Figure("UB-Mesh figure 21: CapEx of others over UB-Mesh's", "", "times UB-Mesh's", curves, words=[*found])
+
+
+FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
+    {"17": _racks, "19": _between, "20": _lanes, "21": _capex}
+)

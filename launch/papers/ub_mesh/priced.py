@@ -1,0 +1,71 @@
+"""Figure 21 of the UB-Mesh paper: what others cost, over what UB-Mesh costs, at public prices."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from emu.study.cost.book import PriceBook, read_book
+from emu.study.cost.cost import cost
+from launch.papers.paper import Way
+from launch.papers.targets import Answer, Target
+from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, built, tier
+
+_BOOK = Path(__file__).with_name("prices.toml")
+_RACKS, _NPUS, _HRS_LANES, _X4 = 128, 64, 512, 4
+_CABLE = "link leaf to spine x4"
+_ACTIVE, _OPTICAL = "active link x4", "link x4 between racks"
+
+
+@cache
+def _book() -> PriceBook:
+    return read_book(_BOOK, _BOOK.name)
+
+
+def _network(word: str) -> float:
+    """Dollars of all that is built but NPUs; cables between racks of a row are active, those of a column optical (table 2)."""
+    topology = built(word)
+    rows = int(tier(topology, "Z,").sum()) // 2
+    bill = {**topology.bill, _ACTIVE: rows}
+    if rows:
+        bill[_OPTICAL] -= rows
+    return cost(replace(topology, bill=bill), _book()).dollars
+
+
+def _of_racks(word: str, lanes: int) -> float:
+    """Dollars of 128 racks whose HRS have so many lanes an NPU out of them, into spines that nothing oversubscribes."""
+    parts, out = _book().of(built(word)).parts, _RACKS * _NPUS * lanes
+    return _RACKS * _network(word) + out // _HRS_LANES * parts["HRS"].dollars + out // _X4 * parts[_CABLE].dollars
+
+
+COMPARED: Mapping[str, Callable[[], float]] = MappingProxyType(
+    {
+        "2D-FM + x16 Clos": lambda: _network("ub-mesh:superpod-clos"),
+        "1D-FM + x16 Clos": lambda: _of_racks("ub-mesh:rack-1d-fm-a", 16),
+        "1D-FM + x32 Clos": lambda: _of_racks("ub-mesh:rack-1d-fm-b", 32),
+        "x64T Clos": lambda: _network(CLOS),
+    }
+)
+
+
+NETWORK_SHARE = 0.67  # of the Clos (6.4)
+
+
+def ratios(share: float) -> dict[str, float]:
+    """Of each to UB-Mesh, where such a share of the Clos is its network, and the rest costs as much in every system."""
+    rest = _network(CLOS) * (1 - share) / share
+    return {name: (network() + rest) / (_network(SUPERPOD) + rest) for name, network in COMPARED.items()}
+
+
+def _ratio(_: Any, target: Target) -> Answer:
+    found = ratios(NETWORK_SHARE)
+    name = [*found][int(target.id.rpartition("-")[2]) - 1]
+    told = f"{name}; {', '.join(f'{each} {ratio:.2f}' for each, ratio in found.items())}"
+    words = f"prices of launch/papers/ub_mesh/{_BOOK.name}: {_book().source}"
+    rest = f"NPUs, CPUs and all else cost what is left where {100 * NETWORK_SHARE:g} % of the Clos is network (6.4)"
+    return Answer(found[name], (told, words, rest, "the third has no name in the text: racks of 1D-FM-B, by x32"))
+
+
+PRICED: Mapping[str, Way] = MappingProxyType({f"ub-capex-{place}": _ratio for place in range(1, len(COMPARED) + 1)})

@@ -1,0 +1,159 @@
+"""With which models, plans, device and fabrics the UB-Mesh paper's steps are estimated: what `emu estimate` is asked.
+
+The paper prints sizes of models (table 5), that TP and SP have the domains of the highest bandwidth (5.2), and the traffic of
+one plan (table 1). From that follow the plans here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from emu.errors import InputError
+from emu.model.model import Model
+from emu.model.peak import memory_by_part
+from emu.model.plan import Plan
+from emu.model.read import find_model
+from emu.model.spell_stack import parse_stack
+from emu.study.planning.kept import Kept
+from emu.study.planning.row import PlanRow
+from emu.study.training.estimate import EstimateRequest
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from launch.data.devices import find_device
+from launch.data.stacks import STACKS
+from launch.papers.steps import step_of
+from launch.papers.ub_mesh.wiring import built
+
+HERE = Path(__file__).parent
+NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
+_K, _M = 2**10, 2**20
+SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # of both ranges of figure 17 (b)
+_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step here is composed
+_DEVICE, _STACK = "ascend-910b-like", "software=megatron"
+_LONGEST = 2**24  # tokens that any model takes: table 5 has no positions
+
+
+MODELS: Mapping[str, str] = MappingProxyType(  # of table 5
+    {
+        "LLAMA-70B": "llama2-70b",
+        "GPT3-175B": "gpt3-175b.toml",
+        "Dense-1T": "dense-1t.toml",
+        "GPT4-2T": "gpt4-2t.toml",
+        "MoE-10T": "moe-10t.toml",
+    }
+)
+UB, A, B, CLOS = "2D-FM", "1D-FM-A", "1D-FM-B", "Clos"
+RACKS: Mapping[str, str] = MappingProxyType(  # of figure 17, whose racks are joined as in UB-Mesh, but for the Clos
+    {
+        UB: "ub-mesh:superpod",
+        A: "ub-mesh:superpod-1d-fm-a",
+        B: "ub-mesh:superpod-1d-fm-b",
+        CLOS: f"switch:n={NPUS},bandwidth=896GB/s,latency=1200ns",
+    }
+)
+NOTES = (
+    f"steps are estimated as `emu estimate --device {_DEVICE} --stack {_STACK}` does: neither device, lane rate nor what "
+    "overlaps is printed; the device is the one of its maker that Emu knows, all else is as Emu and Megatron-LM have it",
+    f"plans are the same on all fabrics: TP has a board, and SP is gathered at once (5.2, table 1); a rank has {_TOKENS} "
+    f"tokens of a sequence, as 192 MB of 12,288 numbers are (table 1), or more where {NPUS} NPUs are not enough; {_BATCHES} "
+    f"microbatches, as 26 transfers of a stage are; EP={_EP}, as 10.5 MB are 7/8 of 192 MB / 16; as few stages as hold "
+    "weights, gradients and states of the optimizer (ZeRO-1) in 64 GB; all is recomputed",
+    "the Clos is one switch with x64 of every NPU: nothing is oversubscribed, and a message is spread over all its leaves",
+    "sequences: 8K and 32K, 64K and 1M, which stands for up to 10M: there, a step of most models takes longer than Emu's clock",
+)
+
+
+def plan_of(name: str, seq: int, npus: int = NPUS) -> Plan:
+    """Of a model and a sequence."""
+    return _plan(model_of(name), _stages(name), seq, npus)
+
+
+def _plan(model: Model, pp: int, seq: int, npus: int) -> Plan:
+    pairs = npus // (_BOARD * pp)  # cp * dp
+    cp = min(max(1, seq // _TOKENS), pairs)
+    return Plan(
+        tp=_BOARD,
+        sp=True,
+        cp=cp,
+        cp_comm="all_gather",
+        pp=pp,
+        dp=pairs // cp,
+        ep=_EP if model.experts else 1,
+        sharding="zero1",
+        recompute="full",
+        global_batch=_BATCHES * pairs // cp,
+        seq=seq,
+        microbatch=1,
+    )
+
+
+@cache
+def _stages(name: str) -> int:
+    """As few as hold what an NPU keeps whatever is recomputed."""
+    model, most = model_of(name), find_device(_DEVICE, "bfloat16").memory_bytes
+    for pp in (2**power for power in range(10)):
+        parts = memory_by_part(model, _plan(model, pp, SHORT[0], NPUS), parse_stack(_STACK, STACKS))
+        if sum(parts.values()) - parts["activations"] <= most:
+            return pp
+    raise InputError(f"repro: no stages of {name} fit an NPU")
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A topology, and how many times as wide the links are that lead out of its racks."""
+
+    word: str
+    wider: float = 1.0
+
+    def built(self) -> Topology:
+        """The topology."""
+        return _wider(self.word, self.wider)
+
+
+@cache
+def _wider(word: str, times: float) -> Topology:
+    topology, inside = built(word), ("X", "Y")
+    if times == 1:
+        return topology
+    within = np.isin(topology.links.dimension, [i for i, name in enumerate(topology.tiers) if name.startswith(inside)])
+    rates = topology.links.bandwidth_Bps * np.where(within, 1.0, times)
+    return replace(topology, links=replace(topology.links, bandwidth_Bps=rates))
+
+
+@dataclass(eq=False)
+class Steps:
+    """Estimates of the paper's steps, each made once, and kept between commands where there is a place for them."""
+
+    kept: Kept = field(default_factory=lambda: Kept(None))
+
+    @cached_property
+    def device(self) -> Device:
+        """Its memory is not asked for: what is recomputed follows no paper."""
+        return replace(find_device(_DEVICE, "bfloat16"), memory_bytes=0)
+
+    def of(self, name: str, seq: int, fabric: Fabric, npus: int = NPUS, *, times: int = 1) -> PlanRow:
+        """One step, of the plan that so many NPUs have, or of some times as many replicas of it.
+
+        Raises:
+            InputError: as `estimate`.
+        """
+        plan = plan_of(name, seq, npus)
+        plan = replace(plan, dp=plan.dp * times, global_batch=plan.global_batch * times)
+        request = EstimateRequest(model_of(name), plan, parse_stack(_STACK, STACKS), ("auto",))
+        return step_of(self.kept, request, f"{fabric} {_text(name)}", fabric.built, self.device, _EVENTS)
+
+
+@cache
+def model_of(name: str) -> Model:
+    """A model of table 5, of any number of tokens."""
+    path = HERE / MODELS[name]
+    return replace(find_model(str(path) if path.suffix == ".toml" else MODELS[name]), max_seq=_LONGEST)
+
+
+def _text(name: str) -> str:
+    word = MODELS[name]
+    return (HERE / word).read_text(encoding="utf-8") if word.endswith(".toml") else word

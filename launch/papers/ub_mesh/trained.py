@@ -1,0 +1,145 @@
+"""Rows of the UB-Mesh paper that are training steps: figures 17, 19 and 20, and the linearity of 6.5."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from launch.papers.paper import Way
+from launch.papers.targets import Answer
+from launch.papers.ub_mesh.steps import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B, Fabric, Steps
+
+_ALL = (*SHORT, *LONG)
+_LLAMA, _GPT3, _GPT4, _DENSE = "LLAMA-70B", "GPT3-175B", "GPT4-2T", "Dense-1T"
+_STRATEGIES = {each: Fabric(f"ub-mesh:superpod:routing={each}") for each in ("shortest", "detour", "borrow")}
+_BETWEEN = Fabric("ub-mesh:superpod-clos")  # the same racks on HRS alone (figure 18)
+_LANES = 16  # of an NPU out of its rack
+_SAME = 1e-9
+SENSITIVE = (_GPT4, _GPT3)  # the models of figure 19
+
+
+def relative(steps: Steps, rack: str, model: str, seqs: Iterable[int] = _ALL) -> float:
+    """Per cent of the Clos's performance, in the mean over sequences."""
+    return _against(steps, Fabric(RACKS[CLOS]), Fabric(RACKS[rack]), model, seqs)
+
+
+def _against(steps: Steps, of: Fabric, fabric: Fabric, model: str, seqs: Iterable[int]) -> float:
+    shares = [steps.of(model, seq, of).step_time_s / steps.of(model, seq, fabric).step_time_s for seq in seqs]
+    return 100 * float(np.mean(shares))
+
+
+def mean_relative(steps: Steps, rack: str, seqs: Sequence[int]) -> float:
+    """The same in the mean over all models."""
+    return float(np.mean([relative(steps, rack, model, seqs) for model in MODELS]))
+
+
+def _told(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in values.items())
+
+
+def _by_model(choose: Callable[..., float]) -> Way:
+    def way(paper: Any, _: object) -> Answer:
+        found = {model: relative(paper.steps, UB, model) for model in MODELS}
+        return Answer(choose(found.values()), (f"per cent of the Clos's: {_told(found)}",))
+
+    return way
+
+
+def _gains(paper: Any, rack: str) -> dict[str, float]:
+    return {model: 100 * (relative(paper.steps, rack, model) / relative(paper.steps, UB, model) - 1) for model in MODELS}
+
+
+def _gain_llama(paper: Any, _: object) -> Answer:
+    return Answer(_gains(paper, A)[_LLAMA])
+
+
+def _gain_others(paper: Any, _: object) -> Answer:
+    found = {model: gain for model, gain in _gains(paper, A).items() if model != _LLAMA}
+    return Answer(max(found.values()), (f"the largest of {_told(found)}",))
+
+
+def _gain_b(paper: Any, _: object) -> Answer:
+    found = _gains(paper, B)
+    return Answer(float(np.mean([*found.values()])), (f"the mean of {_told(found)}",))
+
+
+def _by_rack(rack: str, seqs: Sequence[int]) -> Way:
+    return lambda paper, _: Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
+
+
+def _order(paper: Any, _: object) -> Answer:
+    found = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)} | {CLOS: 100.0}
+    ranked = sorted(found, key=lambda rack: found[rack])
+    return Answer(" < ".join(ranked), (f"per cent of the Clos's: {_told(found)}",), holds=ranked == [*found])
+
+
+def losses(steps: Steps, model: str) -> dict[str, float]:
+    """Per cent of the performance on racks that HRS join, by strategy of routing (figure 19)."""
+    return {name: 100 - _against(steps, _BETWEEN, fabric, model, _ALL) for name, fabric in _STRATEGIES.items()}
+
+
+def _loss(strategy: str) -> Way:
+    return lambda paper, _: Answer(losses(paper.steps, _GPT4)[strategy], ("the mean of all four sequences",))
+
+
+def _losses_in_order(paper: Any, _: object) -> Answer:
+    found, dense = (losses(paper.steps, model) for model in SENSITIVE)
+    shortest, detour, borrow = found.values()
+    fine = shortest >= detour - _SAME and detour >= borrow - _SAME and borrow >= -_SAME
+    words = f"{_GPT4}: {_told(found)}; {_GPT3}: {_told(dense)}; insensitive is less than half as sensitive"
+    return Answer(f"{shortest:.2f}, {detour:.2f}, {borrow:.2f} %", (words,), holds=fine and dense["shortest"] < shortest / 2)
+
+
+def lanes(count: int) -> Fabric:
+    """A SuperPod with so many lanes of each NPU out of its rack (figure 20)."""
+    return Fabric(RACKS[UB], count / _LANES)
+
+
+def gains_of_lanes(steps: Steps, less: int, more: int, seqs: Sequence[int]) -> dict[str, float]:
+    """Per cent that more lanes gain, by model (figure 20)."""
+    return {model: _against(steps, lanes(less), lanes(more), model, seqs) - 100 for model in MODELS}
+
+
+def _wider(less: int, more: int, seqs: Sequence[int]) -> Way:
+    def way(paper: Any, _: object) -> Answer:
+        found = gains_of_lanes(paper.steps, less, more, seqs)
+        wide = "all links out of a rack are as many times as wide; x32 would take 88 lanes of an NPU, which has 72"
+        return Answer(float(np.mean([*found.values()])), (f"the mean of {_told(found)}", wide))
+
+    return way
+
+
+_SEQ, _BASE, _TIMES = 256 * 2**10, 1024, 64
+
+
+def _linearity(paper: Any, _: object) -> Answer:
+    """The least of both models, whose replicas are 64 times as many."""
+    found = {}
+    for model in (_GPT4, _DENSE):
+        one = paper.steps.of(model, _SEQ, Fabric("ub-mesh:pod"), _BASE)
+        many = paper.steps.of(model, _SEQ, Fabric("ub-mesh:dcn"), _BASE, times=_TIMES)
+        found[model] = 100 * one.step_time_s / many.step_time_s
+    return Answer(min(found.values()), (f"{_told(found)} on ub-mesh:dcn, of ub-mesh:pod; {_TIMES} times the replicas",))
+
+
+TRAINED: Mapping[str, Way] = MappingProxyType(
+    {
+        "ub-f17-lo": _by_model(min),
+        "ub-f17-hi": _by_model(max),
+        "ub-f17-1dfma": _gain_llama,
+        "ub-f17-1dfma-o": _gain_others,
+        "ub-f17-1dfmb": _gain_b,
+        "ub-f17-order": _order,
+        "ub-f17b-2d": _by_rack(UB, SHORT),
+        "ub-f17b-a": _by_rack(A, SHORT),
+        "ub-f17b-b": _by_rack(B, SHORT),
+        "ub-f17b-long": _by_rack(UB, LONG),
+        "ub-f19-short": _loss("shortest"),
+        "ub-f19-apr": _loss("borrow"),
+        "ub-f19-order": _losses_in_order,
+        "ub-f20-x8": _wider(8, 16, SHORT),
+        "ub-f20-x16": _wider(16, 32, LONG),
+        "ub-lin64": _linearity,
+    }
+)
