@@ -21,7 +21,7 @@ _SIZE = 2**30
 NVLINK = "nvlink=200GB/s"  # one way, 400 both (9)
 HPN_JOB, DCN_JOB = f"hpn:segment:{NVLINK}", f"{DCN}:dims=1x4x16x8,{NVLINK}"
 FLOWS = f"a pair has {CONNECTIONS} connections: ports filled 3:1 need them; switches hash alike; a GPU has 200 GB/s of NVLink"
-IN_ORDER = "the 56 hosts are taken segment by segment, in order"
+_IN_ORDER = "the 56 hosts are taken segment by segment, in order"
 _HIERARCHICAL = f"hierarchical-direct-ring@{CONNECTIONS}"
 
 
@@ -43,7 +43,7 @@ def _all_reduce() -> Answer:
     how = (
         "all_reduce inside hosts, then around a ring of hosts on each rail, and back; inside, nothing is added in the NVSwitch"
     )
-    return Answer(gained(*times), (FLOWS, IN_ORDER, how))
+    return Answer(gained(*times), (FLOWS, _IN_ORDER, how))
 
 
 def _multi() -> Answer:
@@ -51,7 +51,7 @@ def _multi() -> Answer:
         time_together_s(f"ring@{CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, built(word))
         for word in (DCN_JOB, HPN_JOB)
     ]
-    return Answer(gained(*times), (FLOWS, IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
+    return Answer(gained(*times), (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
 
 
 def _all_gather() -> Answer:
@@ -63,7 +63,7 @@ def _all_gather() -> Answer:
         times.append(_round_s(word, rings, np.roll(rings, -1, axis=1)))
     gain = gained(*times)
     how = "eight rings of all GPUs, each of which leaves hosts by another rail; all rounds are alike, and one is timed"
-    return Answer(gain, (FLOWS, IN_ORDER, how), holds=abs(gain) < 10)
+    return Answer(gain, (FLOWS, _IN_ORDER, how), holds=abs(gain) < 10)
 
 
 def _round_s(word: str, src: I64, dst: I64) -> float:

@@ -67,13 +67,13 @@ NOTES = (
 )
 
 
-def plan_of(name: str, seq: int, npus: int = NPUS) -> Plan:
+def plan_of(name: str, seq: int) -> Plan:
     """Of a model and a sequence."""
-    return _plan(model_of(name), _stages(name), seq, npus)
+    return _plan(model_of(name), _stages(name), seq)
 
 
-def _plan(model: Model, pp: int, seq: int, npus: int) -> Plan:
-    pairs = npus // (_BOARD * pp)  # cp * dp
+def _plan(model: Model, pp: int, seq: int) -> Plan:
+    pairs = NPUS // (_BOARD * pp)  # cp * dp
     cp = min(max(1, seq // _TOKENS), pairs)
     return Plan(
         tp=_BOARD,
@@ -95,8 +95,8 @@ def _plan(model: Model, pp: int, seq: int, npus: int) -> Plan:
 def _stages(name: str) -> int:
     """As few as hold what an NPU keeps whatever is recomputed."""
     model, most = model_of(name), find_device(_DEVICE, "bfloat16").memory_bytes
-    for pp in (2**power for power in range(10)):
-        parts = memory_by_part(model, _plan(model, pp, SHORT[0], NPUS), parse_stack(_STACK, STACKS))
+    for pp in map(int, 2 ** np.arange(10)):
+        parts = memory_by_part(model, _plan(model, pp, SHORT[0]), parse_stack(_STACK, STACKS))
         if sum(parts.values()) - parts["activations"] <= most:
             return pp
     raise InputError(f"repro: no stages of {name} fit an NPU")
@@ -135,14 +135,13 @@ class Steps:
         """Its memory is not asked for: what is recomputed follows no paper."""
         return replace(find_device(_DEVICE, "bfloat16"), memory_bytes=0)
 
-    def of(self, name: str, seq: int, fabric: Fabric, npus: int = NPUS, *, times: int = 1) -> PlanRow:
-        """One step, of the plan that so many NPUs have, or of some times as many replicas of it.
+    def of(self, name: str, seq: int, fabric: Fabric) -> PlanRow:
+        """One step.
 
         Raises:
             InputError: as `estimate`.
         """
-        plan = plan_of(name, seq, npus)
-        plan = replace(plan, dp=plan.dp * times, global_batch=plan.global_batch * times)
+        plan = plan_of(name, seq)
         request = EstimateRequest(model_of(name), plan, parse_stack(_STACK, STACKS), ("auto",))
         return step_of(self.kept, request, f"{fabric} {_text(name)}", fabric.built, self.device, _EVENTS)
 

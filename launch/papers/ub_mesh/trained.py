@@ -1,4 +1,4 @@
-"""Rows of the UB-Mesh paper that are training steps: figures 17, 19 and 20, and the linearity of 6.5."""
+"""Rows of the UB-Mesh paper that are training steps: figures 17, 19 and 20."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,8 +11,10 @@ from launch.papers.targets import Answer
 from launch.papers.ub_mesh.steps import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B, Fabric, Steps
 
 _ALL = (*SHORT, *LONG)
-_LLAMA, _GPT3, _GPT4, _DENSE = "LLAMA-70B", "GPT3-175B", "GPT4-2T", "Dense-1T"
-_STRATEGIES = {each: Fabric(f"ub-mesh:superpod:routing={each}") for each in ("shortest", "detour", "borrow")}
+_LLAMA, _GPT3, _GPT4 = "LLAMA-70B", "GPT3-175B", "GPT4-2T"
+_STRATEGIES: Mapping[str, Fabric] = MappingProxyType(
+    {"shortest": Fabric(RACKS[UB]), **{each: Fabric(f"{RACKS[UB]}:routing={each}") for each in ("detour", "borrow")}}
+)
 _BETWEEN = Fabric("ub-mesh:superpod-clos")  # the same racks on HRS alone (figure 18)
 _LANES = 16  # of an NPU out of its rack
 _SAME = 1e-9
@@ -74,17 +76,20 @@ def _order(paper: Any, _: object) -> Answer:
     return Answer(" < ".join(ranked), (f"per cent of the Clos's: {_told(found)}",), holds=ranked == [*found])
 
 
-def losses(steps: Steps, model: str) -> dict[str, float]:
+def losses(steps: Steps, model: str, strategies: Iterable[str] = _STRATEGIES) -> dict[str, float]:
     """Per cent of the performance on racks that HRS join, by strategy of routing (figure 19)."""
-    return {name: 100 - _against(steps, _BETWEEN, fabric, model, _ALL) for name, fabric in _STRATEGIES.items()}
+    return {name: 100 - _against(steps, _BETWEEN, _STRATEGIES[name], model, _ALL) for name in strategies}
 
 
 def _loss(strategy: str) -> Way:
-    return lambda paper, _: Answer(losses(paper.steps, _GPT4)[strategy], ("the mean of all four sequences",))
+    def way(paper: Any, _: object) -> Answer:
+        return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all four sequences",))
+
+    return way
 
 
 def _losses_in_order(paper: Any, _: object) -> Answer:
-    found, dense = (losses(paper.steps, model) for model in SENSITIVE)
+    found, dense = losses(paper.steps, _GPT4), losses(paper.steps, _GPT3, ["shortest"])
     shortest, detour, borrow = found.values()
     fine = shortest >= detour - _SAME and detour >= borrow - _SAME and borrow >= -_SAME
     words = f"{_GPT4}: {_told(found)}; {_GPT3}: {_told(dense)}; insensitive is less than half as sensitive"
@@ -110,19 +115,6 @@ def _wider(less: int, more: int, seqs: Sequence[int]) -> Way:
     return way
 
 
-_SEQ, _BASE, _TIMES = 256 * 2**10, 1024, 64
-
-
-def _linearity(paper: Any, _: object) -> Answer:
-    """The least of both models, whose replicas are 64 times as many."""
-    found = {}
-    for model in (_GPT4, _DENSE):
-        one = paper.steps.of(model, _SEQ, Fabric("ub-mesh:pod"), _BASE)
-        many = paper.steps.of(model, _SEQ, Fabric("ub-mesh:dcn"), _BASE, times=_TIMES)
-        found[model] = 100 * one.step_time_s / many.step_time_s
-    return Answer(min(found.values()), (f"{_told(found)} on ub-mesh:dcn, of ub-mesh:pod; {_TIMES} times the replicas",))
-
-
 TRAINED: Mapping[str, Way] = MappingProxyType(
     {
         "ub-f17-lo": _by_model(min),
@@ -140,6 +132,5 @@ TRAINED: Mapping[str, Way] = MappingProxyType(
         "ub-f19-order": _losses_in_order,
         "ub-f20-x8": _wider(8, 16, SHORT),
         "ub-f20-x16": _wider(16, 32, LONG),
-        "ub-lin64": _linearity,
     }
 )
