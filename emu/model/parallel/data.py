@@ -1,5 +1,6 @@
 """Data parallelism: gradients averaged over the ranks that see other tokens, states whole on each or sharded over them."""
 
+import importlib
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -10,12 +11,12 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
+from emu.backend.rank.count import paused
 from emu.model.parallel.experts import blocks_of
 from emu.model.parallel.mesh import Meshes, flat, part_of
 from emu.model.parallel.where import local
@@ -137,7 +138,9 @@ class _OfParts(Optimizer):
         super().__init__([{"params": [*parameters]}], {})
         self.parts = {p: nn.Parameter(local(p.detach())) for p in parameters}
         group, all_parts = shared.get_group(), [*self.parts.values()]
-        self._optimizer = ZeroRedundancyOptimizer(all_parts, AdamW, group, lr=learning_rate, fused=True)
+        with paused():
+            sharing = importlib.import_module("torch.distributed.optim")  # not above: it takes long, and few runs need it
+        self._optimizer = sharing.ZeroRedundancyOptimizer(all_parts, AdamW, group, lr=learning_rate, fused=True)
 
     @property
     def own(self) -> Optimizer:
