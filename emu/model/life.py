@@ -77,16 +77,18 @@ class Stage:
         weights.begin()
         for place, piece in enumerate(self.pieces):
             weights.enter(place)
+            weights.enter_experts(place)
             weights.ledger.change(activations=piece.kept)
             weights.ledger.rise(activations=2 * piece.between)
+            weights.leave_experts(place)
             weights.leave(place)
         weights.ledger.change(activations=self.ends.gives)
 
     def _backward_input(self) -> None:
         """What the forward kept stays, and the gradients of what operators with parameters gave beside it."""
         ledger = self.weights.ledger
-        for piece in reversed(self.pieces):
-            self._again(piece)
+        for place, piece in reversed(list(enumerate(self.pieces))):
+            self._again(place)
             for operator, saved in zip(reversed(piece.operators), reversed(piece.saved), strict=True):
                 ledger.rise(activations=piece.beside(operator))
                 ledger.change(activations=piece.given(operator) - (saved if piece.recomputed else 0))
@@ -124,8 +126,11 @@ class Stage:
         weights, ledger, late = self.weights, self.weights.ledger, 0
         for place, piece in reversed(list(enumerate(self.pieces))):
             weights.enter_backward(place)
-            self._again(piece)
+            self._again(place)
+            experts = [operator for operator in piece.operators if piece.travels(operator)]
             for operator, saved in zip(reversed(piece.operators), reversed(piece.saved), strict=True):
+                if experts and operator is experts[-1]:
+                    weights.enter_experts_backward(place)
                 if piece.whole(operator):  # it is cut when all others have been added up
                     ledger.rise(activations=piece.beside(operator))
                     ledger.change(activations=-late)
@@ -133,15 +138,19 @@ class Stage:
                 late += self._operator(piece, operator, saved, of)
                 if operator.kind == LOSS:
                     weights.turn()
+                if experts and operator is experts[0]:
+                    weights.leave_experts_backward(place, last=of.last)
             weights.leave_backward(place, last=of.last)
         left = sum(piece.kept - (piece.between if piece.recomputed else sum(piece.saved)) for piece in self.pieces)
         ledger.change(activations=-late - left - self.ends.gives)
         weights.end(last=of.last)
 
-    def _again(self, piece: Piece) -> None:
+    def _again(self, place: int) -> None:
         """What recomputation drops lives again."""
+        piece = self.pieces[place]
         self.weights.ledger.change(activations=piece.again)
         if piece.recomputed:
+            self.weights.experts_again(place)
             self.weights.ledger.rise(activations=piece.between + piece.travelling)
 
     def _operator(self, piece: Piece, operator: ModelOperator, saved: int, of: _Pass) -> int:
@@ -172,7 +181,7 @@ class Stage:
 
         So that of a table that is whole, and those of experts that tokens travel to.
         """
-        if (operator.kind == LOOKUP and not operator.cut) or (operator.experts and piece.plan.exchanges):
+        if (operator.kind == LOOKUP and not operator.cut) or piece.travels(operator):
             return False
         plan = piece.plan
         return plan.tp > 1 and not self.weights.scatters and not plan.splits and piece.stack.software == "pytorch"

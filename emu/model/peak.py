@@ -147,7 +147,7 @@ class Place:
 
     def _weights_of(self, pieces: tuple[Piece, ...]) -> Whole:
         if self._scatters:
-            return Sharded(pieces, shards=self._holders[0])
+            return Sharded(pieces, shards=self._holders)
         if self.stack.software != "pytorch":
             return Buffered(pieces)
         if self.plan.splits:
@@ -194,7 +194,7 @@ def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
 def certain(model: Model, plan: Plan, stack: Stack) -> bool:
     """Whether that is held equal to what real ranks hold, by a test; else it is an estimate."""
     alone = plan.sharding == "fsdp" and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
-    return stack.software == "pytorch" and not (alone or (plan.exchanges and plan.sharding == "fsdp"))
+    return stack.software == "pytorch" and not alone
 
 
 def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:

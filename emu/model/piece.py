@@ -114,7 +114,15 @@ class Piece:
     @property
     def weights(self) -> int:
         """Bytes of all its parameters."""
-        return self.parameters * item_bytes(self.stack.precision.weight)
+        return sum(map(self.weight, self.operators))
+
+    def weight(self, operator: ModelOperator) -> int:
+        """Bytes of its parameters."""
+        return operator.parameters * item_bytes(self.stack.precision.weight)
+
+    def travels(self, operator: ModelOperator) -> bool:
+        """Whether it is of experts that tokens travel to."""
+        return self.plan.exchanges and bool(operator.experts)
 
     @property
     def weights_gradients(self) -> int:
@@ -124,7 +132,7 @@ class Piece:
     @property
     def averaged(self) -> int:
         """Bytes of those that are averaged over all ranks that see other tokens: not of experts that tokens travel to."""
-        return sum(self.gradient(o) for o in self.operators if not (self.plan.exchanges and o.experts))
+        return sum(self.gradient(o) for o in self.operators if not self.travels(o))
 
     @property
     def table_bytes(self) -> int:

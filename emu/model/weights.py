@@ -5,12 +5,22 @@ it is in the weights' place, in a forward until the next one has come.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+from emu.model.operator import ModelOperator
 from emu.model.piece import Piece
 from emu.model.turn import DROP, GATHER, REDUCE
 
-_ROOT = -1  # the embedding and the head of a stage: one group of FSDP2
+
+class _Group(NamedTuple):
+    """What FSDP2 gathers at once: a layer, its experts whose tokens travel, or the root, which is embedding and head."""
+
+    place: int
+    experts: bool = False
+
+
+_ROOT = _Group(-1)
 
 
 class Bytes(NamedTuple):
@@ -88,6 +98,21 @@ class Whole:
     def leave_backward(self, place: int, *, last: bool) -> None:
         """A part's backward has ended, of the last pass or another."""
 
+    def enter_experts(self, place: int) -> None:
+        """The forward of experts that tokens travel to begins."""
+
+    def leave_experts(self, place: int) -> None:
+        """... and has ended."""
+
+    def experts_again(self, place: int) -> None:
+        """They are worked out again."""
+
+    def enter_experts_backward(self, place: int) -> None:
+        """Their backward begins."""
+
+    def leave_experts_backward(self, place: int, *, last: bool) -> None:
+        """... and has ended, of the last pass or another."""
+
     def end(self, *, last: bool) -> None:
         """A backward has ended."""
 
@@ -124,10 +149,10 @@ class Averaged(Whole):
 class Sharded(Whole):
     """Weights of one stage that FSDP2 shards."""
 
-    shards: int = 1
+    shards: tuple[int, int] = (1, 1)  # of what all tokens see, and of experts that tokens travel to
     scatters: ClassVar[bool] = True
-    whole: frozenset[int] = frozenset()  # groups whose weights are there: a layer's place, or the root
-    coming: frozenset[int] = frozenset()  # ... or are in a buffer
+    whole: frozenset[_Group] = frozenset()  # groups whose weights are there
+    coming: frozenset[_Group] = frozenset()  # ... or are in a buffer
     before: int = 0  # bytes of the buffer of the weights gathered last in a forward
     copied: int = 0  # bytes of the gradients that were scattered last
 
@@ -147,33 +172,49 @@ class Sharded(Whole):
     def enter(self, place: int) -> None:
         """A layer is gathered as its forward begins."""
         if self.pieces[place].is_layer:
-            self._forward(place)
+            self._forward(_Group(place))
 
     def leave(self, place: int) -> None:
         """... and dropped as it ends."""
         if self.pieces[place].is_layer:
-            self._drop(place)
+            self._drop(_Group(place))
         if place == len(self.pieces) - 1:
             self._free()
 
     def turn(self) -> None:
         """The last layer is asked for."""
-        self._next(len(self.pieces) - 1)
+        self._next(_ROOT)
 
     def enter_backward(self, place: int) -> None:
-        """A layer is there, and the one before it is asked for."""
-        group = self._group(place)
-        if group not in self.whole | self.coming:
-            self._ask(group)
-        if group in self.coming:
-            self._arrive(group)
-        if group != _ROOT:
-            self._next(place)
+        """A layer is there, and what ended before it is asked for."""
+        self._backward(self._group(place))
 
     def leave_backward(self, place: int, *, last: bool) -> None:
         """Without a pipeline it is dropped again."""
         if self.pieces[place].is_layer and self.pieces[0].plan.pp == 1:
-            self._leave(place, last=last)
+            self._leave(_Group(place), last=last)
+
+    def enter_experts(self, place: int) -> None:
+        """They are gathered inside their layer."""
+        self._forward(_Group(place, experts=True))
+
+    def leave_experts(self, place: int) -> None:
+        """... and dropped before it."""
+        self._drop(_Group(place, experts=True))
+
+    def experts_again(self, place: int) -> None:
+        """What is gathered now is there until their backward has ended."""
+        self._forward(_Group(place, experts=True))
+        self._free()
+
+    def enter_experts_backward(self, place: int) -> None:
+        """They are there, and the layer before is asked for."""
+        self._backward(_Group(place, experts=True))
+
+    def leave_experts_backward(self, place: int, *, last: bool) -> None:
+        """As a layer."""
+        if self.pieces[0].plan.pp == 1:
+            self._leave(_Group(place, experts=True), last=last)
 
     def end(self, *, last: bool) -> None:
         """So is the root."""
@@ -188,8 +229,7 @@ class Sharded(Whole):
 
     def take(self, what: str) -> None:
         """Gather or drop the weights of the stage, or scatter its gradients."""
-        groups = sorted({self._group(place) for place in range(len(self.pieces))})
-        for group in groups:
+        for group in sorted(self._ended):
             if what == GATHER:
                 self._ask(group)
             elif what == DROP:
@@ -199,62 +239,89 @@ class Sharded(Whole):
         if what == REDUCE:
             self._settle()
 
-    def _group(self, place: int) -> int:
-        return place if self.pieces[place].is_layer else _ROOT
+    def _group(self, place: int) -> _Group:
+        return _Group(place) if self.pieces[place].is_layer else _ROOT
 
-    def _of(self, group: int) -> list[Piece]:
-        return [self.pieces[group]] if group != _ROOT else [piece for piece in self.pieces if not piece.is_layer]
+    @cached_property
+    def _of(self) -> dict[_Group, list[tuple[Piece, ModelOperator]]]:
+        """The operators with parameters of each group."""
+        found: dict[_Group, list[tuple[Piece, ModelOperator]]] = {}
+        for place, piece in enumerate(self.pieces):
+            for operator in piece.operators:
+                group = _Group(place, experts=True) if piece.travels(operator) else self._group(place)
+                if operator.parameters:
+                    found.setdefault(group, []).append((piece, operator))
+        return found
 
-    def _weights(self, group: int) -> int:
-        return sum(piece.weights for piece in self._of(group))
+    @cached_property
+    def _ended(self) -> list[_Group]:
+        """The groups in the order in which their forwards end."""
+        return sorted(self._of, key=lambda each: (each == _ROOT, each.place, not each.experts))
 
-    def _buffer(self, group: int) -> int:
+    def _weights(self, group: _Group) -> int:
+        return sum(piece.weight(operator) for piece, operator in self._of[group])
+
+    def _buffer(self, group: _Group) -> int:
         """One rank alone copies its own to their place at once."""
-        return self._weights(group) if self.shards > 1 else 0
+        return self._weights(group) if self.shards[group.experts] > 1 else 0
 
-    def _forward(self, group: int) -> None:
-        if group in self.whole or not self._of(group):
+    def _forward(self, group: _Group) -> None:
+        if group in self.whole or group not in self._of:
             return
         self._ask(group)
         self._free()
         self.before = self._buffer(group)
         self._there(group)
 
+    def _backward(self, group: _Group) -> None:
+        if group in self._of:
+            self._ask(group)
+        if group in self.coming:
+            self._arrive(group)
+        if group != _ROOT:
+            self._next(group)
+
     def _free(self) -> None:
         self.ledger.change(activations=-self.before)
         self.before = 0
 
-    def _next(self, place: int) -> None:
-        if place and self._group(place - 1) not in self.whole | self.coming:
-            self._ask(self._group(place - 1))
+    def _next(self, group: _Group) -> None:
+        """Ask for what ended before it."""
+        at = self._ended.index(group) if group in self._ended else len(self._ended)
+        if at:
+            self._ask(self._ended[at - 1])
 
-    def _ask(self, group: int) -> None:
-        self.ledger.change(activations=self._buffer(group))
-        self.coming |= {group}
+    def _ask(self, group: _Group) -> None:
+        """Unless its weights are there, or come."""
+        if group not in self.whole | self.coming:
+            self.ledger.change(activations=self._buffer(group))
+            self.coming |= {group}
 
-    def _there(self, group: int) -> None:
+    def _there(self, group: _Group) -> None:
         self.ledger.change(weights=self._weights(group))
         self.whole |= {group}
         self.coming -= {group}
 
-    def _arrive(self, group: int) -> None:
+    def _arrive(self, group: _Group) -> None:
         self._there(group)
         self.ledger.change(activations=-self._buffer(group))
 
-    def _drop(self, group: int) -> None:
+    def _drop(self, group: _Group) -> None:
         if group in self.whole:
             self.ledger.change(weights=-self._weights(group))
             self.whole -= {group}
 
-    def _leave(self, group: int, *, last: bool) -> None:
+    def _leave(self, group: _Group, *, last: bool) -> None:
         """The gradients of the last pass are copied to be scattered; the copy lives until the next one."""
         self._drop(group)
         if last:
-            of = self._of(group)
-            made, lived = sum(p.weights_gradients for p in of), sum(p.waits(o) for p in of for o in p.operators if o.parameters)
+            of = self._of.get(group, [])
+            made, lived = sum(p.gradient(o) for p, o in of), sum(p.waits(o) for p, o in of)
             self.ledger.change(activations=-self.copied)
             self.ledger.change(activations=made)
-            self.ledger.change(gradients=made // self.shards, activations=-lived)
+            own = made // self.shards[group.experts]
+            self.ledger.change(gradients=own, activations=-lived)
+            self.ledger.rise(activations=own if group.experts else 0)  # added up, they are divided into another tensor
             self.copied = made
 
     def _settle(self) -> None:

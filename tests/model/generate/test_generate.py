@@ -115,6 +115,7 @@ def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
 
 
 FOUR_LAYERS, FOUR_OF_EXPERTS = (str(DATA / f"four-layers{of}.toml") for of in ("", "-of-experts"))
+MIXTRAL = str(DATA / "small" / "mixtral.toml")
 # By the model: plans whose memory a real rank has to the byte of states and gradients.
 HELD = {
     TWO_LAYERS: [
@@ -174,6 +175,12 @@ HELD = {
         "pp=2,dp=2,ep=2",
         "pp=2,vp=2,order=zbv,dp=2,ep=2,microbatch=2",
         "dp=4,ep=2,sharding=zero1,microbatch=1",
+        "dp=4,ep=2,capacity=1,sharding=fsdp,microbatch=1",
+    ],
+    MIXTRAL: [
+        "ep=2,dp=4,capacity=1.25,sharding=fsdp",
+        "etp=2,dp=2,sharding=fsdp",
+        "tp=2,etp=1,sharding=fsdp",
     ],
 }
 HELD_QUICK = {
@@ -183,6 +190,7 @@ HELD_QUICK = {
     (FOUR_LAYERS, "pp=2,vp=2,order=zbv,microbatch=2"),
     (FOUR_OF_EXPERTS, "dp=2,ep=2,capacity=1,microbatch=2"),
     (FOUR_OF_EXPERTS, "dp=2,etp=2,recompute=full"),
+    (MIXTRAL, "etp=2,dp=2,sharding=fsdp"),
 }
 
 
