@@ -1,7 +1,8 @@
 """A product with weights that are a DTensor as one step of autograd, where DTensor dispatches twelve operators, one by one.
 
 What is computed is what DTensor computes, on the same tensors in the same order. It is taken where the weights are cut by
-columns or by rows; else DTensor does as ever.
+columns or by rows; else DTensor does as ever, and where what is saved goes through hooks: recomputation stops before the last
+product that it needs nothing of, which one step of autograd would run first.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,8 @@ def products(linear: Linear) -> Linear:
     """In place of `torch.nn.functional.linear`, which is given."""
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        if type(weight) is DTensor and type(x) is DTensor and bias is None:
+        hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        if type(weight) is DTensor and type(x) is DTensor and bias is None and not hooked:
             cut = _cut(x.placements, weight.placements, x.ndim) if x.device_mesh is weight.device_mesh else None
             if cut is not None and x._local_tensor.is_contiguous():
                 return _Product.apply(x, weight, cut, linear)  # type: ignore[no-any-return,no-untyped-call]
