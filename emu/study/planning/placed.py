@@ -38,6 +38,7 @@ class Placed:
     _rates: list[Rates] = field(init=False)
     _known: list[Known] = field(init=False)
     _where: LRUCache[Hashable, Where] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
+    _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,24 +63,26 @@ class Placed:
         """Know more of each: some requests are timed whose times were not known, until all are."""
         missing: list[dict[Hashable, Missing]] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
-        for each, (_, untold) in zip(candidates, found, strict=True):
+        for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
         self._time(missing, times)
         later = {i: self._bound(each) for i, each in enumerate(candidates) if found[i][1]}
-        return [Near(least_s, not untold) for least_s, untold in (later.get(i, each) for i, each in enumerate(found))]
+        return [Near(least_s, is_told) for least_s, _, is_told in (later.get(i, each) for i, each in enumerate(found))]
 
-    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, Missing]]:
-        """As far as times are known, and what is not."""
+    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, Missing], bool]:
+        """As far as times are known, what is not, and whether that is all: the chart, which takes longer, is asked for last."""
         number, plan, axes = candidate
         key, known = (number, Where.key(plan, axes)), self._known[number]
         if key not in self._where:
             self._where[key] = Where.of(self.topologies[number], plan, axes)
         outline, there = self._outlined(plan), There(Anywhere(self._rates[number], plan), self._where[key], known)
         least_s = outline.seconds(there)
-        if not known.missing:
+        charted = candidate in self._timed
+        if charted:
             least_s = max(least_s, self.charts.seconds(outline, there))
         missing, known.missing = known.missing, {}
-        return least_s, missing
+        self._timed.update([candidate] * (not missing))
+        return least_s, missing, charted and not missing
 
     def _time(self, missing: Sequence[Mapping[Hashable, Missing]], times: Times) -> None:
         """Those that are to be timed first."""
