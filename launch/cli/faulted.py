@@ -66,6 +66,8 @@ def known_faults(texts: Sequence[str], topologies: Sequence[str], ranks: int, st
     Raises:
         InputError: a topology is none; or as `faults_of`.
     """
+    if not texts:
+        return Known((), ())
     built = [build_topology(word) for word in topologies]
     found = [faults_of(texts, each, ranks, steps, clock=clock) for each in built]
     return Known(found[0], losses(built[0], found[0], ranks, steps))
