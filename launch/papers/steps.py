@@ -1,19 +1,47 @@
 """Steps that rows of papers ask for: each is estimated once, and kept between commands."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
 
 from emu.arrays import digest
+from emu.model.model import Model
+from emu.model.plan import Plan
+from emu.model.spell_stack import parse_stack
 from emu.study.choice.kept import code
 from emu.study.planning.kept import Kept
 from emu.study.planning.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from launch.data.devices import find_device
+from launch.data.stacks import STACKS
+
+_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step of a paper is composed
 
 
-def step_of(
-    kept: Kept, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device, most_events: int
-) -> PlanRow:
+@dataclass(eq=False)
+class Steps:
+    """Estimates of a paper's steps, each made once, and kept between commands where there is a place for them."""
+
+    kept: Kept = field(default_factory=lambda: Kept(None))
+    computes: ClassVar[str]  # the device's name
+    software: ClassVar[str]  # as `--stack` has it
+    algorithms: ClassVar[tuple[str, ...]] = ("auto",)
+
+    @cached_property
+    def device(self) -> Device:
+        """What computes; its memory is not asked for, as what is recomputed follows no paper."""
+        return replace(find_device(self.computes, "bfloat16"), memory_bytes=0)
+
+    def estimated(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
+        """One step; arguments and errors are those of `step_of`."""
+        request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
+        return step_of(self.kept, request, of, built, self.device)
+
+
+def step_of(kept: Kept, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
     """One step.
 
     Args:
@@ -22,16 +50,15 @@ def step_of(
         of: What says all of the topology, and of a model that is a value.
         built: The topology, which is asked for only where the step is not kept.
         device: What computes.
-        most_events: As of `estimate`.
 
     Raises:
         InputError: as `estimate`.
     """
     model = request.model if isinstance(request.model, str) else request.model.name
-    asked = (request.plan, request.stack, request.algorithms, request.axes, device, of, most_events)
+    asked = (request.plan, request.stack, request.algorithms, request.axes, device, of, _EVENTS)
     name = "step of a paper " + digest((code(), model, *map(repr, asked)))
     found = kept.read(name)
     if found is None:
-        found = PlanRow.of(estimate(request, built(), device, most_events)).as_dict()
+        found = PlanRow.of(estimate(request, built(), device, _EVENTS)).as_dict()
         kept.write(name, found)
     return PlanRow.read(found)

@@ -13,7 +13,7 @@ from emu.model.fits import check_fits
 from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell import spell
-from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes
+from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, of_steps
 from emu.study.live.lost import ends, room
 from emu.study.training.kept import Kept, last
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
@@ -143,22 +143,9 @@ def timed_elastic(
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
     ranks, count = done.legs[0].plan.world, done.final.steps - done.legs[0].first
-    total = sum(step.time_s for step in steps)
-    return Disturbed(
-        topology=topology.name,
-        device=device,
-        ranks=ranks,
-        faults=tuple(map(str, faults)),
-        steps=tuple(steps),
-        undisturbed_s=whole * count,
-        mending_s=sum(step.mending_s for step in steps),
-        goodput=whole * count / total if total else 1.0,
-        stopped=None,
-        assumptions=(*topology.assumptions, *ASSUMED),
-        loss=done.learned.loss,
-        reference_loss=done.learned.reference_loss,
-        recoveries=tuple(recoveries),
-    )
+    came = of_steps(topology, device, ranks, faults, steps, whole * count, None, ASSUMED)
+    learned = done.learned
+    return replace(came, loss=learned.loss, reference_loss=learned.reference_loss, recoveries=tuple(recoveries))
 
 
 ASSUMED = (

@@ -5,29 +5,21 @@ AllReduces of a host at once with TP=8 (9.2). Batches are those of the models' o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from emu.model.plan import Plan
 from emu.model.spell import spell
-from emu.model.spell_stack import parse_stack
-from emu.study.planning.kept import Kept
 from emu.study.planning.row import PlanRow
-from emu.study.training.estimate import EstimateRequest
-from emu.trace.device.device import Device
-from launch.data.devices import find_device
-from launch.data.stacks import STACKS
 from launch.papers.hpn.timed import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gained
 from launch.papers.paper import Way
-from launch.papers.steps import step_of
+from launch.papers.steps import Steps as Estimated
 from launch.papers.targets import Answer
 from launch.papers.wiring import built
 
 _DEVICE, _STACK = "h800", "software=megatron,gradient=bfloat16"
 _ALGORITHMS = (f"all_reduce=ring@{CONNECTIONS}", "auto")
-_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step here is composed
 _SEQ = 2048
 
 
@@ -59,16 +51,10 @@ _JOBS: Mapping[str, _Job] = MappingProxyType(
 )
 
 
-@dataclass(eq=False)
-class Steps:
-    """Estimates, each made once, and kept between commands where there is a place for them."""
+class Steps(Estimated):
+    """Those of 9.1."""
 
-    kept: Kept = field(default_factory=lambda: Kept(None))
-
-    @cached_property
-    def device(self) -> Device:
-        """Of 9; its memory is not asked for."""
-        return replace(find_device(_DEVICE, "bfloat16"), memory_bytes=0)
+    computes, software, algorithms = _DEVICE, _STACK, _ALGORITHMS
 
     def of(self, model: str, plan: Plan, word: str) -> PlanRow:
         """One step.
@@ -76,8 +62,7 @@ class Steps:
         Raises:
             InputError: as `estimate`.
         """
-        request = EstimateRequest(model, plan, parse_stack(_STACK, STACKS), _ALGORITHMS)
-        return step_of(self.kept, request, word, lambda: built(word), self.device, _EVENTS)
+        return self.estimated(model, plan, word, lambda: built(word))
 
 
 def _trained(paper: Any, target: Any) -> Answer:

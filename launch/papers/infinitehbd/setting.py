@@ -25,7 +25,6 @@ from launch.papers.steps import step_of
 HERE = Path(__file__).parent
 GPUS, _TORS, _NODES = 4, 128, 2  # of a node (6.1), ToRs of a domain, nodes of a ToR
 _HBD, _DCN = "800GB/s", "50GB/s"  # of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
-_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step of the tables is composed
 
 NOTES = (
     "every step is estimated as `emu estimate` does (software=megatron), composed (docs/training.md)",
@@ -130,7 +129,7 @@ class Steps:
             InputError: as `estimate`.
         """
         request = EstimateRequest(training.model, plan, self.stack(plan), tuple(self.words["algorithm"]))
-        return step_of(self.kept, request, topology_of(plan), partial(self.topology, plan), self.device, _EVENTS)
+        return step_of(self.kept, request, topology_of(plan), partial(self.topology, plan), self.device)
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""

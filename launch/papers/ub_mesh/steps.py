@@ -5,8 +5,8 @@ one plan (table 1). From that follow the plans here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,21 +18,17 @@ from emu.model.peak import memory_by_part
 from emu.model.plan import Plan
 from emu.model.read import find_model
 from emu.model.spell_stack import parse_stack
-from emu.study.planning.kept import Kept
 from emu.study.planning.row import PlanRow
-from emu.study.training.estimate import EstimateRequest
 from emu.topology.topology import Topology
-from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
-from launch.papers.steps import step_of
+from launch.papers.steps import Steps as Estimated
 from launch.papers.ub_mesh.wiring import built
 
 HERE = Path(__file__).parent
 NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
 _K, _M = 2**10, 2**20
 SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # of both ranges of figure 17 (b)
-_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step here is composed
 _DEVICE, _STACK = "ascend-910b-like", "software=megatron"
 _LONGEST = 2**24  # tokens that any model takes: table 5 has no positions
 
@@ -124,16 +120,10 @@ def _wider(word: str, times: float) -> Topology:
     return replace(topology, links=replace(topology.links, bandwidth_Bps=rates))
 
 
-@dataclass(eq=False)
-class Steps:
-    """Estimates of the paper's steps, each made once, and kept between commands where there is a place for them."""
+class Steps(Estimated):
+    """Those of the models of table 5."""
 
-    kept: Kept = field(default_factory=lambda: Kept(None))
-
-    @cached_property
-    def device(self) -> Device:
-        """Its memory is not asked for: what is recomputed follows no paper."""
-        return replace(find_device(_DEVICE, "bfloat16"), memory_bytes=0)
+    computes, software = _DEVICE, _STACK
 
     def of(self, name: str, seq: int, fabric: Fabric) -> PlanRow:
         """One step.
@@ -141,9 +131,7 @@ class Steps:
         Raises:
             InputError: as `estimate`.
         """
-        plan = plan_of(name, seq)
-        request = EstimateRequest(model_of(name), plan, parse_stack(_STACK, STACKS), ("auto",))
-        return step_of(self.kept, request, f"{fabric} {_text(name)}", fabric.built, self.device, _EVENTS)
+        return self.estimated(model_of(name), plan_of(name, seq), f"{fabric} {_text(name)}", fabric.built)
 
 
 @cache
