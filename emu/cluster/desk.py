@@ -128,6 +128,8 @@ class Desk:
         with suppress(*_GONE, OSError, pickle.UnpicklingError):
             if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
                 self._processes[known] = known.recv()
+                if self.failure is not None:  # it comes when the others have been told
+                    self._tell(known, "stop", self.failure)
                 return
         known.close()
 

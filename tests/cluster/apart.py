@@ -35,7 +35,7 @@ def run_apart(
 
 
 def _processes(job: Job, n: int, desk: Desk) -> Sequence[Any]:
-    pipes = [FORKS.Pipe(duplex=False) for _ in range(n)]
+    pipes = [FORKS.Pipe() for _ in range(n)]
     processes = [FORKS.Process(target=_be, args=(job, p, pipes[p][1]), daemon=True) for p in range(n)]
     for process in processes:
         process.start()

@@ -188,3 +188,16 @@ def test_only_who_knows_the_token_is_let_in():
             with pytest.raises((EOFError, ConnectionError)):
                 guest.recv()
         assert desk.failure is None
+
+
+def test_who_comes_after_the_job_has_failed_is_told_so():
+    with Desk(2, Choice(), LOOPBACK, print) as desk:
+        for process in range(2):
+            guest = connection(socket.create_connection((LOOPBACK, desk.address.port)))
+            guest.send_bytes(desk.address.token)
+            guest.send(process)
+            if process == 0:
+                guest.send(("failed", InputError("program: no")))
+            assert guest.poll(10)
+            kind, why = guest.recv()
+            assert (kind, str(why)) == ("stop", "program: no")
