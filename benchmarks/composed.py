@@ -12,8 +12,8 @@ from statistics import median
 
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.model import MODELS
-from emu.model.spell import parse_plan
-from emu.model.stack import Stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
 from emu.study.training.asked import by_plan

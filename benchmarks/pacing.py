@@ -31,9 +31,9 @@ from emu.fabric.lower import lowered
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
 from emu.topology.live.fault import Fault
-from emu.trace.batch import What
-from emu.trace.replay import lay_request
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.batch import What
+from emu.trace.meet.requests import MESSAGE
+from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
 from launch.show.text.table import table

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
-from emu.model.spell import parse_plan
-from emu.model.stack import Stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
 from emu.study.training.step import Step, TimedTrace, time_trace

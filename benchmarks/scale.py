@@ -27,7 +27,7 @@ from emu.fabric.lowering.ways import heads
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.topology.catalogue import build_topology
-from emu.topology.clos import Tier, clos
+from emu.topology.parts.clos import Tier, clos
 from emu.topology.placement import by_axes, place
 from emu.topology.topology import Links, Routes, Topology
 from emu.units import TICKS_PER_S, format_time

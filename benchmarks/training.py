@@ -12,8 +12,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import Choice
+from emu.model.plan.spell import parse_plan
 from emu.model.read import anywhere
-from emu.model.spell import parse_plan
 from emu.study.training.program import Program
 from emu.study.training.text import read_text
 

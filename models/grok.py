@@ -18,7 +18,7 @@ from emu.model.parts.learned import Tied
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.routing import Routing
 from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ InfiniteHBD (SIGCOMM 2025), 6.1: Big-Switch.
 """
 
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.clos import Tier, clos
+from emu.topology.parts.clos import Tier, clos
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 

@@ -13,10 +13,10 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.parts.routing import join, mix
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import or_shortest
-from emu.topology.routing import join, mix
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Hoefler et al., HammingMesh (SC 2022); RailX (arXiv:2507.18889), 6.2 and Table 6"

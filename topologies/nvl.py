@@ -14,10 +14,10 @@ import numpy as np
 
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.clos import Tier, bisection, clos, count
+from emu.topology.parts.clos import Tier, bisection, clos, count
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import shortest
 from emu.topology.topology import Box, Drawing, Topology
-from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 
 _RACKS = "Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8"

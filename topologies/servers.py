@@ -12,11 +12,11 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
+from emu.topology.parts.routing import join, mix
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import or_shortest
-from emu.topology.routing import join, mix
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.topology.usable import in_units
-from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"

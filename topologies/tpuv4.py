@@ -14,7 +14,7 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.grid import Dimension, grid
+from emu.topology.parts.grid import Dimension, grid
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
 from emu.topology.usable import in_units
 from emu.units import format_bandwidth, format_time, seconds

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.fidelity.row import Row, farthest
 from emu.arrays import Bool
 from emu.topology.catalogue import build_topology
-from emu.topology.facts import bisection, cut, diameter
+from emu.topology.facts.facts import bisection, cut, diameter
 from emu.topology.topology import Topology
 
 # Of 8 or 9 NPUs each: all their halvings can be tried.

@@ -19,9 +19,9 @@ from emu.arrays import F64
 from emu.errors import RunError
 from emu.fabric.lower import Piece, lower
 from emu.fabric.run import run
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import shortest
 from emu.topology.topology import Topology
-from emu.topology.wiring import Cables, wire
 from emu.units import TICKS_PER_S, ticks
 
 RATE_BPS, DELAY_S = 1e8, 50e-6

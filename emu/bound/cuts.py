@@ -13,8 +13,8 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.bound.network import Network
-from emu.topology import flow
-from emu.topology.flow import Arcs
+from emu.topology.facts import flow
+from emu.topology.facts.flow import Arcs
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.bound.network import Network, sums
 from emu.topology.orbits import orbits
-from emu.topology.routing import mix
+from emu.topology.parts.routing import mix
 from emu.topology.topology import Topology
 
 _TIERS = 8  # of switches above one another, the more distant of which are not told apart

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.orbits import components
+from emu.topology.parts.routing import either, mix
 from emu.topology.path.shortest import shortest
-from emu.topology.routing import either, mix
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
 _TRIES = 32  # keys that are asked for a way of the pair's own that is whole

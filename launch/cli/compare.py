@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from emu.trace.compare import compare
+from emu.trace.compare.compare import compare
 from emu.trace.read import load
 from launch.cli.options import json_option, print_json
 from launch.show.text.compared import compared_report

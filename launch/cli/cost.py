@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from emu.errors import InputError, must_be
-from emu.model.spell import parse_plan
+from emu.model.plan.spell import parse_plan
 from emu.registry import parse_call
 from emu.study.choice.wanted import AUTO
 from emu.study.cost.book import Price

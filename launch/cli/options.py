@@ -10,8 +10,8 @@ import click
 
 from emu.collective.algorithm import Algorithm
 from emu.collective.msccl.filed import file_program
-from emu.model.spell_stack import ROLES, beside, parse_stack
-from emu.model.stack import SETTINGS, SOFTWARE, Stack
+from emu.model.stack.spell import ROLES, beside, parse_stack
+from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.store import user_folder
 from emu.study.choice import kept

@@ -10,7 +10,7 @@ import click
 from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.errors import must_be
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.registry import unknown
 from emu.study.live.disturbed import Disturbed
 from emu.study.training.calls import topology_under

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from emu.model.spell import parse_plan
+from emu.model.plan.spell import parse_plan
 from emu.study.choice.wanted import AUTO
 from emu.study.planning.find import find_plans
 from emu.study.planning.kept import Kept

@@ -13,7 +13,7 @@ from emu.collective.operation import operation as find_operation
 from emu.collective.shape import parse_grid, ranks_of, show_shape
 from emu.errors import must_be
 from emu.topology.catalogue import build_topology
-from emu.topology.facts import summary
+from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
 from launch.cli.looks import Looks, timeline_options
 from launch.cli.options import import_option, json_option, print_json

@@ -10,7 +10,7 @@ import click
 
 from emu.cluster.pace.kept import Paced
 from emu.collective.algorithm import Choice
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace

@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from emu.errors import InputError, must_be
-from emu.model.spell import WORDS
-from emu.model.spell_stack import STACK_WORDS
+from emu.model.plan.spell import WORDS
+from emu.model.stack.spell import STACK_WORDS
 from emu.registry import parse_call, unknown
 from emu.topology.read.file import is_file
 from launch.data.stacks import STACKS

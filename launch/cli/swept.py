@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from emu.errors import InputError, must_be
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

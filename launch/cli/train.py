@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from emu.model.order import ORDERS
-from emu.model.plan import CHOICES, Plan
-from emu.model.spell import parse_plan
+from emu.model.pipeline.order import ORDERS
+from emu.model.plan.plan import CHOICES, Plan
+from emu.model.plan.spell import parse_plan
 from emu.study.choice.wanted import AUTO
 from emu.study.training.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from emu.arrays import digest
 from emu.model.model import Model
-from emu.model.plan import Plan
-from emu.model.spell_stack import parse_stack
+from emu.model.plan.plan import Plan
+from emu.model.stack.spell import parse_stack
 from emu.study.choice.kept import code
 from emu.study.planning.kept import Kept
 from emu.study.planning.row import PlanRow

@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from emu.arrays import F64
-from emu.topology.facts import Summary
+from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
 from launch.show.page import INK, save, wide_pt, wrapped

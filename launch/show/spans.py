@@ -9,11 +9,11 @@ from emu.arrays import I64
 from emu.fabric.timeline import Timeline
 from emu.study.training.step import TimedTrace
 from emu.topology.topology import Topology
-from emu.trace.delay import Delay
-from emu.trace.phases import stages_of
-from emu.trace.replay import Replayed
-from emu.trace.report import talking
-from emu.trace.spans import merged
+from emu.trace.replay.delay import Delay
+from emu.trace.replay.replay import Replayed
+from emu.trace.report.phases import stages_of
+from emu.trace.report.report import talking
+from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 
 MOST_RANKS, MOST_LINKS = 32, 64  # that have lanes unless all are asked for

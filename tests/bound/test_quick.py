@@ -9,9 +9,9 @@ import pytest
 from emu.bound.limit import ALL, QUICK, limit_of
 from emu.bound.programs.prices import NEAR
 from emu.collective.operation import OPERATIONS, operation
-from emu.topology import flow
 from emu.topology.catalogue import build_topology
-from emu.topology.flow import least_cut
+from emu.topology.facts import flow
+from emu.topology.facts.flow import least_cut
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 SAME = [f"switch:n=12,{LINK}", f"ring:n=12,{LINK}", f"ring:n=9,{LINK}", f"torus:dims=4x4,{LINK}", f"torus:dims=3x2x4,{LINK}"]

@@ -14,8 +14,8 @@ from emu.fabric.graph import Graph
 from emu.fabric.lower import lowered
 from emu.topology.catalogue import build_topology
 from emu.topology.faults import without
-from emu.trace.batch import What
-from emu.trace.replay import lay_request
+from emu.trace.meet.batch import What
+from emu.trace.replay.replay import lay_request
 
 US = 10**9  # ticks
 MB = 10**6

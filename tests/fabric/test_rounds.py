@@ -8,8 +8,8 @@ from emu.fabric.lower import lowered
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.trace.batch import What
-from emu.trace.replay import lay_request
+from emu.trace.meet.batch import What
+from emu.trace.replay.replay import lay_request
 
 FAT, HPN, RACKS = "fat-tree:radix=16", "hpn:segment:dims=8x4", "servers:nodes=4"
 STRIPED, SIXES = np.arange(128).reshape(16, 8).T, np.arange(30).reshape(5, 6)  # sixes reach over the end of a server

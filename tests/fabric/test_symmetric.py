@@ -16,7 +16,7 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.faults import without
-from emu.topology.star import star
+from emu.topology.parts.star import star
 from emu.topology.topology import Circuits, Links, Routes, Topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"

@@ -4,9 +4,9 @@ import pytest
 from matplotlib.image import imread
 
 from emu.model.generate.generate import generate
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.model.read import find_model
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.trace.read import save
 
 MODEL = "tests/data/two-layers.toml"

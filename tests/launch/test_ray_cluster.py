@@ -20,8 +20,8 @@ from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
 from emu.errors import InputError, LostError, RunError
-from emu.model.plan import Plan
-from emu.model.stack import Stack
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on
 from emu.study.live.train import Keeping, train_kept

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from emu.errors import InputError
-from emu.model.memory import host_bytes, rank_bytes
+from emu.model.memory.memory import host_bytes, rank_bytes
 from emu.model.model import ARCHITECTURES, EMBEDDING, HEAD, MODELS, Model, model
 from emu.model.operator import Amount, Cut, ModelOperator, Tokens, attention, lookup, of_experts, product
-from emu.model.passes import element_wise
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
+from emu.model.stack.passes import element_wise
 
 ALONE, PAIR = Plan(global_batch=2, seq=3), Plan(dp=2, global_batch=4, seq=3)
 
@@ -156,5 +156,5 @@ def test_a_host_holds_every_rank_and_the_reference():
 
 
 def test_plans_and_models_as_data_need_no_torch():
-    code = "import sys, emu.model.plan, emu.model.memory, emu.model.passes; sys.exit('torch' in sys.modules)"
+    code = "import sys, emu.model.plan.plan, emu.model.memory.memory, emu.model.stack.passes; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,8 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.model.model import ARCHITECTURES, MODELS
-from emu.model.plan import Plan
-from emu.model.spell import spell
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import spell
 from emu.study.training.learn import learn
 from emu.study.training.program import Program
 from emu.study.training.text import read_text

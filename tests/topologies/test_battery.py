@@ -10,7 +10,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
-from emu.topology.facts import cut, summary
+from emu.topology.facts.facts import cut, summary
 from emu.topology.topology import Topology
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]

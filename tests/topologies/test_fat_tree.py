@@ -4,7 +4,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.facts import bisection, cut
+from emu.topology.facts.facts import bisection, cut
 from tests.topologies import counted
 
 PORTS = 36  # 400 Gb/s ports of a chip in RailX's Table 6

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from emu.topology.catalogue import build_topology
-from emu.topology.facts import bisection
+from emu.topology.facts.facts import bisection
 from tests.topologies.hpn_nodes import PORT, of_kind, out_of
 
 

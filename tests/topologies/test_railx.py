@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
-from emu.topology.facts import bisection, cut
+from emu.topology.facts.facts import bisection, cut
 from tests.topologies import counted
 from topologies.railx.wiring import Group, System, circuits, strides
 

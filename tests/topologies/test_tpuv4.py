@@ -3,7 +3,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.facts import bisection
+from emu.topology.facts.facts import bisection
 from emu.topology.orbits import components
 from tests.topologies import counted
 

@@ -15,7 +15,7 @@ from emu.topology.catalogue import (
     read_topology,
     topology,
 )
-from emu.topology.star import star
+from emu.topology.parts.star import star
 from emu.topology.topology import Topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"

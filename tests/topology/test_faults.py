@@ -11,11 +11,11 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.faults import without
-from emu.topology.grid import Dimension, grid
+from emu.topology.parts.grid import Dimension, grid
+from emu.topology.parts.star import star
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import shortest
-from emu.topology.star import star
 from emu.topology.topology import Topology
-from emu.topology.wiring import Cables, wire
 
 MESH = grid("mesh", [Dimension(3, "cycle", 1e9, 5), Dimension(4, "complete", 2e9, 7)])
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.topology.grid import Dimension, grid
+from emu.topology.parts.grid import Dimension, grid
+from emu.topology.parts.star import star
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import shortest
 from emu.topology.placement import by_axes, hubs, place, switches_add_assumption, with_helpers
-from emu.topology.star import star
 from emu.topology.topology import Topology
-from emu.topology.wiring import Cables, wire
 
 FOUR = grid("four", [Dimension(4, "complete", 1e9, 0)])
 

@@ -5,10 +5,10 @@ import numpy as np
 from emu.arrays import column
 from emu.collective.algorithm import Choice
 from emu.fabric.run import run
-from emu.topology.star import star
+from emu.topology.parts.star import star
 from emu.trace.device.device import Device
-from emu.trace.replay import replay
-from emu.trace.report import report
+from emu.trace.replay.replay import replay
+from emu.trace.report.report import report
 from emu.trace.trace import Events, Group, Kind, Trace
 
 DEVICE = Device("npu", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12, gemm_share=1, hbm_efficiency=1)

@@ -12,10 +12,10 @@ from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.run import run
 from emu.study.training.recorded import with_steps
-from emu.topology.star import star
+from emu.topology.parts.star import star
 from emu.trace.check import check_trace
 from emu.trace.read import load, save
-from emu.trace.replay import replay
+from emu.trace.replay.replay import replay
 from emu.trace.trace import Group
 from tests.trace.laid import DEVICE, replayed, trace_of
 

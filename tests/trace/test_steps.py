@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.fabric.run import run
-from emu.trace.report import report
+from emu.trace.report.report import report
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, replayed, told, trace_of

@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 
 from emu.topology.live.mended import around
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import or_shortest
 from emu.topology.topology import Broken, Mended, Topology, check_link_count
-from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.drawing import draw
 from topologies.hpn.placement import place

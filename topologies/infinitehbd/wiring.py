@@ -12,9 +12,9 @@ import numpy as np
 from emu.arrays import I16, I64, column
 from emu.topology.faults import without
 from emu.topology.live.mended import around, rows_of
-from emu.topology.routing import join
+from emu.topology.parts.routing import join
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.topology import Broken, Mended, Routes, Topology, check_link_count
-from emu.topology.wiring import Cables, wire
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.circuits.fibres import blocked, bundles, fibres
 from topologies.infinitehbd.circuits.orchestration import orchestrate, usable

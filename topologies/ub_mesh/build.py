@@ -7,8 +7,8 @@ from functools import partial
 from math import comb, prod
 
 from emu.topology.catalogue import Invariants
+from emu.topology.parts.wiring import wire
 from emu.topology.topology import Topology
-from emu.topology.wiring import wire
 from topologies.ub_mesh.backup import placer
 from topologies.ub_mesh.drawing import draw
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, Beyond, Plan, npu_lanes, rates

@@ -15,7 +15,7 @@ from emu.bound.crossed import dimensions
 from emu.bound.network import Network, sums
 from emu.bound.programs.flows import solve
 from emu.bound.symmetry import Symmetry
-from emu.topology.routing import mix
+from emu.topology.parts.routing import mix
 
 NEAR = 1e-6  # of the best prices' bound, at which the search ends
 _LISTS = 60  # at which it ends in any case

@@ -13,7 +13,7 @@ from emu.backend.rank.notes import Notes
 from emu.cluster.fake.rank import Mesh, Seen
 from emu.errors import InputError
 from emu.trace.lines import noted
-from emu.trace.phases import STAGES
+from emu.trace.report.phases import STAGES
 from emu.trace.trace import PARTS, Group, Kind, Trace
 
 

@@ -21,9 +21,9 @@ from emu.errors import LostError, RunError
 from emu.fabric.engine.layout import NEVER
 from emu.topology.live.change import why_stopped
 from emu.topology.live.course import Moment
-from emu.trace.batch import What
 from emu.trace.device.dtypes import FLOAT_BYTES
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.batch import What
+from emu.trace.meet.requests import MESSAGE
 from emu.trace.trace import Group
 from emu.units import format_time, seconds
 

@@ -20,8 +20,8 @@ from emu.topology.live.change import why_stopped
 from emu.topology.live.course import Course, Moment
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.batch import What, communicators
-from emu.trace.replay import lay_request
+from emu.trace.meet.batch import What, communicators
+from emu.trace.replay.replay import lay_request
 from emu.trace.trace import Group
 
 _MOST_GONE = 4096  # tasks that have left, and are still there

@@ -1,6 +1,6 @@
 """Rows to the ranks of their experts and back (`emu.model.parallel.experts`), as a style of the module that has the weights.
 
-What it moves beside was counted as `emu.model.passes` was. E experts, EP ranks of them, ETP of one.
+What it moves beside was counted as `emu.model.stack.passes` was. E experts, EP ranks of them, ETP of one.
 """
 
 from emu.model.generate.item import Ask, Doing

@@ -9,7 +9,7 @@ from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask, Gradient
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 
 
 class _Block(NamedTuple):

@@ -10,18 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.model.fits import check_executed, check_fits
 from emu.model.generate.megatron import rank as megatron
 from emu.model.generate.rank import tapes_of
 from emu.model.generate.states import Held
 from emu.model.generate.tape import Tape
+from emu.model.memory.peak import Live, Place, certain
 from emu.model.model import Model
-from emu.model.peak import Live, Place, certain
-from emu.model.plan import Plan
-from emu.model.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
+from emu.model.plan.fits import check_executed, check_fits
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
+from emu.model.plan.spell import spell
 from emu.model.routed import RoutedOf, Splits, classes
-from emu.model.spell import spell
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.trace.trace import PARTS, Group, Trace
 
 

@@ -6,8 +6,8 @@ from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Gradient, Wait, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Keeper, Tape
-from emu.model.peak import BUCKET
-from emu.model.stack import Precision
+from emu.model.memory.peak import BUCKET
+from emu.model.stack.stack import Precision
 
 _FIRST_BUCKET = 1 << 20  # bytes, as BUCKET
 

@@ -8,11 +8,11 @@ from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
 from emu.model.generate.states import Held, own_size, shared_over
 from emu.model.generate.tape import Tape
+from emu.model.memory.peak import owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
-from emu.model.peak import owned_by
-from emu.model.plan import Plan
-from emu.model.ranks import ENDS
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import ENDS
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 

@@ -4,17 +4,17 @@ from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from emu.model.fits import stage_layers
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, run
 from emu.model.generate.item import ENTERS, Alone, Ask, Gradient, Inner, OfWeight, Step, Turn, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.plan import Plan
+from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT
+from emu.model.plan.fits import stage_layers
+from emu.model.plan.plan import Plan
 from emu.model.routed import Routed, RoutedOf
-from emu.model.stack import Stack
-from emu.model.turn import BACKWARD, FORWARD, INPUT, WEIGHT
+from emu.model.stack.stack import Stack
 
 
 def stage_parts(

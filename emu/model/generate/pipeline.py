@@ -12,10 +12,10 @@ from emu.model.generate.item import Ask
 from emu.model.generate.passes import Passes
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.plan import Plan
-from emu.model.stack import Stack
-from emu.model.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
-from emu.model.turns import needed
+from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
+from emu.model.pipeline.turns import needed
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
 from emu.trace.trace import Kind
 
 

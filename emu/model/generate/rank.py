@@ -16,11 +16,11 @@ from emu.model.generate.sharded import Sharded
 from emu.model.generate.states import Held, held_by, of_one_size
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.plan import Plan
-from emu.model.ranks import DATA
+from emu.model.pipeline.turns import all_turns
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import DATA
 from emu.model.routed import RoutedOf
-from emu.model.stack import Stack
-from emu.model.turns import all_turns
+from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE
 
 

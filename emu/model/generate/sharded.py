@@ -28,8 +28,8 @@ from emu.model.generate.states import Over, padded, shared_over
 from emu.model.generate.tape import Tape, shifted
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import Amount
-from emu.model.plan import Plan
-from emu.model.ranks import REPLICATE
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import REPLICATE
 
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
 

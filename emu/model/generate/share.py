@@ -8,9 +8,9 @@ from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Work
 from emu.model.model import HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Tokens
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.model.routed import Routed
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.trace.kernel import MOVES, Shape
 
 

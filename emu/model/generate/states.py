@@ -13,8 +13,8 @@ import numpy as np
 from emu.arrays import I64
 from emu.model.generate.part import Part
 from emu.model.operator import LOOKUP, ModelOperator
-from emu.model.plan import Plan
-from emu.model.ranks import SHARD
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import SHARD
 
 
 class Over(NamedTuple):

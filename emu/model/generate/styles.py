@@ -1,6 +1,6 @@
 """What DTensor's styles (`emu.model.parallel.tensor.STYLES`) ask for as their module begins and ends, forward and backward.
 
-What they move beside was counted as `emu.model.passes` was.
+What they move beside was counted as `emu.model.stack.passes` was.
 """
 
 from collections.abc import Callable, Mapping

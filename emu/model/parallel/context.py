@@ -39,8 +39,8 @@ from torch.nn import functional
 from emu.arrays import I64
 from emu.model.parallel.recompute import CORE
 from emu.model.parts.positions import Positioned
-from emu.model.plan import Plan
-from emu.model.ranks import chunks
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import chunks
 
 _TOKENS = 2  # the dimension of tokens in queries, keys and values
 _KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -20,8 +20,8 @@ from emu.backend.rank.count import paused
 from emu.model.parallel.experts import blocks_of
 from emu.model.parallel.mesh import Meshes, flat, part_of
 from emu.model.parallel.where import local
-from emu.model.plan import Plan
-from emu.model.ranks import REPLICATE, SHARD
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import REPLICATE, SHARD
 
 _BUCKET = 25 << 20  # bytes, DDP's
 # What a model returns is a view, which nobody here changes.

@@ -31,7 +31,7 @@ from torch.distributed.tensor import Placement, Shard, distribute_tensor
 from emu.model.parallel.mesh import part_of
 from emu.model.parallel.where import local
 from emu.model.parts.experts import Experts, Sparse
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 
 
 def cut_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from emu.arrays import I64
 from emu.model.parts.experts import Sparse, limit
 from emu.model.parts.routing import balance
-from emu.model.plan import Plan
-from emu.model.ranks import chunks
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import chunks
 
 
 def route(module: nn.Module, plan: Plan) -> None:

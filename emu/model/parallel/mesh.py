@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from emu.model.plan import Plan
-from emu.model.ranks import EXPERT_AXES, REPLICATE, SHARD
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import EXPERT_AXES, REPLICATE, SHARD
 
 
 class Meshes(NamedTuple):

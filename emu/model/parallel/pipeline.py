@@ -21,12 +21,12 @@ from torch.distributed.pipelining.schedules import (
 from torch.distributed.tensor import DTensor
 
 from emu.model.model import Model
-from emu.model.order import ORDERS
 from emu.model.parallel.data import average
 from emu.model.parallel.experts import blocks_of
 from emu.model.parallel.mesh import flat
-from emu.model.plan import Plan
-from emu.model.ranks import REPLICATE, SHARD
+from emu.model.pipeline.order import ORDERS
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import REPLICATE, SHARD
 
 _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
     "gpipe": ScheduleGPipe,

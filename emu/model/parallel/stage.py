@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from emu.model.fits import stage_layers
 from emu.model.model import Model
 from emu.model.parallel.tensor import named
-from emu.model.plan import Plan
+from emu.model.plan.fits import stage_layers
+from emu.model.plan.plan import Plan
 
 _FIRST, _LAST = ("embedding",), ("norm", "output")  # what is not in `layers`, and at which end it is
 

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.model.parallel.where import local
-from emu.model.plan import Plan
-from emu.model.ranks import ENDS
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import ENDS
 
 
 def aliases_of(whole: nn.Module) -> dict[str, str]:

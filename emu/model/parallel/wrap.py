@@ -9,7 +9,6 @@ from torch.distributed import ProcessGroup
 
 from emu.backend.rank.count import paused
 from emu.model.model import Model
-from emu.model.order import ORDERS
 from emu.model.parallel.context import share_sequences
 from emu.model.parallel.data import replicate, shard_states
 from emu.model.parallel.experts import Reduced, blocks_of, cut_experts, localize
@@ -20,7 +19,8 @@ from emu.model.parallel.stage import shards_there, stages_here
 from emu.model.parallel.tensor import shard_tensors
 from emu.model.parallel.tied import add_gradient, aliases_of, ends_group, with_aliases
 from emu.model.parallel.where import Held, held_of, local
-from emu.model.plan import Plan
+from emu.model.pipeline.order import ORDERS
+from emu.model.plan.plan import Plan
 from emu.model.shards import own_tokens
 
 _DDP, _CHECKPOINT = "module.", "_checkpoint_wrapped_module."  # what PyTorch's pieces add to the names of parameters

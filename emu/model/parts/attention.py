@@ -14,8 +14,8 @@ from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
 from emu.model.parts.rotary import Stretch, angles_bytes, rotate_part, rotation, rotation_operators
-from emu.model.passes import element_wise
-from emu.model.plan import divisors, nearest
+from emu.model.plan.plan import divisors, nearest
+from emu.model.stack.passes import element_wise
 
 
 def head_dim(hidden: int, heads: int) -> int:

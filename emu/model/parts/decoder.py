@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor, nn
 
 from emu.model.operator import SUM, Amount, ModelOperator, Passes, product
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.model.operator import ModelOperator, bias, product
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -16,7 +16,7 @@ from emu.model.parts.attention import Core
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.positions import Positioned
 from emu.model.parts.rotary import angles_bytes, rotate, rotation, rotation_operators
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.positions import Positioned
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 
 class Learned(Positioned):

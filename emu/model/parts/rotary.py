@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from emu.model.operator import ModelOperator, Tokens
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from emu.errors import must_be
 from emu.model.operator import PERMUTATION, ROUTER, Amount, ModelOperator, Passes, Tokens, of_experts, product
 from emu.model.parts.feed_forward import GATES
 from emu.model.parts.routing import Routing, rows_of
-from emu.model.passes import element_wise
+from emu.model.stack.passes import element_wise
 
 # Where a block is cut: the router is whole on every rank, each expert's columns, then rows, are shared.
 SPARSE_SHARDS = {"": "sparse", ".experts": "experts"}

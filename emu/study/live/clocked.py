@@ -14,7 +14,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed, LiveStep, of_steps, why_killed
 from emu.study.training.calls import topology_under
 from emu.topology.live.change import why_stopped
@@ -24,8 +24,8 @@ from emu.topology.live.mended import Fabric
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay import Laying, Replayed
-from emu.trace.report import step_ends
+from emu.trace.replay.replay import Laying, Replayed
+from emu.trace.report.report import step_ends
 from emu.trace.trace import Trace
 from emu.units import MAX_TICKS, format_time, seconds
 

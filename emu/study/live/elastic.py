@@ -9,10 +9,10 @@ from pathlib import Path
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
-from emu.model.fits import check_fits
-from emu.model.plan import Plan
+from emu.model.plan.fits import check_fits
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import spell
 from emu.model.read import find_model
-from emu.model.spell import spell
 from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, of_steps
 from emu.study.live.lost import ends, room
 from emu.study.training.kept import Kept, last

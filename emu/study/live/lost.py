@@ -6,8 +6,8 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import InputError
-from emu.model.plan import Plan
-from emu.model.ranks import AXES, EXPERT_AXES, group_rows
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import AXES, EXPERT_AXES, group_rows
 from emu.topology.live.change import Loss, taken
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import fabric

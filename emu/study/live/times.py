@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from emu.collective.algorithm import Choice
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import StepTimes
 from emu.study.training.calls import topology_under
 from emu.study.training.step import time_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 from emu.arrays import digest
 from emu.errors import InputError, must_be
 from emu.model.read import find_model
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.elastic import run_elastic, timed_elastic, traces

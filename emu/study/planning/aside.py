@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.errors import InputError
-from emu.model.fits import part_names
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import chunk_of
 from emu.model.generate.tape import Tape
-from emu.model.plan import Plan
+from emu.model.plan.fits import part_names
+from emu.model.plan.plan import Plan
 from emu.study.planning.bound import Outline
 from emu.study.planning.chart import AXES, MOST, Shape, Times
 from emu.study.planning.rates import Requests, ranks_of

@@ -21,10 +21,10 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.dtypes import item_bytes
-from emu.model.fits import part_names
 from emu.model.generate.megatron.rank import overlaps_messages
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.plan import Plan
+from emu.model.plan.fits import part_names
+from emu.model.plan.plan import Plan
 from emu.study.planning.rates import Requests
 from emu.study.planning.ways import Ends, Turns, Ways
 

@@ -18,9 +18,9 @@ from emu.arrays import F64, I64
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run
-from emu.model.order import stages_of
-from emu.model.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
-from emu.model.turns import all_turns, needed
+from emu.model.pipeline.order import stages_of
+from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.model.pipeline.turns import all_turns, needed
 from emu.units import TICKS_PER_S, seconds
 
 AXES = 2  # A: what all tokens see, and experts

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
+from emu.model.memory.peak import memory_by_part
 from emu.model.model import Model
-from emu.model.peak import memory_by_part
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import read_words, spell
 from emu.model.read import find_model
-from emu.model.spell import read_words, spell
 from emu.study.planning.bound import Outlines
 from emu.study.planning.floor import Floors
 from emu.study.planning.kept import Kept, Names

@@ -1,7 +1,7 @@
 """Bytes that a rank of a plan holds at least, without counting through its turns.
 
 On place 0: weights, the optimizer's states, and what is kept of the forwards before the first backward, or all gradients as the
-optimizer begins. `emu.model.peak` has these at two of its moments, with more beside.
+optimizer begins. `emu.model.memory.peak` has these at two of its moments, with more beside.
 """
 
 from collections import Counter
@@ -11,13 +11,13 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.fits import part_names
+from emu.model.memory.piece import Piece
 from emu.model.model import Model
-from emu.model.piece import Piece
-from emu.model.plan import Plan
-from emu.model.stack import Stack
-from emu.model.turn import FORWARD
-from emu.model.turns import turns
+from emu.model.pipeline.turn import FORWARD
+from emu.model.pipeline.turns import turns
+from emu.model.plan.fits import part_names
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
 
 
 class _Held(NamedTuple):

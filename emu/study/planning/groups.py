@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from emu.arrays import I64, digest
 from emu.model.generate.generate import members
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.planning.rates import Taken
 from emu.study.training.asked import choosing
 from emu.study.training.placed import npus_of
-from emu.topology.spread import spreads
+from emu.topology.facts.spread import spreads
 from emu.topology.topology import Topology
 
 

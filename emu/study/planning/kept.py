@@ -15,7 +15,7 @@ from emu.arrays import digest
 from emu.errors import InputError
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import Tokens
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.choice.kept import code
 from emu.study.planning.timed import Job, Lone
 from emu.study.training.calls import device_under, topology_under

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cachetools import LRUCache
 
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.planning.aside import Charts
 from emu.study.planning.bound import Outline, Outlines
 from emu.study.planning.groups import Where

@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.topology.topology import Topology
 from emu.units import seconds
 

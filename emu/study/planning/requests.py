@@ -22,8 +22,8 @@ from emu.study.training.asked import Different
 from emu.study.training.once import LIGHT, time_each
 from emu.study.training.parts import parts_of
 from emu.topology.topology import Topology
-from emu.trace.replay import lay_request
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.requests import MESSAGE
+from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S, seconds
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")

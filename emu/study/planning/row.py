@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
-from emu.model.plan import Plan
-from emu.model.spell import spell
-from emu.model.stack import Stack
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import spell
+from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, Estimated
 
 BEST = 10  # plans of a table

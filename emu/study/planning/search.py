@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emu.errors import InputError
+from emu.model.memory.peak import memory_by_part
 from emu.model.model import Model
-from emu.model.peak import memory_by_part
-from emu.model.plan import Plan
-from emu.model.stack import Stack
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
 from emu.study.planning.floor import Floors
 from emu.study.planning.frontier import ANYWHERE, PLACED, PLAN, READY, Entry, Frontier
 from emu.study.planning.kept import Kept, Names

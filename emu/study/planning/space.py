@@ -11,11 +11,11 @@ from math import gcd
 from typing import Any
 
 from emu.errors import InputError
-from emu.model.fits import OF_MEGATRON, check_fits, check_runs, spread
 from emu.model.model import Model
-from emu.model.order import ORDERS, default_order
-from emu.model.plan import CHOICES, Plan, divisors
-from emu.model.stack import Stack
+from emu.model.pipeline.order import ORDERS, default_order
+from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, spread
+from emu.model.plan.plan import CHOICES, Plan, divisors
+from emu.model.stack.stack import Stack
 from emu.study.training.placed import axes_of
 
 PLACEMENTS = 8  # orders of a plan's axes that are tried at most, its own first

@@ -24,9 +24,9 @@ from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.model.routed import classes
-from emu.model.stack import OVERLAPPED, Stack
+from emu.model.stack.stack import OVERLAPPED, Stack
 from emu.study.planning.rates import Requests, ranks_of
 from emu.trace.device.device import Device
 from emu.trace.order import computes

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.errors import InputError
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.planning.bound import Outlines
 from emu.study.planning.rates import Anywhere, Rates
 

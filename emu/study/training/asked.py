@@ -15,9 +15,9 @@ from emu.arrays import I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.trace.device.dtypes import timed_bytes
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.requests import MESSAGE
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from emu.arrays import column
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.topology.kept import kept
 from emu.topology.topology import Links, Topology
 from emu.trace.device.device import Device

@@ -30,8 +30,8 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.order import computes, queue_order, told_order
-from emu.trace.replay import Instance, Replayed, Service, event_name
-from emu.trace.report import report
+from emu.trace.replay.replay import Instance, Replayed, Service, event_name
+from emu.trace.report.report import report
 from emu.trace.trace import Trace
 
 COMPOSED = (

@@ -18,7 +18,7 @@ from emu.study.training.step import Costly, Step, TimedTrace
 from emu.topology.placement import order
 from emu.trace.device.dtypes import FLOAT_BYTES, timed_as, timed_bytes
 from emu.trace.lines import lines_of
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.requests import MESSAGE
 from emu.trace.trace import Kind
 from emu.units import format_size, seconds
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.errors import must_be
-from emu.model.fits import check_fits, check_world
 from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
+from emu.model.memory.peak import certain
 from emu.model.model import Model
-from emu.model.peak import certain
-from emu.model.plan import Plan
+from emu.model.plan.fits import check_fits, check_world
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import spell
 from emu.model.read import find_model
-from emu.model.spell import spell
-from emu.model.spell_stack import spell_stack
-from emu.model.stack import Stack
+from emu.model.stack.spell import spell_stack
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.asked import Standing, by_plan
 from emu.study.training.calls import device_under, topology_under
@@ -31,7 +31,7 @@ from emu.study.training.step import Step, TimedTrace, time_trace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay import SizeError
+from emu.trace.replay.replay import SizeError
 
 DEFAULT = Stack()
 MOST_EVENTS = 2**21  # of all ranks, of which the whole graph is made

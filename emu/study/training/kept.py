@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from emu.errors import InputError
 from emu.model.model import Model
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.training.means import mean_loss
 
 _WHOLE = ".metadata"  # which DCP writes once all else is written

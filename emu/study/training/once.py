@@ -25,8 +25,8 @@ from emu.study.training.asked import Different
 from emu.study.training.parts import Part
 from emu.topology.kept import kept
 from emu.topology.topology import Topology
-from emu.trace.batch import What
-from emu.trace.replay import lay_request
+from emu.trace.meet.batch import What
+from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed

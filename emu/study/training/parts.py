@@ -12,10 +12,10 @@ from emu.arrays import I64
 from emu.collective.algorithm import Choice, Request, Served
 from emu.collective.operation import operation
 from emu.study.training.asked import Different
-from emu.topology.spread import spreads
+from emu.topology.facts.spread import spreads
 from emu.topology.topology import Topology
-from emu.trace.batch import What
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.batch import What
+from emu.trace.meet.requests import MESSAGE
 from emu.trace.split import packed_blocks
 
 _ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves

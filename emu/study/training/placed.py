@@ -8,8 +8,8 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.model.plan import Plan
-from emu.model.ranks import AXES
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import AXES
 from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 

@@ -25,7 +25,7 @@ from emu.model.parallel.passes import accumulate
 from emu.model.parallel.pipeline import Pipeline
 from emu.model.parallel.where import Held
 from emu.model.parallel.wrap import Parallel, alone, build_module, parallelize
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.study.training.kept import Kept
 from emu.study.training.text import batch

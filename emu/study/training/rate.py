@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.model.model import Model
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import timed_as
 from emu.trace.trace import Kind, Trace

@@ -18,13 +18,13 @@ from emu.study.training.rate import MFU_ASSUMED, has_work, rate
 from emu.study.training.recorded import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.briefly import time_briefly, timed
-from emu.trace.busy import BusyLink, busiest, busy_shares
 from emu.trace.device.device import Device
-from emu.trace.meet import requests_of
-from emu.trace.path import PathPart, critical_path
-from emu.trace.replay import Laying, Replayed, Service, event_name
-from emu.trace.report import StepReport, report
+from emu.trace.meet.meet import requests_of
+from emu.trace.replay.briefly import time_briefly, timed
+from emu.trace.replay.replay import Laying, Replayed, Service, event_name
+from emu.trace.report.busy import BusyLink, busiest, busy_shares
+from emu.trace.report.path import PathPart, critical_path
+from emu.trace.report.report import StepReport, report
 from emu.trace.trace import PARTS, Kind, Trace
 from emu.units import format_size
 

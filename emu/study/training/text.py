@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import InputError, must_be
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 
 
 def read_text(path: Path | None = None) -> bytes:

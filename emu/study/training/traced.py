@@ -15,9 +15,9 @@ from emu.study.training.composed import composition
 from emu.study.training.estimate import MOST_EVENTS
 from emu.study.training.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
-from emu.trace.batch import communicators
 from emu.trace.device.device import Device
-from emu.trace.replay import SizeError
+from emu.trace.meet.batch import communicators
+from emu.trace.replay.replay import SizeError
 from emu.trace.trace import Trace
 
 

@@ -11,12 +11,12 @@ import psutil
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
-from emu.model.fits import check_executed, check_fits, check_world
-from emu.model.memory import host_bytes
+from emu.model.memory.memory import host_bytes
 from emu.model.model import Model
-from emu.model.plan import Plan
+from emu.model.plan.fits import check_executed, check_fits, check_world
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import spell
 from emu.model.read import anywhere, find_model
-from emu.model.spell import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.program import Program

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
+from emu.topology.parts.routing import between_npus, mix
 from emu.topology.path.ends import Ends
-from emu.topology.routing import between_npus, mix
 from emu.topology.topology import Links, Router, Routes
 
 UNREACHED = 2**38  # a cost

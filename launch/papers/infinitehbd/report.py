@@ -7,7 +7,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.planning.row import PlanRow
 from launch.papers.infinitehbd import bought, faulty, ordered, placed, wired
 from launch.papers.infinitehbd.figures import FIGURES

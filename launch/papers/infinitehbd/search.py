@@ -8,9 +8,9 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.model.generate.item import Ask
+from emu.model.memory.peak import memory_by_part
 from emu.model.model import MODELS
-from emu.model.peak import memory_by_part
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.planning.bound import Outlines
 from emu.study.planning.rates import Anywhere, Rates, Taken
 from emu.study.planning.row import PlanRow

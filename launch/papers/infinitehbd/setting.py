@@ -6,11 +6,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from emu.model.fits import spread
 from emu.model.model import MODELS
-from emu.model.plan import Plan
-from emu.model.spell_stack import parse_stack
-from emu.model.stack import Stack
+from emu.model.plan.fits import spread
+from emu.model.plan.plan import Plan
+from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack import Stack
 from emu.study.planning.kept import Kept
 from emu.study.planning.row import PlanRow
 from emu.study.training.estimate import EstimateRequest

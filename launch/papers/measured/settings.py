@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import Model
-from emu.model.plan import Plan
-from emu.model.spell_stack import parse_stack
-from emu.model.stack import Stack
+from emu.model.plan.plan import Plan
+from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack import Stack
 from emu.registry import unknown
 from emu.study.choice.wanted import AUTO
 from emu.study.training.estimate import EstimateRequest

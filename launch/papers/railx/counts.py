@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.arrays import Bool
-from emu.topology.facts import bisection, cut
+from emu.topology.facts.facts import bisection, cut
 from emu.topology.orbits import components
 from emu.topology.path.deadlock import cycle
 from emu.topology.topology import Topology

@@ -13,11 +13,11 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.errors import InputError
+from emu.model.memory.peak import memory_by_part
 from emu.model.model import Model
-from emu.model.peak import memory_by_part
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.model.read import find_model
-from emu.model.spell_stack import parse_stack
+from emu.model.stack.spell import parse_stack
 from emu.study.planning.row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device

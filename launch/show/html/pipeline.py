@@ -7,9 +7,9 @@ import numpy as np
 
 from emu.fabric.timeline import Timeline
 from emu.study.training.step import TimedTrace
-from emu.trace.replay import Replayed
-from emu.trace.report import Apart, told_apart
-from emu.trace.spans import Spans, merged
+from emu.trace.replay.replay import Replayed
+from emu.trace.report.report import Apart, told_apart
+from emu.trace.report.spans import Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
 from launch.show.html.page import Cell, Key, Svg, Table, table_of

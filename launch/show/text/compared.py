@@ -1,6 +1,6 @@
 """Two traces held against each other, as text."""
 
-from emu.trace.compare import Compared
+from emu.trace.compare.compare import Compared
 from launch.show.text.table import table
 
 

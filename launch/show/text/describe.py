@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.topology.facts import Summary
+from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 

@@ -11,9 +11,9 @@ from emu.cluster.script import run_script
 from emu.errors import InputError, RunError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
-from emu.model.spell import parse_plan
-from emu.model.stack import EXECUTED, Stack
-from emu.trace.compare import compare
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import EXECUTED, Stack
+from emu.trace.compare.compare import compare
 from emu.trace.trace import Kind
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

@@ -13,9 +13,9 @@ from emu.topology.faults import without
 from emu.topology.live.course import Course
 from emu.topology.live.fault import parse_fault
 from emu.topology.topology import Topology
-from emu.trace.batch import What
-from emu.trace.replay import lay_request
-from emu.trace.requests import MESSAGE
+from emu.trace.meet.batch import What
+from emu.trace.meet.requests import MESSAGE
+from emu.trace.replay.replay import lay_request
 from emu.trace.trace import Group
 
 US = 10**9  # ticks

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.facts import summary
+from emu.topology.facts.facts import summary
 from emu.topology.read.graph import topology_of
 from launch.show.draw import draw_topology, picture
 from tests.launch.show.drawn import on_one_another, outside

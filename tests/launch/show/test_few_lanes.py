@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from emu.collective.algorithm import Choice
-from emu.model.spell import parse_plan
+from emu.model.plan.spell import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
-from emu.trace.briefly import time_briefly
-from emu.trace.delay import Delay
-from emu.trace.replay import Laying
-from emu.trace.report import told_apart
+from emu.trace.replay.briefly import time_briefly
+from emu.trace.replay.delay import Delay
+from emu.trace.replay.replay import Laying
+from emu.trace.report.report import told_apart
 from launch.data.devices import find_device
 from launch.show import spans
 from launch.show.spans import few_lanes, standing

@@ -8,9 +8,9 @@ import pytest
 from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
+from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
-from emu.model.spell import parse_plan
-from emu.model.stack import EXECUTED, Precision, Stack
+from emu.model.stack.stack import EXECUTED, Precision, Stack
 from emu.trace.trace import Kind
 from tests.model.generate.executed import compared, executed, splits_of
 from tests.two_layers import MODEL, TWO_LAYERS

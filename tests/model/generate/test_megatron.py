@@ -7,11 +7,11 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate
-from emu.model.kernels import kept_by
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
-from emu.model.spell import parse_plan
-from emu.model.spell_stack import parse_stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.kernels import kept_by
+from emu.model.stack.spell import parse_stack
 from emu.trace.trace import Kind
 
 GPT, LLAMA = MODELS.find("gpt-tiny"), MODELS.find("llama-tiny")

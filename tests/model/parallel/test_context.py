@@ -10,7 +10,7 @@ from emu.model.operator import ATTENTION, Tokens
 from emu.model.parallel.context import share_sequences
 from emu.model.parallel.mesh import build_mesh
 from emu.model.parts.attention import Attention, Heads, attention_operators
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.trace.trace import Kind
 
 HEADS = Heads(hidden=32, heads=4, kv_heads=2, head_dim=8, turned=8)

@@ -13,9 +13,9 @@ from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.mesh import build_mesh, build_meshes, flat
 from emu.model.parallel.where import local
 from emu.model.parallel.wrap import build_module, parallelize
-from emu.model.plan import Plan
-from emu.model.ranks import AXES
-from emu.model.spell import spell
+from emu.model.plan.plan import Plan
+from emu.model.plan.ranks import AXES
+from emu.model.plan.spell import spell
 
 TINY, MOE = MODELS.find("llama-tiny"), MODELS.find("gpt-moe-tiny")
 

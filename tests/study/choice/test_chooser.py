@@ -21,7 +21,7 @@ from emu.study.training.step import algorithms_of, choice_for, choice_of, time_t
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.read import load, save
-from emu.trace.replay import Service
+from emu.trace.replay.replay import Service
 from emu.trace.trace import Trace
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)

@@ -10,7 +10,7 @@ from emu.cluster.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.fabric.run import CapacityEvent, run
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.times import of_trace

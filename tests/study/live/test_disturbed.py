@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.live.disturbed import disturbed
 from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import EstimateRequest, estimate

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.live.disturbed import disturbed
 from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import EstimateRequest

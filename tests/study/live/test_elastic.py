@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from emu.errors import InputError, LostError, RunError
-from emu.model.plan import Plan
-from emu.model.stack import Stack
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
 from emu.study.live.train import Keeping, train_kept
 from emu.study.training.kept import last
 from emu.study.training.train import TrainRequest

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
-from emu.model.plan import Plan
-from emu.model.stack import Stack
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
 from emu.study.live.train import Keeping, train_kept
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from emu.errors import LostError, RunError
-from emu.model.spell import parse_plan
-from emu.model.stack import Stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.train import Keeping, train_kept
 from emu.study.training.train import TrainRequest, run_steps

@@ -5,10 +5,10 @@ from functools import cache
 from random import Random
 
 from emu.errors import InputError
-from emu.model.peak import memory_by_part
-from emu.model.plan import Plan
+from emu.model.memory.peak import memory_by_part
+from emu.model.plan.plan import Plan
 from emu.model.read import find_model
-from emu.model.stack import Stack
+from emu.model.stack.stack import Stack
 from emu.study.planning.bound import Outlines
 from emu.study.planning.find import find_plans
 from emu.study.planning.kept import Kept

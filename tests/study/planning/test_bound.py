@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.peak import memory_by_part
+from emu.model.memory.peak import memory_by_part
+from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
-from emu.model.spell import parse_plan
-from emu.model.stack import OVERLAPPED, Stack
+from emu.model.stack.stack import OVERLAPPED, Stack
 from emu.study.planning.floor import Floors
 from emu.study.planning.rates import Rates
 from emu.study.planning.row import Candidate

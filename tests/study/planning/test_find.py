@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.spell import parse_plan
+from emu.model.plan.spell import parse_plan
 from emu.study.planning import frontier, kept, timed
 from emu.study.planning.kept import Kept
 from emu.study.planning.placed import Placed

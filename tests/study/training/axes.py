@@ -4,11 +4,11 @@ from functools import cache
 from pathlib import Path
 
 from emu.errors import InputError
-from emu.model.fits import check_executed, check_fits
 from emu.model.model import Model
-from emu.model.plan import Plan
+from emu.model.plan.fits import check_executed, check_fits
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
-from emu.model.spell import parse_plan
 from tests.covering import Chosen, completed, covering, ordered, pairs, singles
 
 _DATA = Path(__file__).parents[2] / "data"

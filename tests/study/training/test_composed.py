@@ -10,8 +10,8 @@ from emu.fabric.build import Builder
 from emu.fabric.run import run
 from emu.model.generate.generate import roles_by_place, trace_of
 from emu.model.model import MODELS
-from emu.model.spell import parse_plan
-from emu.model.stack import Stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training import once as timing
 from emu.study.training.asked import asked_by, by_plan

@@ -8,7 +8,7 @@ from emu.cluster.fake.run import trace_script
 from emu.cluster.local import LocalCluster
 from emu.cluster.script import run_script
 from emu.collective.algorithm import Choice
-from emu.model.spell import parse_plan
+from emu.model.plan.spell import parse_plan
 from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest

@@ -6,9 +6,9 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.model.spell import parse_plan
-from emu.model.spell_stack import parse_stack
-from emu.model.stack import EXECUTED, Stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.learn import on_threads

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.model.spell import parse_plan
-from emu.model.spell_stack import parse_stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.spell import parse_stack
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.study.training.fitted import Constant, Fit, Near, with_constants
 from emu.topology.catalogue import build_topology

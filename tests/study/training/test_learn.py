@@ -9,9 +9,9 @@ import torch
 from emu.backend.rank.record import Recorder
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
-from emu.model.memory import rank_bytes
+from emu.model.memory.memory import rank_bytes
 from emu.model.operator import ATTENTION, Tokens
-from emu.model.spell import parse_plan
+from emu.model.plan.spell import parse_plan
 from emu.study.training.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.program import Program
 from emu.study.training.text import read_text

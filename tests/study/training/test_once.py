@@ -12,8 +12,8 @@ from emu.study.training import once
 from emu.study.training.once import time_once
 from emu.study.training.parts import Part
 from emu.topology.catalogue import build_topology
-from emu.trace.batch import What
-from emu.trace.replay import lay_request
+from emu.trace.meet.batch import What
+from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 
 LAUNCH_FS = 10**9

@@ -5,13 +5,13 @@ import pytest
 from emu.fabric.run import run
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
-from emu.model.spell import parse_plan
-from emu.model.stack import Stack
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
-from emu.trace.replay import replay
-from emu.trace.report import report
+from emu.trace.replay.replay import replay
+from emu.trace.report.report import report
 from launch.data.devices import find_device
 
 H100 = find_device("h100", "bfloat16")

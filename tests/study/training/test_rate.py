@@ -3,7 +3,7 @@
 import pytest
 
 from emu.model.model import MODELS
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.training.rate import rate, work_of
 from emu.trace.device.device import Device
 from tests.trace.laid import Words, trace_of

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.fits import check_fits
+from emu.model.memory.peak import memory_by_part
 from emu.model.model import MODELS
-from emu.model.peak import memory_by_part
-from emu.model.spell import parse_plan, spell
-from emu.model.stack import Stack
+from emu.model.plan.fits import check_fits
+from emu.model.plan.spell import parse_plan, spell
+from emu.model.stack.stack import Stack
 from emu.study.training.room import check_room, nearest_plan
 from emu.units import format_size
 from launch.data.devices import find_device

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.model.plan import Plan
+from emu.model.plan.plan import Plan
 from emu.study.training.text import batch, check_text, read_text
 
 

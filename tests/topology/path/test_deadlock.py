@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.arrays import column
-from emu.topology.grid import Dimension, grid
+from emu.topology.parts.grid import Dimension, grid
+from emu.topology.parts.routing import join
 from emu.topology.path.deadlock import cycle
-from emu.topology.routing import join
 from emu.topology.topology import Routes
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.topology.grid import Dimension, grid
+from emu.topology.parts.grid import Dimension, grid
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.deadlock import cycle
 from emu.topology.path.ordered import by_dimension
 from emu.topology.topology import Links
-from emu.topology.wiring import Cables, wire
 
 
 def _pairs(n):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from emu.arrays import column
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.joined import uneven, unjoined
 from emu.topology.path.quickest import quickest
 from emu.topology.path.shortest import UNREACHED, distances, shortest
-from emu.topology.wiring import Cables, wire
 
 
 def _links(pairs, rate=None):

@@ -8,8 +8,8 @@ import pytest
 
 import emu
 from emu.topology.catalogue import build_topology
+from emu.topology.parts.routing import join
 from emu.topology.path.ways import CHANNELS_ASKED, ways_between
-from emu.topology.routing import join
 
 
 def _all_shortest(topology, src, dst, *, relays=()):

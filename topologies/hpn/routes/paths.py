@@ -13,7 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.topology.routing import mix
+from emu.topology.parts.routing import mix
 
 FIRST_PORT = 49152  # of those that a host may use as it likes (RFC 6335)
 

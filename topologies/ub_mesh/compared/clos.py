@@ -12,10 +12,10 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.catalogue import Dims, Invariants, topology
+from emu.topology.parts.routing import between_npus, join, take_turns
+from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import shortest
-from emu.topology.routing import between_npus, join, take_turns
 from emu.topology.topology import Routes, Topology
-from emu.topology.wiring import Cables, wire
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
 
 _NAME = "ub-mesh:clos"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask
 from emu.model.generate.tape import Tape
-from emu.model.stack import Precision
+from emu.model.stack.stack import Precision
 
 _LEAST, _EACH_RANK = 40_000_000, 1_000_000  # parameters of a bucket
 

@@ -11,10 +11,10 @@ from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.passes import stage_parts
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.plan import Plan
+from emu.model.pipeline.turn import BACKWARD, FORWARD
+from emu.model.plan.plan import Plan
 from emu.model.routed import fullest
-from emu.model.stack import OVERLAPPED, Stack
-from emu.model.turn import BACKWARD, FORWARD
+from emu.model.stack.stack import OVERLAPPED, Stack
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from emu.model.generate.item import Ask, Work
 from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.kernels import passes_of
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
-from emu.model.stack import OVERLAPPED, UNFUSED
+from emu.model.stack.kernels import passes_of
+from emu.model.stack.stack import OVERLAPPED, UNFUSED
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.trace import Kind
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
 from emu.model.operator import PERMUTATION
-from emu.model.stack import Precision
+from emu.model.stack.stack import Precision
 
 _COUNT = "int64"  # of rows
 

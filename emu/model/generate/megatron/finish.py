@@ -20,7 +20,7 @@ from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING
 from emu.model.operator import BIAS, LOOKUP, NORM
-from emu.model.ranks import ENDS
+from emu.model.plan.ranks import ENDS
 from emu.trace.trace import UPDATE
 
 

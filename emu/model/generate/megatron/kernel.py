@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from emu.model.kernels import passes_of
 from emu.model.operator import PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
-from emu.model.stack import Stack
+from emu.model.stack.kernels import passes_of
+from emu.model.stack.stack import Stack
 
 
 class Kernel(NamedTuple):

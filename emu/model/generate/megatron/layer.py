@@ -19,10 +19,10 @@ from emu.model.generate.megatron.experts import Exchange
 from emu.model.generate.megatron.kernel import Kernel, kernels
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.kernels import pieces_of
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOSS, PRODUCT, WEIGHT, Amount
-from emu.model.stack import EXPOSED, FUSED, OVERLAPPED
+from emu.model.stack.kernels import pieces_of
+from emu.model.stack.stack import EXPOSED, FUSED, OVERLAPPED
 
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
 There = Callable[[Kernel], None]  # the gradients of a kernel's parameters are there

@@ -6,16 +6,16 @@ loss, counts of zeros), to check for numbers that are none, and at the beginning
 
 from collections.abc import Mapping
 
-from emu.model.fits import check_megatron
 from emu.model.generate.megatron.chunk import Chunk, chunk_of
 from emu.model.generate.megatron.finish import finish
 from emu.model.generate.pipeline import Ends, ends_of
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.plan import Plan
-from emu.model.stack import INTERLEAVED, OVERLAPPED, Stack
-from emu.model.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
-from emu.model.turns import all_turns, needed
+from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.model.pipeline.turns import all_turns, needed
+from emu.model.plan.fits import check_megatron
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import INTERLEAVED, OVERLAPPED, Stack
 
 
 def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from emu.study.training.step import Step
-from emu.trace.busy import BusyLink
-from emu.trace.path import PathPart
+from emu.trace.report.busy import BusyLink
+from emu.trace.report.path import PathPart
 from launch.show.text.step import foot_lines, step_lines, step_report
 
 STEP = Step(

@@ -1,0 +1,140 @@
+"""The turns of each place of a pipeline: which microbatch of which stage it takes forward or backward, and what it passes on.
+
+P places, V virtual stages a place, M microbatches. Source: Narayanan et al., Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM (SC21), section 2.2; where sends and receives stand, as PyTorch 2.13 puts them
+(torch/distributed/pipelining/schedules.py).
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain, islice
+
+from emu.model.pipeline.order import ORDERS, stages_of
+from emu.model.pipeline.split import dualpipev, zbv
+from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Together, Turn
+
+
+def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[Together]:
+    """The forwards and backwards of one place, in order."""
+    if order == "gpipe":
+        both = ((FORWARD, number) for number in range(microbatches)), ((BACKWARD, number) for number in range(microbatches))
+        return ((Turn(place, *each),) for half in both for each in half)
+    if ORDERS[order].wraps:
+        return iter((zbv if order == "zbv" else dualpipev)(place, places, microbatches))
+    return ((turn,) for turn in _one_and_one(place, places, virtual, microbatches, splits=ORDERS[order].splits))
+
+
+def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, splits: bool) -> Iterator[Turn]:
+    """Some forwards ahead, then a forward and a backward in turn, then the backwards that are left.
+
+    Stages take turns every `a_round` microbatches: forwards the first stage first, backwards the last first. Where backwards
+    are split, the weights follow as many later as places are before, and one hop takes one forward less.
+    """
+    a_round = microbatches // max(1, microbatches // places)
+    mine, total = stages_of(place, places, virtual, "interleaved"), virtual * microbatches
+    each_hop = 2 if virtual > 1 and not splits else 1  # a forward and a backward pass between two stages of one place
+    ahead = min(total, (virtual - 1) * a_round + each_hop * (places - 1 - place))
+    done: Counter[tuple[int, str]] = Counter()
+
+    def turn(what: str, step: int) -> Turn:
+        chunk = step // a_round % virtual
+        stage = mine[chunk if what == FORWARD else -1 - chunk]
+        done[stage, what] += 1
+        return Turn(stage, what, done[stage, what] - 1)
+
+    for step in range(ahead):
+        yield turn(FORWARD, step)
+    for step in range(total):
+        if ahead + step < total:
+            yield turn(FORWARD, ahead + step)
+        yield turn(INPUT if splits else BACKWARD, step)
+        if splits and step >= place:
+            yield turn(WEIGHT, step - place)
+    for step in range(max(0, total - place) if splits else total, total):
+        yield turn(WEIGHT, step)
+
+
+@cache
+def all_turns(order: str, places: int, virtual: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
+    """The turns of all places, with what they send and receive."""
+    own = [list(turns(order, place, places, virtual, microbatches)) for place in range(places)]
+    return with_messages(own, places * virtual, microbatches)
+
+
+def with_messages(of_places: Sequence[Sequence[Together]], stages: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
+    """The turns of all places with what they send and receive, so that no two wait for each other.
+
+    A send follows what it sends at once; its receive then comes next at the other place, as far as that has got when each
+    place takes one turn, or turns together, after another.
+    """
+    place_of = {turn.stage: place for place, own in enumerate(of_places) for turn in chain(*own)}
+    left = [deque(with_weights(own, microbatches)) for own in of_places]
+    found: list[list[Turn]] = [[] for _ in of_places]
+    came: list[set[Turn]] = [set() for _ in of_places]
+    while any(left):
+        for place, own in enumerate(left):
+            if own and all(_takes_from(turn, place_of, stages) <= came[place] for turn in own[0]):
+                taken = own.popleft()
+                found[place] += taken
+                for turn in taken:
+                    to = _gives_to(turn, stages)
+                    if to is not None and place_of[to] != place:
+                        kind = FORWARD if turn.what == FORWARD else BACKWARD
+                        received = Turn(to, RECEIVE + kind, turn.microbatch)
+                        found[place].append(Turn(turn.stage, SEND + kind, turn.microbatch))
+                        found[place_of[to]].append(received)
+                        came[place_of[to]].add(received)
+    return tuple(map(tuple, found))
+
+
+_TOWARDS = {FORWARD: 1, BACKWARD: -1, INPUT: -1}  # the stage that takes what a turn gives, from its own
+
+
+def _gives_to(turn: Turn, stages: int) -> int | None:
+    to = turn.stage + _TOWARDS[turn.what] if turn.what in _TOWARDS else -1
+    return to if 0 <= to < stages else None
+
+
+def _takes_from(turn: Turn, place_of: dict[int, int], stages: int) -> set[Turn]:
+    """The message that a turn needs, if any."""
+    source = turn.stage - _TOWARDS[turn.what] if turn.what in _TOWARDS else -1
+    if not 0 <= source < stages or place_of[source] == place_of[turn.stage]:
+        return set()
+    return {needed(turn)}
+
+
+def needed(turn: Turn) -> Turn:
+    """The message that a turn needs, if it comes from another place."""
+    return Turn(turn.stage, RECEIVE + (FORWARD if turn.what == FORWARD else BACKWARD), turn.microbatch)
+
+
+_ACTIVE = 3  # stages of a place whose weights are whole at a time
+
+
+def with_weights(own: Sequence[Together], microbatches: int) -> list[Together]:
+    """The turns with those that gather the weights of the next stages, drop those of others, and end a stage's gradients."""
+    found: list[Together] = []
+    active: list[int] = []
+    done: Counter[int] = Counter()
+    for number, together in enumerate(own):
+        near = _next_stages(own, number)
+        found += [(Turn(stage, DROP),) for stage in active if stage not in near]
+        found += [(Turn(stage, GATHER),) for stage in near if stage not in active]
+        active = [stage for stage in active if stage in near] + [stage for stage in near if stage not in active]
+        found.append(together)
+        for turn in together:
+            done[turn.stage] += turn.what in (BACKWARD, WEIGHT)
+            if turn.what in (BACKWARD, WEIGHT) and done[turn.stage] == microbatches:
+                found.append((Turn(turn.stage, REDUCE),))
+    return [*found, *((Turn(stage, DROP),) for stage in active)]
+
+
+def _next_stages(own: Sequence[Together], number: int) -> list[int]:
+    """Those of the next turns, as many as are whole at a time."""
+    near: list[int] = []
+    for together in islice(own, number, None):
+        near += [turn.stage for turn in together if turn.stage not in near]
+        if len(near) >= _ACTIVE:
+            break
+    return near

@@ -1,0 +1,83 @@
+"""A stack in words, such as `software=megatron,attention=unfused,alpha=900ns`: read, and written."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from emu.errors import InputError, must_be
+from emu.model.stack.stack import SETTINGS, Precision, Stack
+from emu.registry import unknown
+from emu.units import format_time, parse_time, seconds
+
+_TIMES = {"launch": "launch_s", "alpha": "alpha_s", "adding": "adding_s"}
+_SHARES = "bandwidth"
+_NEXT = "/"  # between the shares of tiers
+ROLES = tuple(field.name for field in fields(Precision))
+_NAMED = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
+STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, *ROLES)
+
+
+def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
+    """From words such as `software=megatron,dp=overlapped`; what is not named has the software's default.
+
+    Args:
+        text: NAME=VALUE, separated by commas.
+        named: What a word without a value stands for.
+
+    Raises:
+        InputError: not NAME=VALUE, an unknown name or value, or one given twice.
+    """
+    found: dict[str, str] = {}
+    for word in _words(text, named or {}):
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise must_be("stack", "a word", "NAME=VALUE", word, "e.g. software=megatron,dp=overlapped")
+        if name not in STACK_WORDS:
+            raise unknown("setting of a stack", name, STACK_WORDS)
+        if name in found:
+            raise InputError(f"stack: {name} is given twice in {text!r}")
+        found[name] = value
+    times = {_TIMES[name]: seconds(parse_time(found.pop(name), name)) for name in _TIMES if name in found}
+    roles = Precision(**{name: found.pop(name) for name in ROLES if name in found})
+    shares = _read_shares(found.pop(_SHARES, ""))
+    return Stack(**found, **times, bandwidth=shares, precision=roles)  # type: ignore[arg-type]
+
+
+def _read_shares(words: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, words.split(_NEXT))) if words else ()
+    except ValueError:
+        mend = "the last is of all other tiers"
+        raise must_be("stack", _SHARES, "a share of each tier of links such as 0.8/0.9", words, mend) from None
+
+
+def _words(text: str, named: Mapping[str, str]) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    return [part for word in words for part in (named[word].split(",") if word in named else [word])]
+
+
+def spell_stack(stack: Stack) -> str:
+    """What `parse_stack` reads: the software, and all that differs from its defaults."""
+    default = Stack(stack.software)
+    words = [f"{name}={getattr(stack, name)}" for name in _NAMED if getattr(stack, name) != getattr(default, name)]
+    words += [f"{word}={_compact(getattr(stack, name))}" for word, name in _TIMES.items() if getattr(stack, name)]
+    words += [f"{_SHARES}={_NEXT.join(f'{share:g}' for share in stack.bandwidth)}"] if stack.bandwidth else []
+    roles = ((name, getattr(stack.precision, name)) for name in ROLES)
+    words += [f"{name}={dtype}" for name, dtype in roles if dtype != getattr(default.precision, name)]
+    return ",".join([f"software={stack.software}", *words])
+
+
+def _compact(time_s: float) -> str:
+    return format_time(time_s).replace(" ", "")
+
+
+def beside(stack: Stack) -> Stack:
+    """What a stack says that is not in a trace, and so counts when one is timed: what calls take, and shares of bandwidth.
+
+    Raises:
+        InputError: it says more, and what ran is as it ran.
+    """
+    timed = replace(Stack(bandwidth=stack.bandwidth), **{name: getattr(stack, name) for name in _TIMES.values()})
+    if stack != timed:
+        what = f"{', '.join(_TIMES)} and {_SHARES} alone, where what ran is timed"
+        raise must_be("stack", "words", what, spell_stack(stack), "emu estimate takes the others")
+    return timed

@@ -1,0 +1,171 @@
+"""What an architect asks of a topology first: nodes, degree, diameter, injection and bisection bandwidth.
+
+L links, N NPUs, W words of 64 targets.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool, column
+from emu.topology.facts.flow import Arcs, least_cut
+from emu.topology.path.shortest import UNREACHED, Ways, shortest
+from emu.topology.topology import Topology
+
+_EXACT_WORK = 2**24  # link-words a breadth-first step may touch before the diameter is sampled
+_CHUNK_WORK = 2**21  # of them at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A topology in numbers, computed from its links."""
+
+    npus: int
+    switches: int
+    links: int  # directed
+    degree: tuple[int, int]  # fewest and most links out of an NPU
+    injection_Bps: tuple[float, float]  # least and most bandwidth out of an NPU
+    diameter: int | None  # links between the two NPUs farthest apart; None: some pair is not joined
+    diameter_exact: bool  # False: from 64 NPUs only, so at least this
+    paths: tuple[int, int]  # shortest paths between two NPUs of those sampled: fewest of the farthest pairs, most of all
+    bisection_Bps: float  # one way, between the two halves that `halves` names
+    halves: str  # the worst joined of those tried; a bound from above on the least of all halvings
+
+
+def summary(topology: Topology) -> Summary:
+    """Count and measure a topology."""
+    links, n = topology.links, topology.n_npus
+    degree = np.bincount(links.src, minlength=n)[:n]
+    injection = np.bincount(links.src, weights=links.bandwidth_Bps, minlength=n)[:n]
+    farthest, exact = diameter(topology)
+    bandwidth_Bps, halves = bisection(topology)
+    return Summary(
+        n,
+        topology.n_nodes - n,
+        len(links),
+        (int(degree.min()), int(degree.max())),
+        (float(injection.min()), float(injection.max())),
+        farthest,
+        exact,
+        paths(topology),
+        bandwidth_Bps,
+        halves,
+    )
+
+
+def diameter(topology: Topology) -> tuple[int | None, bool]:
+    """Links between the two NPUs farthest apart, and whether every NPU was asked (else 64 of them)."""
+    n, n_links = topology.n_npus, max(1, len(topology.links))
+    if n_links * (n // 64 + 1) > _EXACT_WORK:
+        ways = _anyhow(topology)
+        farthest = [_hops_to(ways, target)[:n] for target in _sample(n, 64)]
+        return (None, True) if min(hops.min() for hops in farthest) < 0 else (int(max(hops.max() for hops in farthest)), False)
+    size, farthest_yet = 64 * max(1, _CHUNK_WORK // n_links), 0
+    for first in range(0, n, size):
+        steps = _steps_to(topology, np.arange(first, min(first + size, n)))
+        if steps is None:
+            return None, True
+        farthest_yet = max(farthest_yet, steps)
+    return farthest_yet, True
+
+
+def _sample(n: int, most: int) -> I64:
+    """So many of n, spread evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def _anyhow(topology: Topology) -> Ways:
+    """All ways, whoever passes messages on, and however fast."""
+    return shortest(topology.links, topology.n_nodes, cost=np.ones(len(topology.links)))
+
+
+def _hops_to(ways: Ways, target: int) -> I64:
+    """[nodes] links on the shortest way from each node to `target`; -1: there is none."""
+    found = ways.grades(np.array([target]))[0]
+    return np.where(found < UNREACHED, found, -1)
+
+
+def _steps_to(topology: Topology, targets: I64) -> int | None:
+    """Hops until every NPU reaches every target: a bit a target, spread from each link's end to its start."""
+    order = np.argsort(topology.links.src, kind="stable")
+    ends = topology.links.dst[order]
+    senders, starts = np.unique(topology.links.src[order], return_index=True)
+    bits = np.zeros((topology.n_nodes, len(targets) // 64 + 1), np.uint64)
+    index = np.arange(len(targets))
+    bits[targets, index // 64] = np.uint64(1) << (index % 64).astype(np.uint64)
+    everything = np.bitwise_or.reduce(bits, axis=0)
+    steps = 0
+    while not (bits[: topology.n_npus] == everything).all():
+        grown = bits.copy()
+        if len(senders):
+            grown[senders] |= np.bitwise_or.reduceat(bits[ends], starts, axis=0)
+        if np.array_equal(grown, bits):
+            return None
+        bits, steps = grown, steps + 1
+    return steps
+
+
+def paths(topology: Topology) -> tuple[int, int]:
+    """How many shortest paths join two NPUs: the fewest of the pairs farthest apart, and the most of any pair.
+
+    Asked are all NPUs to as many as 16 of them, fewer where there are many links; parallel links make different paths.
+    """
+    n, most, fewest, farthest, ways = topology.n_npus, 0.0, 0.0, 0, _anyhow(topology)
+    for target in _sample(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
+        hops = _hops_to(ways, target)
+        count, reach = _paths_to(topology, hops)[:n], int(hops[:n].max())
+        least = float(count[hops[:n] == reach].min())
+        if reach > 0:
+            fewest = least if reach > farthest else min(fewest, least) if reach == farthest else fewest
+            most, farthest = max(most, float(count[hops[:n] > 0].max())), max(farthest, reach)
+    return int(fewest), int(most)
+
+
+def _paths_to(topology: Topology, hops: I64) -> F64:
+    """[nodes] shortest paths from each node, `hops` away, to the one that is 0 away."""
+    src, dst = topology.links.src, topology.links.dst
+    nearer = np.flatnonzero((hops[src] == hops[dst] + 1) & (hops[dst] >= 0))
+    nearer = nearer[np.argsort(hops[src[nearer]], kind="stable")]
+    ends = np.searchsorted(hops[src[nearer]], np.arange(1, int(hops.max()) + 2))
+    count = np.where(hops == 0, 1.0, 0.0)
+    for first, end in pairwise(ends):
+        step = nearer[first:end]
+        np.add.at(count, src[step], count[dst[step]])
+    return count
+
+
+def bisection(topology: Topology) -> tuple[float, str]:
+    """Bandwidth one way between two halves of the NPUs, the least of the halvings tried, and which it is.
+
+    Tried are the middle of every dimension of even size where there are several, else the middle of the numbering. The
+    least over all halvings is at most this; finding it is NP-hard.
+    """
+    n, dims = topology.n_npus, topology.dims
+    if n < 2:
+        return 0.0, "one NPU has no halves"
+    digits = np.unravel_index(np.arange(n), dims) if len(dims) > 1 else ()
+    halvings = {
+        f"dimension {axis} at its middle": digit < dims[axis] // 2 for axis, digit in enumerate(digits) if dims[axis] % 2 == 0
+    } or {"the numbering at its middle": np.arange(n) < n // 2}
+    return min((cut(topology, low), name) for name, low in halvings.items())
+
+
+def cut(topology: Topology, low: Bool) -> float:
+    """Bandwidth (B/s) from the NPUs where `low` to the others, or back if that is less.
+
+    Args:
+        topology: Its switches may fall on either side: the flow through them is the greatest there can be.
+        low: [N].
+    """
+    return min(_flow(topology, low), _flow(topology, ~low))
+
+
+def _flow(topology: Topology, sources: Bool) -> float:
+    """The greatest flow (B/s) from all sources to all other NPUs: what the least cut between them lets through."""
+    links, switches = topology.links, np.zeros(topology.n_nodes - topology.n_npus, np.bool_)
+    inside = np.concatenate((sources, switches))
+    if len(switches) and sources.any() and not sources.all():
+        src, dst, whole = (column(c, np.int64) for c in (links.src, links.dst, np.ceil(links.bandwidth_Bps)))
+        inside = least_cut(Arcs(src, dst, whole), inside, np.concatenate((~sources, switches)))
+    return float(links.bandwidth_Bps[inside[links.src] & ~inside[links.dst]].sum())

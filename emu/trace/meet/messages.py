@@ -1,0 +1,84 @@
+"""Where ranks meet for a message: the n-th send of each (group, src, dst, tag) and the n-th receive.
+
+G groups that are alike, A ranks of each that ask; C sends and receives on one of them, I messages.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.errors import InputError
+from emu.trace.meet.alike import Alike
+from emu.trace.meet.requests import MESSAGE, Ask, Asked, Meetings, Requests, check_sizes, first_of
+from emu.trace.trace import Kind
+
+
+def messages(asked: Asked, groups: Iterable[Alike]) -> Iterator[Meetings]:
+    """The messages of all groups but those of set-up.
+
+    Raises:
+        InputError: one that nobody sends or receives, or of which both ends say another size.
+    """
+    between = asked._replace(roles=[role.take(role.kind != Kind.COLLECTIVE) for role in asked.roles])
+    found = (_Queues.of(between, each) for each in groups)
+    return (each.meetings() for each in found if len(each.asker))
+
+
+class _Queues(NamedTuple):
+    """The sends and receives on the first of groups that are alike, queue after queue: in each the sends, then the receives."""
+
+    groups: Alike
+    requests: Requests  # [C]
+    asker: I64  # [C]
+    ends: I64  # [3, C] sender, receiver and tag
+
+    @staticmethod
+    def of(asked: Asked, groups: Alike) -> "_Queues":
+        each = [asked.of(who) for who in groups.askers]
+        asker = np.repeat(np.arange(len(each)), [len(own.row) for own in each])
+        every = Requests(
+            *(np.concatenate([np.empty(0, np.int64), *(own[c] for own in each)]) for c in range(len(Requests._fields)))
+        )
+        own, peer = groups.ranks[0][asker], np.array(groups.first.ranks, np.int64)[every.root]
+        sends = every.kind == Kind.SEND
+        ends = np.stack((np.where(sends, own, peer), np.where(sends, peer, own), every.tag))
+        order = np.lexsort((every.row, every.kind, *ends[::-1]))
+        return _Queues(groups, every.take(order), asker[order], ends[:, order])
+
+    def meetings(self) -> Meetings:
+        """Those that are no set-up, once both ends are seen to agree."""
+        sends = self.requests.kind == Kind.SEND
+        uneven = self._first_uneven(sends)
+        even = np.arange(len(sends)) < uneven
+        send, recv = np.flatnonzero(even & sends), np.flatnonzero(even & ~sends)
+        pairs = np.stack((send, recv), axis=1)[~(self.requests.setup[send] | self.requests.setup[recv]).astype(bool)]
+        self._check_sizes(pairs)
+        if uneven < len(sends):
+            raise self._uneven(uneven)
+        size = self.requests.size_bytes[pairs[:, 0]]
+        at, ask = first_of(size[None])
+        asks = tuple(Ask(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
+        return Meetings(self.groups.numbers, self.groups.ranks, self.asker[pairs], self.requests.row[pairs], ask, asks)
+
+    def _first_uneven(self, sends: Bool) -> int:
+        """Where the first queue begins that has more of one than of the other, or C."""
+        start = np.flatnonzero((np.diff(self.ends, prepend=self.ends[:, :1] - 1) != 0).any(axis=0))
+        more = np.add.reduceat(np.where(sends, 1, -1), start)
+        return int(start[np.argmax(more != 0)]) if more.any() else len(sends)
+
+    def _check_sizes(self, pairs: I64) -> None:
+        """Of pairs [I, 2] of requests."""
+        size, elements = self.requests.size_bytes[pairs], self.requests.elements[pairs]
+        for i in np.flatnonzero((size[:, 0] != size[:, 1]) | (elements[:, 0] != elements[:, 1]))[:1].tolist():
+            ranks = tuple(self.ends[:2, pairs[i, 0]].tolist())
+            check_sizes(f"{MESSAGE} {self.requests.instance[pairs[i, 0]]}", ranks, size[i], elements[i])
+
+    def _uneven(self, first: int) -> InputError:
+        queue = (self.ends == self.ends[:, first, None]).all(axis=0)
+        sends = int((self.requests.kind[queue] == Kind.SEND).sum())
+        src, dst, tag = self.ends[:, first].tolist()
+        what = f"{sends} sends and {int(queue.sum()) - sends} receives of tag {tag}"
+        between = f"messages between ranks {sorted({src, dst})} on group {self.groups.first.axis!r}"
+        return InputError(f"replay: {between} must be sent and received equally often, got {what}")

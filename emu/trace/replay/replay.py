@@ -1,0 +1,321 @@
+"""A trace on a fabric: one graph of every rank's computations and every group's collectives.
+
+R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, column
+from emu.collective.algorithm import Choice, Request, Served, stored
+from emu.collective.operation import cut, operation
+from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.errors import InputError, must_be
+from emu.fabric.build import Builder
+from emu.fabric.graph import Graph
+from emu.fabric.lower import Piece, launched, lay, lowered
+from emu.fabric.lowering.classes import Joins
+from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.symmetric import domain_of
+from emu.topology.orbits import Orbits
+from emu.topology.placement import with_helpers
+from emu.topology.topology import Topology
+from emu.trace.check import check_trace
+from emu.trace.device.device import Device
+from emu.trace.meet.batch import Batch, What, batches_of, communicators
+from emu.trace.meet.meet import meetings_of
+from emu.trace.order import computes, order_of
+from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
+from emu.trace.split import block_counts
+from emu.trace.trace import Trace
+
+_ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
+
+
+class SizeError(InputError):
+    """A trace of more tasks than memory should hold."""
+
+
+class Service(NamedTuple):
+    """What served a request of so many bytes, as timed."""
+
+    request: Request
+    size_bytes: int
+    by: Served
+
+
+class Talk(Protocol):
+    """What stands for the messages of an instance."""
+
+    def messages_of(self, participant: int) -> I64:
+        """Its tasks that are messages of a participant, or stand for them, from the instance's first task on."""
+
+
+class Instance(NamedTuple):
+    """One collective on some groups, or one message between each of some pairs, in the graph."""
+
+    piece: Talk
+    first: int  # the number of its first task
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Replayed:
+    """A trace as a graph, and where its events are in it; origins are rows of the owner's role."""
+
+    graph: Graph
+    first_event: I64  # [N + 1] where the events of each rank begin among the X
+    begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
+    ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
+    instance: I32  # [X] index into `instances`; -1: no request
+    member: I32  # [X] the rank's place in it, group after group
+    instances: tuple[Instance, ...]
+    services: tuple[Service, ...]  # each different one once
+    assumptions: tuple[str, ...]
+    timed_ranks: int  # those whose tasks the graph has: of ranks that a symmetry makes equal one
+    link: I64  # [L] which link of the graph each of the topology's is, or is stood for by
+    entries: Entries = NO_ENTRIES  # into the delays that stand for collectives
+
+
+def replay(
+    trace: Trace,
+    choice: Choice,
+    topology: Topology,
+    placement: I32,
+    device: Device,
+    dtype: str,
+    *,
+    every_rank: bool = False,
+) -> Replayed:
+    """Lay a trace on a fabric.
+
+    A computation waits for the one before it on its stream, a request for the last computation of its stream at issue and the
+    request before it of its group (a message: the one of its peer and tag), and either for what the trace says it waits for.
+    Streams of a rank run side by side. Set-up (step 0) is left out, and with it what is waited for in it.
+
+    Args:
+        trace: What ran.
+        choice: Which algorithms serve its collectives.
+        topology: Where it runs.
+        placement: [N] the node of each rank.
+        device: What its computations take.
+        dtype: What float32 is timed as: computation, memory traffic and messages.
+        every_rank: Whether to lay down the tasks of ranks that a symmetry makes equal to others, too.
+
+    Raises:
+        InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
+        SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
+    """
+    laying = Laying.of(trace, choice, topology, placement, device, dtype)
+    return laying.replayed(laying.domain() if not every_rank else None)
+
+
+def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
+    """Which event a task of a replay is of, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
+    of = bisect_right([each.first for each in replayed.instances], task) - 1
+    events = np.flatnonzero(replayed.begins == task) if of < 0 else np.flatnonzero(replayed.instance == of)
+    event, owner = int(events[0]), int(replayed.graph.owner[task])
+    if owner >= 0:
+        event = int(replayed.first_event[owner]) + int(replayed.graph.origin[task])
+    rank = bisect_right(replayed.first_event.tolist(), event) - 1
+    row = event - int(replayed.first_event[rank])
+    ran = trace.events_of(rank)
+    message = "a message of " if of >= 0 and owner >= 0 else ""
+    return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
+
+
+class Laying:
+    """What is known of a trace on a fabric before it is a graph; see `replay`."""
+
+    @staticmethod
+    def of(
+        trace: Trace,
+        choice: Choice,
+        topology: Topology,
+        placement: I32,
+        device: Device,
+        dtype: str,
+        speed: F64 | None = None,
+    ) -> "Laying":
+        """Arguments and errors as of `replay`; `speed` [N] is the share of the device's speed that each rank has."""
+        check_trace(trace)
+        if len(placement) != trace.n_ranks:
+            raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
+        shares = np.ones(trace.n_ranks) if speed is None else speed
+        return Laying(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
+
+    def __init__(
+        self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str, speed: F64
+    ) -> None:
+        self.trace, self.choice, self.topology, self.placement = trace, choice, topology, placement
+        self.device, self.dtype, self.speed = device, dtype, speed
+        sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
+        self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        self.numbers = communicators(trace.groups)
+        meetings = meetings_of(trace, dtype)
+        self.batches = batches_of(meetings, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
+        laid: dict[object, Laid] = {}
+        keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
+        self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
+
+    def domain(self) -> Domain | None:
+        """The ranks that stand for all: of those that play one role as fast, in communicators of one number, one an orbit."""
+        role, groups = self.trace.role_of_rank.tolist(), self.trace.group_of
+        each = zip(role, self.speed.tolist(), groups, strict=True)
+        words = [(r, share, *(self.numbers[g] for g in of_rank)) for r, share, of_rank in each]
+        kinds = {word: i for i, word in enumerate(dict.fromkeys(words))}
+        kind = np.array([kinds[word] for word in words])
+        kind_at = np.full(self.topology.n_nodes, -1)
+        kind_at[self.placement] = kind
+        alike = partial(_same_there, kind_at)
+        return domain_of(self.topology, self.placement, list(dict.fromkeys(self.laid)), alike)
+
+    def pieces(self, domain: Domain | None) -> dict[Laid, Piece]:
+        """What each different request is lowered to."""
+        launch_fs = self.device.request_overhead_fs
+        return {laid: launched(lowered(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
+
+    def delays(self, pieces: Mapping[Laid, Piece], worth: int) -> dict[int, Delay]:
+        """What may stand for batches, by number; nothing where it makes fewer tasks less than `worth`."""
+        if self.topology.circuits is not None:
+            return {}
+        together = {laid for batch, laid in zip(self.batches, self.laid, strict=True) if batch.what.served is not None}
+        of_laid = delays_of(pieces, together)
+        found = {i: of_laid[laid] for i, laid in enumerate(self.laid) if laid in of_laid}
+        less = sum(delay.piece.graph.n_tasks - len(delay.length_fs) for delay in found.values())
+        return found if less >= worth else {}
+
+    def replayed(
+        self,
+        domain: Domain | None,
+        pieces: Mapping[Laid, Piece] | None = None,
+        delays: Mapping[int, Delay] = MappingProxyType({}),
+    ) -> Replayed:
+        """The whole trace, by the ranks that stand for all.
+
+        Args:
+            domain: These ranks.
+            pieces: What requests are lowered to for them, where that is known.
+            delays: What stands for some of the batches, by number; the others are laid message by message.
+        """
+        links, every = self.topology.links, np.arange(self.trace.n_ranks)
+        ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
+        self._check_size(domain, ranks, delays)
+        of_links = Orbits.each(len(links)) if domain is None else domain.links
+        builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
+        self.begins, self.ends, self.instance, self.member = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
+        self._compute(builder, ranks)
+        instances = tuple(self._meet(builder, self.pieces(domain) if pieces is None else pieces, delays))
+        entries = self._wait(builder, ranks, delays)
+        begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
+        laid = (self.first_event, begins, ends, instance, member, instances)
+        told = tuple(self._services()), self.device.assumptions, len(ranks.first)
+        return Replayed(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
+
+    def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
+        messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
+        timed = [int((computes(e) & (e.step > 0)).sum()) for e in self.trace.events]
+        total = sum(len(delays[i].length_fs) if i in delays else messages[laid] for i, laid in enumerate(self.laid))
+        total += sum(timed[r] for r in self.trace.role_of_rank[ranks.first])
+        if total > MAX_ROWS:
+            standing = "" if domain is None else f" of {len(ranks.first)} ranks, which stand for all"
+            raise SizeError(
+                f"replay: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
+            )
+
+    def _compute(self, builder: Builder, ranks: Orbits) -> None:
+        taken = [self.device.ticks(e, self.dtype) for e in self.trace.events]
+        timed = [np.flatnonzero(computes(e) & (e.step > 0)) for e in self.trace.events]
+        roles = self.trace.role_of_rank.tolist()
+
+        def added(rank: int) -> I64:
+            rows, share = timed[roles[rank]], self.speed[rank]
+            ticks = taken[roles[rank]][rows]
+            return builder.tasks(ticks if share == 1 else column(np.rint(ticks / share), np.int64), rank, rows)
+
+        tasks = [added(rank) for rank in ranks.first.tolist()]
+        for rank, stands in enumerate(ranks.number.tolist()):
+            where = timed[roles[rank]] + self.first_event[rank]
+            self.begins[where] = self.ends[where] = tasks[stands]
+
+    def _meet(self, builder: Builder, pieces: Mapping[Laid, Piece], delays: Mapping[int, Delay]) -> Iterator[Instance]:
+        for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
+            piece, size = pieces[laid], laid.schedule.n_participants
+            ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
+            events = self.first_event[ranks] + rows
+            member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
+            self.instance[events], self.member[events] = number, member
+            if number in delays:
+                begins, ends = delays[number].add(builder)
+                self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
+                yield Instance(delays[number], int(ends[0]))
+                continue
+            owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
+            owner[member], origin[member] = ranks, rows
+            first = builder.piece(piece, owner, origin)
+            self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
+            yield Instance(piece, first)
+
+    def _lay(self, batch: Batch) -> Laid:
+        return lay_request(batch.what, self.topology, self.placement[batch.ranks])
+
+    def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int]) -> Entries:
+        """Let the events of the ranks that stand for all wait; how these come to enter delays."""
+        edges = [order_of(e) for e in self.trace.events]
+        brief = np.zeros(len(self.batches) + 1, np.bool_)  # the last is of no request, which is -1
+        brief[list(delays)] = True
+        entries = [NO_ENTRIES]
+        for rank in ranks.first.tolist():
+            (event, waited), (first, end) = (
+                edges[int(self.trace.role_of_rank[rank])],
+                self.first_event[rank : rank + 2].tolist(),
+            )
+            task, pred = self.begins[first:end][event], self.ends[first:end][waited]
+            known = (task >= 0) & (pred >= 0)
+            builder.wait(task[known], pred[known])
+            instance = self.instance[first:end]
+            own = np.flatnonzero(brief[instance])
+            known &= brief[instance[event]]
+            entered = np.searchsorted(own, event[known])
+            entries.append(Entries(instance[own], self.begins[first:end][own], entered, pred[known]))
+        return Entries.joined(entries)
+
+    def _services(self) -> Iterable[Service]:
+        asked = [(batch.what, request) for batch in self.batches for request in batch.requests]
+        return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
+
+
+def lay_request(what: What, topology: Topology, nodes: I64) -> Laid:
+    """A request on all the groups that ask it at once.
+
+    Args:
+        what: What they ask.
+        topology: Where they are.
+        nodes: [groups, members] of the ranks.
+
+    Raises:
+        InputError: as `lay`.
+    """
+    if what.served is None:
+        schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
+    else:
+        schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
+        whole = what.elements > 0 and what.size_bytes % what.elements == 0
+        item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
+        even = not what.blocks
+        counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
+        sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
+    helped = schedule.helpers > 0
+    with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
+    return lay(schedule, sizes, topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
+
+
+def _same_there(kind_at: I64, node: I64) -> bool:
+    """Whether a permutation of nodes brings each rank to one of its kind."""
+    return bool(np.array_equal(kind_at[node], kind_at))

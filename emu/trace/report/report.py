@@ -1,0 +1,286 @@
+"""What a training step took, and where its time went, on the rank that ended last.
+
+X events of all ranks. An instant of a step is computation, else exposed communication, else idle. Of what is idle, that is the
+bubble in which the rank waits for another stage of its pipeline.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import InputError
+from emu.fabric.timeline import Timeline
+from emu.trace.replay.replay import Replayed
+from emu.trace.report.phases import optimizer_fs, waits_for_stages
+from emu.trace.report.spans import Spans, joined, measure, merged
+from emu.trace.steps import count_steps, equal_steps
+from emu.trace.trace import Kind, Trace
+from emu.units import seconds
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepReport:
+    """Times in ticks; seconds are derived. The parts are of `step` and of `rank`.
+
+    A step begins when the last rank has ended the one before. What another rank did of it until then is in no part, so that
+    what a rank computes in the step differs between fabrics; what it computes of the step does not.
+    """
+
+    step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
+    groups: tuple[tuple[int, ...], ...]  # numbers of steps of equal work, as `equal_steps`: the first is what the run is about
+    step: int  # of the first group, the one of median time (of two, the shorter)
+    began_fs: int
+    ended_fs: int
+    rank: int  # that ended it last, the lowest if several did
+    compute_fs: int  # something is computed, on any stream
+    early_compute_fs: int  # of the step, before it began
+    computes_fs: I64  # [N] what the computations of the step take on each rank, one after another
+    exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
+    total_comm_fs: int  # of all its requests, each from its first message on, and of their launches; hidden or not
+    bubble_fs: int  # of the idle time, what the rank waits for other stages of its pipeline
+    optimizer_fs: int | None  # of the computation, what comes after the mark of an optimizer; None: there is none
+
+    @property
+    def step_times_s(self) -> tuple[float, ...]:
+        """Seconds of every step."""
+        return tuple(seconds(t) for t in self.step_times_fs)
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of the step."""
+        return seconds(self.step_time_fs)
+
+    @property
+    def step_time_fs(self) -> int:
+        """Ticks of the step."""
+        return self.ended_fs - self.began_fs
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of computation."""
+        return seconds(self.compute_fs)
+
+    @property
+    def early_compute_s(self) -> float:
+        """Seconds of computation of the step before it began."""
+        return seconds(self.early_compute_fs)
+
+    @property
+    def computes_s(self) -> tuple[float, float]:
+        """Seconds that a rank computes of the step, whenever: the least and the most of any."""
+        return seconds(int(self.computes_fs.min())), seconds(int(self.computes_fs.max()))
+
+    @property
+    def exposed_comm_fs(self) -> int:
+        """Ticks of communication while nothing is computed."""
+        return sum(self.exposed_comm_by_axis_fs.values())
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Seconds of communication while nothing is computed."""
+        return seconds(self.exposed_comm_fs)
+
+    @property
+    def exposed_comm_by_axis_s(self) -> dict[str, float]:
+        """The same by the axis of the group; where several wait, that of which began first, else was asked for first."""
+        return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
+
+    @property
+    def total_comm_s(self) -> float:
+        """Seconds of all requests, hidden or not."""
+        return seconds(self.total_comm_fs)
+
+    @property
+    def bubble_s(self) -> float:
+        """Seconds in which the rank waits for other stages of its pipeline, and does nothing else."""
+        return seconds(self.bubble_fs)
+
+    @property
+    def optimizer_s(self) -> float | None:
+        """Seconds that the optimizer computes; None: there is none."""
+        return None if self.optimizer_fs is None else seconds(self.optimizer_fs)
+
+    @property
+    def idle_fs(self) -> int:
+        """Ticks of neither: the rank waits for others."""
+        return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds of neither: the rank waits for others."""
+        return seconds(self.idle_fs)
+
+
+def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
+    """Say where the time of the step that the run is about went.
+
+    Args:
+        trace: What ran.
+        replayed: The same on a fabric.
+        timeline: When its tasks ran.
+
+    Raises:
+        InputError: the trace holds no step but set-up.
+    """
+    ends = step_ends(trace, replayed, timeline.end_fs)
+    whole = np.maximum.accumulate(ends.max(axis=0))
+    times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
+    step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
+    rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
+    found = _apart(trace, replayed, timeline, rank, Window(low, high))
+    early = computing(trace, replayed, timeline, rank, step).within(0, low)
+    waited = joined(found.busy, found.spoken, found.waited)
+    return StepReport(
+        tuple(times),
+        groups,
+        step,
+        low,
+        high,
+        rank,
+        found.compute_fs,
+        int((early.end - early.start).sum()),
+        _computes(trace, replayed, timeline, step),
+        found.exposed_fs,
+        int((found.spoken.end - found.spoken.start).sum()),
+        measure(waited) - measure(joined(found.busy, found.spoken)),
+        optimizer_fs(trace, replayed, timeline, rank, step),
+    )
+
+
+class Window(NamedTuple):
+    """From a tick to another."""
+
+    low: int
+    high: int
+
+
+class Apart(NamedTuple):
+    """What a rank does within a window; what is neither is idle."""
+
+    busy: Spans  # it computes
+    spoken: Spans  # of its requests and their launches
+    waited: Spans  # for other stages of a pipeline
+    exposed_fs: dict[str, int]  # ticks of communication while nothing is computed, by axis
+
+    @property
+    def compute_fs(self) -> int:
+        """Ticks of computation."""
+        return int((self.busy.end - self.busy.start).sum())
+
+
+def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, rank: int) -> Apart:
+    """What any rank does between the beginning and the end of the step that is told; arguments as of `report`."""
+    return _apart(trace, replayed, timeline, rank, Window(told.began_fs, told.ended_fs))
+
+
+def _apart(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, window: Window) -> Apart:
+    busy = computing(trace, replayed, timeline, rank).within(*window)
+    requests = _requests(trace, replayed, timeline, rank)
+    asked, axes = requests.in_turn()
+    spoken = asked.within(*window)
+    return Apart(busy, spoken, requests.waited.within(*window), _exposed(busy, spoken, axes))
+
+
+def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
+    """[N, steps] when each rank's last event of each step ended; of steps it has none of, 0.
+
+    Args:
+        trace: What ran.
+        replayed: The same on a fabric.
+        end_fs: [V] when its tasks ended.
+
+    Raises:
+        InputError: the trace holds no step but set-up.
+    """
+    steps = count_steps(trace)
+    if steps == 0:
+        raise InputError("report: the trace must hold a step after set-up; run a training step")
+    ends = np.zeros((trace.n_ranks, steps + 1), np.int64)
+    for rank in range(trace.n_ranks):
+        task = replayed.ends[replayed.first_event[rank] : replayed.first_event[rank + 1]]
+        timed = np.flatnonzero(task >= 0)
+        np.maximum.at(ends[rank], trace.events_of(rank).step[timed], end_fs[task[timed]])
+    return ends[:, 1:]
+
+
+def _computes(trace: Trace, replayed: Replayed, timeline: Timeline, step: int) -> I64:
+    """[N] what each rank computes of a step."""
+    taken = np.zeros(trace.n_ranks, np.int64)
+    for rank in range(trace.n_ranks):
+        task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
+        events = trace.events_of(rank)
+        task = task[(events.kind == Kind.COMPUTE) & (events.step == step) & (task >= 0)]
+        taken[rank] = (timeline.end_fs[task] - timeline.start_fs[task]).sum()
+    return taken
+
+
+def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
+    """When a rank computes (of a step, if one is given): one span after another, streams that run side by side as one."""
+    task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
+    events = trace.events_of(rank)
+    task = task[(events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True)]
+    if len(np.unique(events.stream[events.kind == Kind.COMPUTE])) <= 1:
+        return Spans(timeline.start_fs[task], timeline.end_fs[task])
+    by_start = task[np.argsort(timeline.start_fs[task], kind="stable")]
+    return merged(timeline.start_fs[by_start], timeline.end_fs[by_start])
+
+
+def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
+    """From each request's first message, to or from the rank, until the rank may leave it."""
+    start = end = timeline.end_fs[replayed.ends[events]]
+    start = start.copy()
+    for i, event in enumerate(events):
+        piece, first = replayed.instances[replayed.instance[event]]
+        messages = piece.messages_of(int(replayed.member[event]))
+        start[i] = timeline.start_fs[first + messages].min(initial=start[i])
+    return Spans(start, end)
+
+
+class _Requests(NamedTuple):
+    """The requests of one rank, in the order of issue."""
+
+    launched: Spans  # while the rank enters each
+    spoken: Spans  # from its first message until the rank may leave
+    waited: Spans  # of those that other stages of a pipeline take part in: until its first message
+    axes: np.ndarray
+
+    def in_turn(self) -> tuple[Spans, np.ndarray]:
+        """Launches and what follows them, by when they began, then by when they were asked for; and their axes."""
+        takes = np.flatnonzero(self.launched.end > self.launched.start)
+        spans, axes = joined(self.launched.take(takes), self.spoken), np.concatenate((self.axes[takes], self.axes))
+        order = np.argsort(spans.start, kind="stable")
+        return spans.take(order), axes[order]
+
+
+def _requests(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> _Requests:
+    first = replayed.first_event[rank]
+    rows = np.flatnonzero(replayed.instance[first : replayed.first_event[rank + 1]] >= 0)
+    spoken = talking(replayed, timeline, rows + first)
+    begins, ends = replayed.begins[rows + first], replayed.ends[rows + first]
+    start = timeline.start_fs[begins]
+    joins = (begins != ends) & (np.diff(replayed.graph.hop_start)[begins] == 0)
+    launched = Spans(start, np.where(joins, timeline.end_fs[begins], start))  # what is composed has no joins
+    axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
+    waited = waits_for_stages(trace, replayed, timeline, rank, rows, spoken)
+    return _Requests(launched, spoken, waited, np.array(axes, dtype=str))
+
+
+def _exposed(busy: Spans, spoken: Spans, axes: np.ndarray) -> dict[str, int]:
+    """Ticks of each axis in which nothing is computed, each instant charged to the first request that it is in."""
+    start, end = spoken
+    covered = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
+    start = np.minimum(np.maximum(start, covered), np.maximum(end, covered))
+    end = np.maximum(end, covered)
+    bare = (end - start) - (_computed(busy, end) - _computed(busy, start))
+    return {str(a): int(bare[axes == a].sum()) for a in np.unique(axes)}
+
+
+def _computed(busy: Spans, until: I64) -> I64:
+    """How long something was computed before each instant."""
+    total = np.concatenate(([0], np.cumsum(busy.end - busy.start)))
+    begun = np.searchsorted(busy.start, until, side="right")
+    last = np.concatenate(([0], busy.end))[begun]
+    return np.asarray(total[begun] - np.maximum(0, last - until))

@@ -1,0 +1,113 @@
+"""Each row of the tables of element-wise passes, against what runs."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from emu.backend.rank.count import Count
+from emu.model.parts.feed_forward import gelu, squared_relu
+from emu.model.parts.norms import LayerNorm1p
+from emu.model.parts.rotary import rotate, rotate_part, rotation
+from emu.model.stack.passes import EAGER, FUSED, KIND, element_wise
+
+ROWS, HEADS = 24, 2
+
+
+def turned(part):
+    cos, sin = (t[:, None] for t in rotation(ROWS, 16, 10_000.0))
+    return lambda x: (rotate_part if part else rotate)(x.unflatten(-1, (HEADS, -1)), cos, sin)
+
+
+# What runs, with how many inputs; where only a part of the operator is new, the rest is taken off.
+RUNS = {
+    "rms norm": (nn.RMSNorm, 1),
+    "layer norm": (nn.LayerNorm, 1),
+    "layer norm 1p": (LayerNorm1p, 1),
+    "rotation": (turned(False), 1),
+    "silu gate": (lambda a, b: functional.silu(a) * b, 2),
+    "gelu gate": (lambda a, b: gelu(a) * b, 2),
+    "gelu": (gelu, 1),
+    "squared relu": (squared_relu, 1),
+    "scale": (lambda x: x * 3.0, 1),
+}
+
+
+def ran(run, n, width):
+    """Bytes moved forward and backward, and saved apart from parameters."""
+    inputs = [torch.randn(3, ROWS, width, requires_grad=True) for _ in range(n)]
+    parameters = list(run.parameters()) if isinstance(run, nn.Module) else []
+    gradient = torch.randn(3, ROWS, width)
+    seen, saved, own = [], {}, {p.untyped_storage()._cdata for p in parameters}
+
+    def pack(t):
+        if t.untyped_storage()._cdata not in own:
+            saved[t.untyped_storage()._cdata] = t.untyped_storage()
+        return t
+
+    with Count(seen.append):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            out = run(*inputs).view(3, ROWS, width)
+        forward = len(seen)
+        torch.autograd.grad(out, [*inputs, *parameters], gradient)
+    kept = sum(s.nbytes() for s in saved.values())
+    return sum(o.bytes for o in seen[:forward]), sum(o.bytes for o in seen[forward:]), kept, sum(p.numel() for p in parameters)
+
+
+@pytest.mark.parametrize("what", sorted(RUNS))
+@pytest.mark.parametrize("width", [32, 256])
+def test_eager_pytorch_moves_as_many_bytes_as_the_table_says(what, width):
+    run, n = RUNS[what]
+    width = 32 if what == "rotation" else width
+    forward, backward, kept, weights = ran(run(width) if isinstance(run, type) else run, n, width)
+    constants = {"rotation": ROWS * 8, "layer norm 1p": width}.get(what, 0)
+    listed = element_wise("it", what, 3 * ROWS * width, 3 * ROWS, constants, weights=weights).eager
+    assert listed.forward.bytes() == pytest.approx(forward, rel=0.02)
+    assert listed.backward.bytes() == pytest.approx(backward, rel=0.02)
+    if what != "rotation":  # which keeps its tables of angles, that are the module's
+        assert listed.saved.bytes() == pytest.approx(kept, rel=0.01)
+
+
+def test_a_part_of_each_head_is_turned_and_put_back_among_the_rest():
+    whole = element_wise("turn", "rotation", 3 * ROWS * 32, constants=ROWS * 8).eager
+    put = element_wise("put", "part of a rotation", 3 * ROWS * 64).eager
+    forward, backward, _, _ = ran(turned(True), 1, 64)
+    assert (whole.forward + put.forward).bytes() == pytest.approx(forward, rel=0.02)
+    assert (whole.backward + put.backward).bytes() == pytest.approx(backward, rel=0.02)
+
+
+def test_a_residual_adds_what_came_in_and_both_gradients():
+    """The gradient of x is the sum of that of the sum and that of the block, here a product with 3."""
+    block, residual = (element_wise("it", what, 3 * ROWS * 32).eager for what in ("scale", "residual"))
+    forward, backward, _, _ = ran(lambda x: x + x * 3.0, 1, 32)
+    assert forward == (block.forward + residual.forward).bytes()
+    assert backward == (block.backward + residual.backward).bytes()
+
+
+def test_each_reader_but_the_first_adds_its_gradient():
+    block, more = (element_wise("it", what, 3 * ROWS * 32).eager for what in ("scale", "sum of gradients"))
+    x = torch.randn(3, ROWS, 32, requires_grad=True)
+    readers, gradient, seen = [x * 2.0, x * 3.0, x * 4.0], torch.ones(3, ROWS, 32), []
+    with Count(seen.append):
+        torch.autograd.grad(readers, x, [gradient] * 3)
+    assert sum(o.bytes for o in seen) == 3 * block.backward.bytes() + 2 * more.backward.bytes()
+
+
+def test_the_loss_of_a_vocabulary():
+    logits, wanted = torch.randn(ROWS, 100, requires_grad=True), torch.randint(100, (ROWS,))
+    seen = []
+    with Count(seen.append):
+        loss = functional.cross_entropy(logits, wanted)
+        forward = len(seen)
+        loss.backward()
+    listed = element_wise("loss", "cross entropy", ROWS * 100, ROWS).eager
+    assert listed.forward.bytes() == pytest.approx(sum(o.bytes for o in seen[:forward]), rel=0.001)
+    assert listed.backward.bytes() == pytest.approx(sum(o.bytes for o in seen[forward:]), rel=0.001)
+
+
+def test_every_row_is_in_both_tables_and_a_fused_kernel_moves_no_more():
+    assert EAGER.keys() == FUSED.keys() == KIND.keys()
+    for what in EAGER:
+        one = element_wise("it", what, 1000, 10, 10)
+        assert one.fused.forward.bytes() <= one.eager.forward.bytes()
+        assert one.fused.backward.bytes() <= one.eager.backward.bytes()

@@ -1,0 +1,160 @@
+"""Where a step's time went: against a walk over every instant, on traces drawn at random and on cases by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from emu.fabric.run import run
+from emu.trace.report.report import report
+from emu.trace.trace import Group
+from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, replayed, star_of, told, trace_of
+from tests.trace.walked import walked
+from topologies.simple import full_mesh
+
+MS = 10**12
+GROUPS = (
+    Group("world", (0, 1, 2, 3)), Group("tp", (0, 1)), Group("tp", (2, 3)), Group("dp", (0, 2)), Group("dp", (1, 3)),
+    Group("pp", (0, 3)),
+)  # fmt: skip
+MESH = full_mesh(4, 1e9, 0)
+
+
+def drawn(words, seed):
+    """Two steps of four ranks: computations of any length, collectives of any group, some waited for at once, some later.
+
+    Of every other seed the second step ends as it happens to, with a request or without.
+    """
+    rng = np.random.default_rng(seed)
+    rows, owed, calls = [[] for _ in range(4)], [[] for _ in range(4)], [0] * len(GROUPS)
+
+    def add(rank, row, all_of=False):
+        due = [w for w in owed[rank] if all_of or rng.random() < 0.4]
+        owed[rank] = [w for w in owed[rank] if w not in due]
+        rows[rank].append({**row, "waits": due})
+
+    for step in (1, 2):
+        for _ in range(int(rng.integers(4, 12))):
+            rank, group = int(rng.integers(4)), int(rng.integers(len(GROUPS)))
+            if rng.random() < 0.5:
+                add(rank, words.compute(int(rng.integers(1, 6)), step=step))
+                continue
+            ranks, ms, name = GROUPS[group].ranks, int(rng.integers(1, 6)), str(rng.choice(["all_reduce", "broadcast"]))
+            root = int(rng.integers(len(ranks))) if name == "broadcast" else 0
+            for member in ranks:
+                more = {"name": name, "root": root, "group": group, "instance": calls[group], "step": step}
+                add(member, words.collective(ms * MS_OF_FLOATS, **more))
+                owed[member].append(len(rows[member]) - 1)
+            calls[group] += 1
+        for rank in range(4 if step == 1 or seed % 2 else 0):
+            add(rank, words.mark(step=step), all_of=bool(rng.random() < 0.5))
+    return trace_of(
+        *(words.events(*r) for r in rows), role_of_rank=range(4), groups=GROUPS, group_of=(tuple(range(len(GROUPS))),) * 4
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_instant_of_the_step_is_told_once(words, seed):
+    trace = drawn(words, seed)
+    laid = replayed(trace, MESH)
+    timeline = run(laid.graph)
+    told_of = report(trace, laid, timeline)
+    rank, step, found, total = walked(trace, laid, timeline, MESH, told_of.step)
+    assert (told_of.rank, told_of.step_time_fs, told_of.total_comm_fs) == (rank, step, total)
+    assert (told_of.compute_fs, told_of.idle_fs) == (found.pop("compute"), found.pop("idle"))
+    computed = [sum(e.flops[e.step == told_of.step]) * 1000 for e in trace.events]  # at 1 TFLOP/s
+    assert told_of.computes_fs.tolist() == computed
+    assert told_of.computes_s == (min(computed) / 1e15, max(computed) / 1e15)
+    assert dict(told_of.exposed_comm_by_axis_fs) == found
+
+
+def test_what_two_requests_share_is_that_ones_which_began_first_though_before_the_step(words):
+    """Rank 3 is slow in step 1; the others begin their requests of step 2 meanwhile, at 1 and 2 ms, to 10 and 8 ms."""
+    groups, group_of = (Group("tp", (0, 1)), Group("dp", (0, 2))), ((0, 1), (0,), (1,), ())
+    tp, dp = 9 * MS_OF_FLOATS, 6 * MS_OF_FLOATS
+    both = (
+        words.compute(1), words.collective(tp, step=2), words.compute(1, step=2), words.collective(dp, group=1, step=2),
+        words.mark([1, 3], step=2),
+    )  # fmt: skip
+    of_tp = words.compute(1), words.collective(tp, step=2), words.mark([1], step=2)
+    of_dp = words.compute(1), words.collective(dp, step=2), words.mark([1], step=2)
+    slow = words.compute(5), words.mark(step=2)
+    roles = (words.events(*rows) for rows in (both, of_tp, of_dp, slow))
+    step = told(trace_of(*roles, role_of_rank=range(4), groups=groups, group_of=group_of), MESH)
+    assert (step.rank, in_ms(step)) == (0, (5, 0, 5, 0))
+    assert step.exposed_comm_by_axis_fs == {"tp": 5 * MS, "dp": 0}
+    assert step.total_comm_fs == (5 + 3) * MS
+    assert (step.early_compute_s, step.computes_s) == (1e-3, (0, 1e-3))  # from 1 to 2 ms
+
+
+def test_of_requests_that_began_together_the_instants_are_the_one_asked_for_first(words):
+    groups, group_of = (Group("tp", (0, 1)), Group("dp", (0, 2))), ((0, 1), (0,), (1,))
+    long, short = 6 * MS_OF_FLOATS, 4 * MS_OF_FLOATS
+    both = words.collective(long), words.collective(short, group=1), words.mark([0, 1])
+    alone = [words.events(words.collective(size), words.mark([0])) for size in (long, short)]
+    step = told(trace_of(words.events(*both), *alone, role_of_rank=range(3), groups=groups, group_of=group_of), MESH)
+    assert step.exposed_comm_by_axis_fs == {"tp": 6 * MS, "dp": 0}
+
+
+def test_a_rank_talks_from_its_own_first_message_on(words):
+    """A broadcast of 4 ms goes to rank 1 or 2 first and to rank 3 after: until then rank 3 is idle."""
+    rows = words.events(words.collective(4 * MS_OF_FLOATS, name="broadcast"), words.mark([0]))
+    late = words.events(words.collective(4 * MS_OF_FLOATS, name="broadcast"), words.compute(1, waits=[0]), words.mark([0]))
+    step = told(trace_of(rows, late, role_of_rank=(0, 0, 0, 1), groups=(Group("world", (0, 1, 2, 3)),)), MESH)
+    assert (step.rank, in_ms(step)) == (3, (4 + 4 + 1, 1, 4, 4))
+
+
+def test_streams_of_a_rank_run_side_by_side_and_an_instant_is_computed_once(words):
+    rows = (
+        words.compute(4),
+        words.compute(3, stream=1),
+        words.compute(3, waits=[1]),
+        words.compute(5, stream=1),
+        words.mark([3]),
+    )
+    step = told(trace_of(words.events(*rows)))
+    assert in_ms(step) == (8, 8, 0, 0)  # 4 + 3 beside 3 + 5
+    assert (step.computes_s, step.early_compute_s) == ((15e-3, 15e-3), 0)
+
+
+def test_a_request_waits_for_its_own_stream_alone(words):
+    rows = words.compute(9), words.compute(1, stream=1), words.collective(2 * MS_OF_FLOATS, stream=1), words.mark([2])
+    step = told(trace_of(words.events(*rows)))
+    assert (in_ms(step), step.total_comm_fs) == ((9, 9, 0, 0), 2 * MS)
+    late = words.compute(9), words.compute(1, stream=1), words.collective(2 * MS_OF_FLOATS), words.mark([2])
+    assert in_ms(told(trace_of(words.events(*late)))) == (11, 9, 2, 0)
+
+
+def test_what_was_computed_before_the_step_began_is_said_once(words):
+    """Rank 0 begins step 2 at 1 ms on two streams; rank 1 ends step 1 at 3 ms."""
+    fast = (
+        words.compute(1),
+        words.mark(),
+        words.compute(4, step=2),
+        words.compute(4, step=2, stream=1, waits=[1]),
+        words.mark(step=2),
+    )
+    slow = words.compute(3), words.mark(), words.mark(step=2)
+    step = told(trace_of(words.events(*fast), words.events(*slow), role_of_rank=(0, 1)))
+    assert (step.rank, in_ms(step), step.early_compute_s, step.computes_s) == (0, (2, 2, 0, 0), 2e-3, (0, 8e-3))
+
+
+def test_a_step_that_ends_within_a_request_of_the_one_before_takes_no_time(words):
+    rows = words.collective(9 * MS_OF_FLOATS), words.compute(1), words.mark(), words.compute(2, step=2), words.mark(step=2)
+    late = words.compute(11, step=3), words.mark(step=3)
+    step = told(trace_of(words.events(*rows, *late)))
+    assert [t / MS for t in step.step_times_fs] == [9, 0, 1 + 2 + 11 - 9]
+
+
+def test_a_rank_spends_launch_and_alpha_on_each_request_and_both_are_communication(words):
+    """Two messages one after another each way in a ring of two: 2 (alpha + 1/2 MS), after one launch."""
+    trace = trace_of(words.events(words.compute(3), words.collective(MS_OF_FLOATS), words.mark(waits=[1])))
+    launch_s, alpha_fs = 2e-3, MS // 4
+    slow = replace(star_of(2), message_fs=alpha_fs)
+    laid = replayed(trace, slow, device=replace(DEVICE, request_overhead_s=launch_s))
+    found = report(trace, laid, run(laid.graph))
+    assert found.step_time_fs == (3 + 2) * MS + 2 * (alpha_fs + MS // 2)
+    assert (found.compute_fs, found.idle_fs) == (3 * MS, 0)
+    assert found.total_comm_fs == found.exposed_comm_fs == 2 * MS + 2 * (alpha_fs + MS // 2)
+    assert found.exposed_comm_by_axis_fs == {"world": found.exposed_comm_fs}
+    assert slow.digest() != star_of(2).digest()
