@@ -16,9 +16,9 @@ from emu.model.plan.spell import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
-from emu.study.training.asked import by_plan
-from emu.study.training.composed import composition, standing
-from emu.study.training.step import Step, time_trace
+from emu.study.training.composed.asked import by_plan
+from emu.study.training.composed.composed import composition, standing
+from emu.study.training.step.step import Step, time_trace
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 

@@ -22,9 +22,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from emu.arrays import column
-from emu.cluster.local import LocalCluster
 from emu.cluster.pace.kept import SHARE_IN_TIME, Paced
 from emu.cluster.pace.pace import Pace, Tempo
+from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice, Served
 from emu.fabric.build import Builder
 from emu.fabric.lower import lowered

@@ -13,7 +13,7 @@ from emu.model.plan.spell import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
-from emu.study.training.step import Step, TimedTrace, time_trace
+from emu.study.training.step.step import Step, TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.trace import Trace

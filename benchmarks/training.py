@@ -10,12 +10,12 @@ from itertools import pairwise
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from emu.cluster.local import LocalCluster
+from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.plan.spell import parse_plan
 from emu.model.read import anywhere
-from emu.study.training.program import Program
-from emu.study.training.text import read_text
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import read_text
 
 MODEL, STEPS = "llama-tiny", 4
 PLANS = ("tp=4,pp=4,dp=4", "tp=4,dp=4", "tp=2,pp=2,dp=2")

@@ -67,7 +67,7 @@ class Where:
             RunError: Ray does not start.
         """
         if self.cluster == "local":
-            yield importlib.import_module("emu.cluster.local").LocalCluster(pace)  # not above: it loads torch
+            yield importlib.import_module("emu.cluster.threads.local").LocalCluster(pace)  # not above: it loads torch
             return
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
         with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings, pace) as ranks:

@@ -14,7 +14,7 @@ import click
 
 from emu import __version__
 from emu.errors import EmuError, InputError
-from launch.cli.config import with_config
+from launch.cli.options.config import with_config
 from launch.show.progress import told
 
 COMMANDS = {

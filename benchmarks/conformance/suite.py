@@ -22,10 +22,10 @@ import torch
 import torch.distributed as dist
 
 from emu.backend.executor.wire import LOOPBACK
-from emu.cluster.desk import Desk
-from emu.cluster.job import Job, everywhere
+from emu.cluster.processes.desk import Desk
+from emu.cluster.processes.job import Job, everywhere
 from emu.cluster.script import groups
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
 
 N = 3

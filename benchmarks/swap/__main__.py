@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 
 from benchmarks.swap.trial import BUILDS_NONE, Builder, Swap, tried
-from emu.study.planning.kept import Kept
+from emu.study.planning.search.kept import Kept
 from emu.topology import catalogue
 
 

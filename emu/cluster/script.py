@@ -21,13 +21,13 @@ from torch.distributed import device_mesh, distributed_c10d
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
 from emu.cluster.cluster import Cluster, Make, Ranks
-from emu.cluster.local import LocalCluster
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
-from emu.cluster.once import Replacement, leave, once_a_process
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.spawn import spawns
+from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.once import Replacement, leave, once_a_process
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from emu.cluster.once import Replacement
+from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
 

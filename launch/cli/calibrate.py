@@ -10,7 +10,7 @@ from emu.study.calibrate.calibrate import Calibrated, calibrate
 from emu.study.calibrate.probe import here, probes
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
-from launch.cli.options import json_option, print_json
+from launch.cli.options.common import json_option, print_json
 from launch.show.progress import bar
 from launch.show.text.table import table
 

@@ -7,7 +7,7 @@ import click
 
 from emu.trace.compare.compare import compare
 from emu.trace.read import load
-from launch.cli.options import json_option, print_json
+from launch.cli.options.common import json_option, print_json
 from launch.show.text.compared import compared_report
 
 

@@ -17,7 +17,15 @@ from emu.study.cost.cost import Cost, cost
 from emu.study.cost.owned import Terms, owned
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
-from launch.cli.options import DEVICE_HELP, import_option, json_option, print_json, stack_of, stack_option, topology_option
+from launch.cli.options.common import (
+    DEVICE_HELP,
+    import_option,
+    json_option,
+    print_json,
+    stack_of,
+    stack_option,
+    topology_option,
+)
 from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
 from launch.show.progress import tracked

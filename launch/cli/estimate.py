@@ -19,9 +19,7 @@ from emu.topology.live.script import faults_of, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.read import save
-from launch.cli.faulted import check_beside, fault_option, show_disturbed
-from launch.cli.looks import Looks, looks_options
-from launch.cli.options import (
+from launch.cli.options.common import (
     ALGORITHM_HELP,
     DEVICE_HELP,
     import_option,
@@ -31,7 +29,9 @@ from launch.cli.options import (
     stack_option,
     topology_option,
 )
-from launch.cli.sweep import parse_sweeps, sweep_option
+from launch.cli.options.faulted import check_beside, fault_option, show_disturbed
+from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import bar

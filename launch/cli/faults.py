@@ -18,8 +18,8 @@ from emu.study.faults.waste import Machine, Waste, check_group, machine_of, wast
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
 from launch.cli.cost import NPUPrice
-from launch.cli.looks import html_option
-from launch.cli.options import Time, import_option, json_option, print_json, topology_option
+from launch.cli.options.common import Time, import_option, json_option, print_json, topology_option
+from launch.cli.options.looks import html_option
 from launch.data.faults import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
 from launch.show.progress import tracked

@@ -6,7 +6,7 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.model.model import ARCHITECTURES, MODELS
 from emu.topology.catalogue import TOPOLOGIES
 from emu.units import format_bandwidth, format_count, format_flops, format_size
-from launch.cli.options import import_option, json_option, print_json
+from launch.cli.options.common import import_option, json_option, print_json
 from launch.data.devices import DEVICES
 from launch.show.text.table import table
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from emu.errors import InputError
-from emu.study.planning.kept import Kept
-from launch.cli.options import import_option, json_option, kept_in, print_json
+from emu.study.planning.search.kept import Kept
+from launch.cli.options.common import import_option, json_option, kept_in, print_json
 from launch.papers.every import PAPERS
 from launch.papers.kept import row_of
 from launch.papers.paper import Paper

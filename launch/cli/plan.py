@@ -13,14 +13,13 @@ import click
 from emu.model.plan.spell import parse_plan
 from emu.study.choice.wanted import AUTO
 from emu.study.planning.find import find_plans
-from emu.study.planning.kept import Kept
-from emu.study.planning.row import Planned, PlanRequest, PlanRow
+from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.row import Planned, PlanRequest, PlanRow
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from launch.cli.looks import html_option
-from launch.cli.options import (
+from launch.cli.options.common import (
     ALGORITHM_HELP,
     DEVICE_HELP,
     import_option,
@@ -31,7 +30,8 @@ from launch.cli.options import (
     stack_option,
     topology_option,
 )
-from launch.cli.sweep import parse_sweeps, sweep_option
+from launch.cli.options.looks import html_option
+from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import bar, told

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from launch.cli.faulted import check_beside, fault_option, png_option, show_disturbed
-from launch.cli.looks import Looks, looks_options
-from launch.cli.options import import_option, json_option, perturb_option
+from launch.cli.options.common import import_option, json_option, perturb_option
+from launch.cli.options.faulted import check_beside, fault_option, png_option, show_disturbed
+from launch.cli.options.looks import Looks, looks_options
 from launch.cli.steps import Recorded, recorded_options, show_steps
 from launch.show.progress import bar
 

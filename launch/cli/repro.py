@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from launch.cli.options import import_option, json_option, print_json
+from launch.cli.options.common import import_option, json_option, print_json
 from launch.cli.papers import add_papers
 from launch.data.fitted import read_fitted, write_fitted
 from launch.papers.measured.constants import COMMAND, TRAINING

@@ -15,8 +15,8 @@ from emu.cluster.script import Script, run_read
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
-from emu.study.training.recorded import has_steps, with_steps
-from emu.study.training.step import time_trace, with_choice
+from emu.study.training.step.recorded import has_steps, with_steps
+from emu.study.training.step.step import time_trace, with_choice
 from emu.study.training.traced import time_step
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times, job_steps
@@ -24,10 +24,10 @@ from emu.topology.placement import place
 from emu.trace.read import save
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
-from launch.cli.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
-from launch.cli.looks import Looks, looks_options
-from launch.cli.options import built_under, calls_of, import_option, json_option, timing_options, topology_option
-from launch.cli.pacing import Pacing, kept_of, pace_options, with_pace
+from launch.cli.options.common import built_under, calls_of, import_option, json_option, timing_options, topology_option
+from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
+from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted, show_steps
 from launch.clusters import FAKE, Where, script_cluster_options
 from launch.show.progress import bar

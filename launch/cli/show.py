@@ -15,8 +15,8 @@ from emu.errors import must_be
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
-from launch.cli.looks import Looks, timeline_options
-from launch.cli.options import import_option, json_option, print_json
+from launch.cli.options.common import import_option, json_option, print_json
+from launch.cli.options.looks import Looks, timeline_options
 from launch.cli.steps import Recorded, recorded_options
 from launch.show.spans import Lane, lanes
 from launch.show.text.describe import link_classes, table_topology

@@ -14,9 +14,9 @@ from emu.model.stack.stack import Stack
 from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace
-from emu.study.training.calls import device_under, topology_under
-from emu.study.training.costliest import with_costliest
-from emu.study.training.step import TimedTrace, choice_for, time_trace
+from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.step import TimedTrace, choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in
@@ -24,8 +24,8 @@ from emu.topology.topology import Topology
 from emu.trace.read import load
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
-from launch.cli.looks import Looks
-from launch.cli.options import built_under, calls_of, print_json, served_by, timing_options, topology_option
+from launch.cli.options.common import built_under, calls_of, print_json, served_by, timing_options, topology_option
+from launch.cli.options.looks import Looks
 from launch.data.devices import find_device
 from launch.show.text.step import step_report
 

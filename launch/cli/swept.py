@@ -13,8 +13,8 @@ from emu.model.stack.stack import Stack
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from launch.cli.options import print_json, stack_of
-from launch.cli.sweep import Sweep, Words, at, points
+from launch.cli.options.common import print_json, stack_of
+from launch.cli.options.sweep import Sweep, Words, at, points
 from launch.data.devices import find_device
 from launch.show.progress import tracked
 from launch.show.text.swept import Swept, Timed, swept_csv

@@ -10,15 +10,12 @@ from emu.model.pipeline.order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.spell import parse_plan
 from emu.study.choice.wanted import AUTO
-from emu.study.training.text import read_text
+from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times
 from emu.trace.read import save
-from launch.cli.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
-from launch.cli.kept import Asked, keep_options
-from launch.cli.looks import Looks, looks_options
-from launch.cli.options import (
+from launch.cli.options.common import (
     ALGORITHM_HELP,
     DEVICE_HELP,
     built_under,
@@ -29,7 +26,10 @@ from launch.cli.options import (
     print_json,
     topology_option,
 )
-from launch.cli.pacing import Pacing, kept_of, pace_options, with_pace
+from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
+from launch.cli.options.kept import Asked, keep_options
+from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
 from launch.data.devices import find_device

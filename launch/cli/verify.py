@@ -14,7 +14,7 @@ from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
 from emu.study.prove.proving import subject
 from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_of, verify
-from launch.cli.options import import_option, imported, json_option, print_json
+from launch.cli.options.common import import_option, imported, json_option, print_json
 from launch.clusters import Where, cluster_options
 from launch.show.progress import tracked
 from launch.show.text.rounds import fault_line

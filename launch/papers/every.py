@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from emu.study.planning.kept import Kept
+from emu.study.planning.search.kept import Kept
 from launch.papers.flex_sipac.report import Paper as FlexSiPAC
 from launch.papers.hpn.report import Paper as Hpn
 from launch.papers.hpn.trained import Steps as HpnSteps

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from emu.arrays import digest
 from emu.study.choice.kept import code
-from emu.study.planning.kept import Kept
+from emu.study.planning.search.kept import Kept
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Row, Target, judged
 

@@ -10,8 +10,8 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.spell import parse_stack
 from emu.study.choice.kept import code
-from emu.study.planning.kept import Kept
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -19,9 +19,9 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Make, Performed, Program
-from emu.cluster.desk import Desk
-from emu.cluster.job import Ended, Job, everywhere, processes_of
 from emu.cluster.pace.pace import Pace
+from emu.cluster.processes.desk import Desk
+from emu.cluster.processes.job import Ended, Job, everywhere, processes_of
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace

@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.fabric.timeline import Timeline
-from emu.study.training.step import TimedTrace
+from emu.study.training.step.step import TimedTrace
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import Replayed

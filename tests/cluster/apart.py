@@ -6,9 +6,9 @@ from typing import Any
 
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
-from emu.cluster.desk import Desk
-from emu.cluster.job import Job, everywhere, processes_of
 from emu.cluster.pace.pace import Pace
+from emu.cluster.processes.desk import Desk
+from emu.cluster.processes.job import Job, everywhere, processes_of
 from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
 from tests.forked import FORKS

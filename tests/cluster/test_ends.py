@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster import rests, threads
-from emu.cluster.baton import Baton
 from emu.cluster.meeting import Meetings
 from emu.cluster.own.library import Generators
-from emu.cluster.rests import Rests
-from emu.cluster.threads import Threads
+from emu.cluster.threads import rests, threads
+from emu.cluster.threads.baton import Baton
+from emu.cluster.threads.rests import Rests
+from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 
 LONGEST_S = 60

@@ -11,9 +11,9 @@ from torch.distributed.fsdp import fully_shard
 
 from emu.backend.rank.record import Recording
 from emu.cluster.own.device import as_device
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
-from emu.study.training.step import time_trace
+from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.trace import PARTS
@@ -87,7 +87,7 @@ def test_each_layer_is_gathered_under_the_one_before_and_reduced_under_the_one_a
 
 def test_as_a_cpu_has_it_all_communication_is_exposed(monkeypatch):
     """Without the streams nothing is hidden: what the test above measures is their doing."""
-    monkeypatch.setattr("emu.cluster.threads.as_device", threading.Lock)
+    monkeypatch.setattr("emu.cluster.threads.threads.as_device", threading.Lock)
     step = timed(recorded.__wrapped__()).step()
     assert step.exposed_comm_s > 0.9 * step.total_comm_s
 

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from emu.cluster.own.own import Attributes
 from emu.cluster.script import run_script
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 
 

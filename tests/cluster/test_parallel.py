@@ -8,7 +8,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.trace.trace import Kind
 from tests.cluster.styles import MLP, STEPS, STYLES, N, check, mean_over, model, reference, share, train
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 
 LONGEST_S = 120

@@ -11,7 +11,7 @@ from torch.distributed.nn import functional
 
 import launch
 from emu.cluster.script import Script, run_script
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"

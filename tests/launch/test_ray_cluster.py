@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.executor.execute import Buffers, execute
-from emu.cluster.local import LocalCluster
+from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
@@ -29,9 +29,9 @@ from emu.study.measure.bench import bench
 from emu.study.measure.move import TensorMover
 from emu.study.measure.request import BenchRequest
 from emu.study.prove.execution import verify_moves
-from emu.study.training.learn import learn
-from emu.study.training.program import Program
-from emu.study.training.text import read_text
+from emu.study.training.learn.learn import learn
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

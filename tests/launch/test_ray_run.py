@@ -101,7 +101,7 @@ dist.barrier()
 """
 
 
-@pytest.mark.slow  # each needs new actors; tests/cluster/test_desk.py holds the same without Ray
+@pytest.mark.slow  # each needs new actors; tests/cluster/processes/test_desk.py holds the same without Ray
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

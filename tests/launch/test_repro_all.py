@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.study.planning.kept import Kept
+from emu.study.planning.search.kept import Kept
 from launch.cli import papers as command
 from launch.papers.every import PAPERS
 from launch.papers.targets import MET

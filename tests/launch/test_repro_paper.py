@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from emu.errors import InputError
-from emu.study.planning.kept import Kept
+from emu.study.planning.search.kept import Kept
 from launch.cli import papers
 from launch.papers import steps as estimated
 from launch.papers.infinitehbd import search

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.cli.sweep import Sweep, at, parse_sweeps, points
+from launch.cli.options.sweep import Sweep, at, parse_sweeps, points
 from launch.show.chart.swept import swept
 from launch.show.text.swept import Swept
 from tests.launch.show.drawn import on_one_another, outside

@@ -9,9 +9,9 @@ from emu.collective.algorithm import Choice
 from emu.model.model import ARCHITECTURES, MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
-from emu.study.training.learn import learn
-from emu.study.training.program import Program
-from emu.study.training.text import read_text
+from emu.study.training.learn.learn import learn
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import read_text
 from tests.two_layers import TWO_LAYERS
 
 TINY = [name for name, _ in MODELS if name.endswith("-tiny")]
@@ -40,7 +40,7 @@ SHARED = [
     Plan(cp=2, global_batch=4, seq=32),
     Plan(tp=2, sp=True, cp=2, cp_comm="all_gather", recompute="selective", global_batch=4, seq=32),
 ]
-# Attention is either latent or as Llama's, whose ranks are held to one process in tests/study/training/test_learn.py.
+# Attention is either latent or as Llama's, whose ranks are held to one process in tests/study/training/learn/test_learn.py.
 FAST = [("deepseek-tiny", SHARED[0])]
 
 

@@ -7,11 +7,11 @@ import torch.distributed as dist
 
 from emu.backend.rank.count import paused
 from emu.backend.rank.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.run import run
-from emu.study.training.recorded import with_steps
+from emu.study.training.step.recorded import with_steps
 from emu.topology.parts.star import star
 from emu.trace.check import check_trace
 from emu.trace.read import load, save

@@ -26,10 +26,10 @@ from emu.cluster.fake.front import Front
 from emu.cluster.fake.shapes import Shapes
 from emu.cluster.fake.tensors import Numbers, without_data
 from emu.cluster.fake.unknown import UnknownError
-from emu.cluster.isolate import isolated
 from emu.cluster.own.device import as_device, replaced
 from emu.cluster.own.library import of_library
 from emu.cluster.own.own import Own
+from emu.cluster.threads.isolate import isolated
 from emu.errors import EmuError, InputError
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ import torch
 from emu.backend.rank.count import memory_here
 from emu.backend.rank.memory import Memory
 from emu.cluster.npu.npu import NAME, Node, no_meaning
-from emu.cluster.once import Replacement
 from emu.cluster.own.device import Event, On, Stream, current_stream
+from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
 _CAPABILITY = (8, 0)  # has bfloat16, and nothing for which libraries bring kernels of their own

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 
 from emu.backend.rank.count import moved, paused
 from emu.cluster.npu.npu import Node, is_npu
-from emu.cluster.once import Replacement
+from emu.cluster.threads.once import Replacement
 
 _HERE = "_emu_on_npu"  # set on what has been put there
 _PINNED = "_emu_pinned"

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._device import DeviceContext, _device_constructors
 
 from emu.cluster.npu.npu import CPU, Node, is_npu
-from emu.cluster.once import Replacement
+from emu.cluster.threads.once import Replacement
 
 _SPACES: tuple[Any, ...] = (torch, torch.fft, torch.nested)
 _LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")

@@ -19,7 +19,7 @@ from emu.cluster.own.device import replaced
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
 from emu.cluster.pace.pace import Tempo
-from emu.cluster.rests import Rests
+from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
 _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one that computes

@@ -16,7 +16,7 @@ from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed, LiveStep, of_steps, why_killed
-from emu.study.training.calls import topology_under
+from emu.study.training.composed.calls import topology_under
 from emu.topology.live.change import why_stopped
 from emu.topology.live.course import Course, Moment
 from emu.topology.live.fault import Fault

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from emu.cluster.pace.kept import Paced
 from emu.errors import InputError
-from emu.study.training.step import LEFT_OUT
+from emu.study.training.step.step import LEFT_OUT
 from emu.topology.live.change import events_of, mending, why_stopped
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import Fabric, fabric

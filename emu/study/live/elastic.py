@@ -15,9 +15,9 @@ from emu.model.plan.spell import spell
 from emu.model.read import find_model
 from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, of_steps
 from emu.study.live.lost import ends, room
-from emu.study.training.kept import Kept, last
-from emu.study.training.learn import Learned, RunOn, learn, on_threads
-from emu.study.training.program import Program
+from emu.study.training.learn.kept import Kept, last
+from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
+from emu.study.training.learn.program import Program
 from emu.topology.live.change import Loss, events_of, mending
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import fabric

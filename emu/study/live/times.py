@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from emu.collective.algorithm import Choice
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import StepTimes
-from emu.study.training.calls import topology_under
-from emu.study.training.step import time_trace
+from emu.study.training.composed.calls import topology_under
+from emu.study.training.step.step import time_trace
 from emu.topology.live.mended import Fabric
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -12,9 +12,9 @@ from emu.study.choice.chooser import choice_on
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.elastic import run_elastic, timed_elastic, traces
 from emu.study.live.times import of_trace
-from emu.study.training.calls import device_under
-from emu.study.training.kept import Kept, job_of
-from emu.study.training.learn import RunOn, on_threads
+from emu.study.training.composed.calls import device_under
+from emu.study.training.learn.kept import Kept, job_of
+from emu.study.training.learn.learn import RunOn, on_threads
 from emu.study.training.train import TrainRequest, program_of
 from emu.topology.live.script import faults_of
 from emu.topology.topology import Topology

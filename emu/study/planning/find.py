@@ -15,19 +15,19 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
 from emu.model.read import find_model
-from emu.study.planning.bound import Outlines
-from emu.study.planning.floor import Floors
-from emu.study.planning.kept import Kept, Names
-from emu.study.planning.placed import Placed
+from emu.study.planning.bound.bound import Outlines
+from emu.study.planning.bound.floor import Floors
+from emu.study.planning.bound.placed import Placed
+from emu.study.planning.bound.ways import Ways
 from emu.study.planning.reasons import why
-from emu.study.planning.row import BY, Candidate, Planned, PlanRequest, PlanRow
-from emu.study.planning.search import Progress, Search, quiet
+from emu.study.planning.search.kept import Kept, Names
+from emu.study.planning.search.row import BY, Candidate, Planned, PlanRequest, PlanRow
+from emu.study.planning.search.search import Progress, Search, quiet
+from emu.study.planning.search.timed import COMPOSED, Submit, Timer, timing
 from emu.study.planning.space import Space, check, placements
-from emu.study.planning.timed import COMPOSED, Submit, Timer, timing
-from emu.study.planning.ways import Ways
-from emu.study.training.calls import device_under, topology_under
-from emu.study.training.composed import COMPOSED as TOLD
-from emu.study.training.rate import MFU_ASSUMED
+from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.composed import COMPOSED as TOLD
+from emu.study.training.step.rate import MFU_ASSUMED
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.row import PlanRow
 from emu.units import format_time
 
 _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor", "dp": "data", "pp": "pipeline"}

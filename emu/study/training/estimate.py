@@ -21,13 +21,13 @@ from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.asked import Standing, by_plan
-from emu.study.training.calls import device_under, topology_under
-from emu.study.training.composed import Composition, composition, standing
+from emu.study.training.composed.asked import Standing, by_plan
+from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.composed import Composition, composition, standing
 from emu.study.training.placed import axes_of, npus_of, with_axes
-from emu.study.training.rate import with_work, work_of
 from emu.study.training.room import check_room
-from emu.study.training.step import Step, TimedTrace, time_trace
+from emu.study.training.step.rate import with_work, work_of
+from emu.study.training.step.step import Step, TimedTrace, time_trace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

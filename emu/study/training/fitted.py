@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from emu.arrays import F64, I64, Bool, column
-from emu.study.training.step import TimedTrace
+from emu.study.training.step.step import TimedTrace
 from emu.trace.device.device import Device
 from emu.trace.device.kernels import beside
 from emu.trace.report.path import COMPUTATION, critical_path

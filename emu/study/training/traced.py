@@ -10,10 +10,10 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.study.training.asked import Axis, Standing
-from emu.study.training.composed import composition
+from emu.study.training.composed.asked import Axis, Standing
+from emu.study.training.composed.composed import composition
 from emu.study.training.estimate import MOST_EVENTS
-from emu.study.training.step import TimedTrace, time_trace
+from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.meet.batch import communicators

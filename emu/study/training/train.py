@@ -18,11 +18,11 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
 from emu.model.read import anywhere, find_model
 from emu.study.choice.chooser import choice_on
-from emu.study.training.learn import Learned, RunOn, learn, on_threads
-from emu.study.training.program import Program
-from emu.study.training.rate import with_work
-from emu.study.training.step import Step, TimedTrace, time_trace, with_choice
-from emu.study.training.text import check_text, read_text
+from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import check_text, read_text
+from emu.study.training.step.rate import with_work
+from emu.study.training.step.step import Step, TimedTrace, time_trace, with_choice
 from emu.topology.live.change import Loss
 from emu.topology.placement import place
 from emu.topology.topology import Topology

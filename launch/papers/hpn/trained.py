@@ -11,7 +11,7 @@ from typing import Any
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.row import PlanRow
 from launch.papers.hpn.timed import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gained
 from launch.papers.paper import Way
 from launch.papers.steps import Steps as Estimated

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from emu.model.plan.plan import Plan
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.row import PlanRow
 from launch.papers.infinitehbd import bought, faulty, ordered, placed, wired
 from launch.papers.infinitehbd.figures import FIGURES
 from launch.papers.infinitehbd.search import Found, best

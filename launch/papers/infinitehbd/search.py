@@ -11,11 +11,11 @@ from emu.model.generate.item import Ask
 from emu.model.memory.peak import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound import Outlines
-from emu.study.planning.rates import Anywhere, Rates, Taken
-from emu.study.planning.row import PlanRow
-from emu.study.planning.ways import Ways
-from emu.study.training.calls import device_under, topology_under
+from emu.study.planning.bound.bound import Outlines
+from emu.study.planning.bound.rates import Anywhere, Rates, Taken
+from emu.study.planning.bound.ways import Ways
+from emu.study.planning.search.row import PlanRow
+from emu.study.training.composed.calls import device_under, topology_under
 from emu.topology.topology import Topology
 from emu.units import format_size
 from launch.papers.infinitehbd.setting import GPUS, Steps, Training, plan_of

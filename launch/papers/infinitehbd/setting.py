@@ -11,8 +11,8 @@ from emu.model.plan.fits import spread
 from emu.model.plan.plan import Plan
 from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Stack
-from emu.study.planning.kept import Kept
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

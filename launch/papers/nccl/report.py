@@ -17,8 +17,8 @@ from emu.model.stack.stack import Stack
 from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.calls import topology_under
-from emu.study.training.step import LEFT_OUT
+from emu.study.training.composed.calls import topology_under
+from emu.study.training.step.step import LEFT_OUT
 from emu.topology.catalogue import build_topology
 from launch.data.fitted import DATA
 from launch.data.stacks import STACKS

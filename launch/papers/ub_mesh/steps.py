@@ -18,7 +18,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack.spell import parse_stack
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS

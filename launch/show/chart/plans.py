@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from emu.study.planning.row import Planned
+from emu.study.planning.search.row import Planned
 from emu.units import format_size
 from launch.show.chart.lines import PALE
 from launch.show.page import GREY, INK, page, save

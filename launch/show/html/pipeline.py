@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.fabric.timeline import Timeline
-from emu.study.training.step import TimedTrace
+from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.replay import Replayed
 from emu.trace.report.report import Apart, told_apart
 from emu.trace.report.spans import Spans, merged

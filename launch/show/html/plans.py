@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.planning.row import Planned, PlanRow
+from emu.study.planning.search.row import Planned, PlanRow
 from emu.units import format_size, format_time
 from launch.show.html.page import Cell, Figure, Page, Section, Table, Words, table_of
 from launch.show.html.scatter import scatter

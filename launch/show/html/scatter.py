@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emu.study.planning.row import Planned, PlanRow
+from emu.study.planning.search.row import Planned, PlanRow
 from emu.units import format_size, format_time
 from launch.show.html.frame import Axis, Frame, Tick, framed
 from launch.show.html.page import Key, Svg

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from matplotlib.colors import to_hex, to_rgb
 
-from emu.study.training.step import Step, TimedTrace
+from emu.study.training.step.step import Step, TimedTrace
 from emu.trace.report.path import COMPUTATION
 from emu.units import format_size, format_time
 from launch.show.html.figures import compared, figures_of, links_table, requests_table, settings_of, steps_table

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.planning.row import Planned, PlanRow
+from emu.study.planning.search.row import Planned, PlanRow
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.estimates import in_order

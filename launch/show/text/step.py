@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step import Costly, Step
+from emu.study.training.step.step import Costly, Step
 from emu.trace.report.path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines

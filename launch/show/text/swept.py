@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emu.study.planning.row import PlanRow
+from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import Estimated
 from launch.show.text.estimates import exposed_axes
 

@@ -6,7 +6,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 from emu.trace.trace import Kind
 

@@ -11,7 +11,7 @@ from emu.backend.rank import memory
 from emu.backend.rank.count import Count, track
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS, Memory
 from emu.backend.rank.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.trace.trace import PARTS
 
 WIDTH = 64

@@ -9,7 +9,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder, Recording, compute_alike
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 from emu.trace.trace import Kind
 

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.cluster import threads
-from emu.cluster.local import LocalCluster
 from emu.cluster.pace.pace import Pace, Tempo
+from emu.cluster.threads import threads
+from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.topology.catalogue import build_topology

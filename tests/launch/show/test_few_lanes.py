@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.model.plan.spell import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
-from emu.study.training.step import time_trace
+from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.trace.replay.briefly import time_briefly

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from emu.cluster.local import LocalCluster
+from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.parallel.context import share_sequences

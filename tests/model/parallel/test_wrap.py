@@ -1,4 +1,4 @@
-"""Building and sharding a module; that sharded ranks learn the same is held in tests/study/training/test_learn.py."""
+"""Building and sharding a module; that sharded ranks learn the same is held in tests/study/training/learn/test_learn.py."""
 
 import re
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.parallel.clip import clip_gradients

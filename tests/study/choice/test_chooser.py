@@ -11,13 +11,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
 from emu.cluster import cluster
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice, Request, Served
 from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.chooser import Fastest, choice_on
 from emu.study.choice.site import Site
-from emu.study.training.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
+from emu.study.training.step.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.read import load, save

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice, Request, algorithm
 from emu.collective.operation import OPERATIONS, operation
 from emu.study.measure.bench import bench

@@ -9,16 +9,16 @@ from emu.model.memory.peak import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound import Outlines
+from emu.study.planning.bound.bound import Outlines
+from emu.study.planning.bound.placed import Placed
+from emu.study.planning.bound.rates import Taken
+from emu.study.planning.bound.ways import Ways
 from emu.study.planning.find import find_plans
-from emu.study.planning.kept import Kept
-from emu.study.planning.placed import Placed
-from emu.study.planning.rates import Taken
-from emu.study.planning.row import Candidate, Planned, PlanRequest
+from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.row import Candidate, Planned, PlanRequest
+from emu.study.planning.search.timed import Lone, Timer
 from emu.study.planning.space import Space, placements
-from emu.study.planning.timed import Lone, Timer
-from emu.study.planning.ways import Ways
-from emu.study.training.calls import device_under, topology_under
+from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device

@@ -8,11 +8,11 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.plan.spell import parse_plan
-from emu.study.planning import frontier, kept, timed
-from emu.study.planning.kept import Kept
-from emu.study.planning.placed import Placed
+from emu.study.planning.bound.placed import Placed
 from emu.study.planning.reasons import parts_s, why
-from emu.study.planning.row import Candidate
+from emu.study.planning.search import frontier, kept, timed
+from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.row import Candidate
 from tests.study.planning.spaces import H100, asked, candidates, drawn, exhaustive, found, of, step_s, table, there_s, times
 
 SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")

@@ -11,10 +11,10 @@ from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.learn import on_threads
-from emu.study.training.program import Program
-from emu.study.training.step import time_trace
-from emu.study.training.text import read_text
+from emu.study.training.learn.learn import on_threads
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import read_text
+from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 from tests.two_layers import TWO_LAYERS

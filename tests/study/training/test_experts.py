@@ -7,9 +7,9 @@ import numpy as np
 from emu.collective.algorithm import Choice
 from emu.model.model import MODELS
 from emu.model.plan.spell import parse_plan
-from emu.study.training.learn import learn
-from emu.study.training.program import Program
-from emu.study.training.text import read_text
+from emu.study.training.learn.learn import learn
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import read_text
 from emu.trace.trace import Kind
 
 

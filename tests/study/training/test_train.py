@@ -9,7 +9,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.study.training.step import time_trace
+from emu.study.training.step.step import time_trace
 from emu.study.training.train import TrainRequest, run_steps, time_steps, train
 from emu.topology.catalogue import build_topology
 from emu.units import seconds

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
-from emu.cluster.local import LocalCluster
+from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.spell import parse_plan
-from emu.study.training.program import Program
-from emu.study.training.text import read_text
+from emu.study.training.learn.program import Program
+from emu.study.training.learn.text import read_text
 from emu.trace.compare.compare import compare
 from emu.trace.order import computes, order_of
 from emu.trace.steps import equal_steps

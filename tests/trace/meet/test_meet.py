@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads import Threads
+from emu.cluster.threads.threads import Threads
 from emu.trace.meet.meet import meetings_of
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.trace import Group

@@ -4,7 +4,7 @@ import pytest
 from emu.collective.algorithm import Choice, Request, Served
 from emu.errors import InputError
 from emu.fabric.run import run
-from emu.study.training.step import time_trace
+from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.replay import Service, event_name, replay
 from emu.trace.report.report import report

@@ -1,0 +1,372 @@
+"""Ranks as threads of one process, one running at a time, switching only where one waits for the others.
+
+So a run is deterministic, needs no server, and a deadlock is known at once. The last rank to arrive at a collective runs
+its schedule over every rank's tensors. Where other ranks of the job are in other processes, all is asked for at a desk,
+which says when to carry out what.
+"""
+
+import gc
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TextIO, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch.distributed.distributed_c10d import init_process_group
+
+from emu.backend.executor.wire import GlooWire
+from emu.backend.rank.call import Call
+from emu.backend.rank.count import paused
+from emu.backend.rank.group import BACKEND
+from emu.backend.rank.lines import starts_rank
+from emu.backend.rank.record import Recording
+from emu.backend.rank.work import Work
+from emu.cluster.cluster import Agreed, agree, carry_out
+from emu.cluster.meeting import Arrival, Meetings, Places
+from emu.cluster.own.device import as_device
+from emu.cluster.own.library import of_library
+from emu.cluster.own.own import Own
+from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.pacer import Met, Pacer
+from emu.cluster.pace.ranks import Clock
+from emu.cluster.pace.traffic import warm
+from emu.cluster.processes.beyond import Beyond
+from emu.cluster.threads.baton import Baton
+from emu.cluster.threads.isolate import isolated
+from emu.cluster.threads.rests import Rests
+from emu.collective.algorithm import Choice
+from emu.errors import RunError, must_be
+
+T = TypeVar("T")
+_MOST_POLLS = 10_000
+_MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the desk
+_NEW_OBJECTS = 200_000  # before the collector looks for cycles
+
+
+class Threads:
+    """The ranks of a job that are in this process; good for one run.
+
+    Args:
+        n_ranks: Of the job; some hundreds at most here.
+        choice: Which algorithm serves each operation, where all ranks are here.
+        recording: Takes down what the ranks do, if given.
+        own: What else each rank has for itself, besides what libraries keep.
+        beyond: Tells which ranks are here, and is the way to the others; None: all are here.
+        pace: What messages meet, by this host's clock, where all ranks are here; None: their answers are there at once.
+
+    Raises:
+        InputError: fewer than one rank.
+    """
+
+    def __init__(
+        self,
+        n_ranks: int,
+        choice: Choice | None = None,
+        recording: Recording | None = None,
+        own: Sequence[Own] = (),
+        beyond: Beyond | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        if n_ranks < 1:
+            raise must_be("cluster", "ranks", "1 or more", n_ranks)
+        self.n_ranks = n_ranks
+        self.ranks = range(n_ranks) if beyond is None else beyond.ranks
+        self._choice = choice or Choice()
+        self._recording = recording
+        self._beyond = beyond
+        self._store: Store = HashStore() if beyond is None else beyond.store
+        self._joins: defaultdict[int, int] = defaultdict(int)
+        self._process = os.getpid()
+        self._places = Places()
+        self._meetings = Meetings()
+        self._ended: set[int] = set()
+        self._polls = 0
+        self._here = threading.local()  # its `rank`: whose thread this is
+        self._attributes, library = of_library()
+        self._baton = Baton(self.ranks, (*library, *own), self._stuck)
+        self._rests = Rests(self._baton, beyond)
+        tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
+        self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
+        self._pacer = None
+        if pace is not None and self._clock is not None:
+            self._pacer = Pacer(pace, n_ranks, self._choice, self._met(), self._clock.alarm)
+
+    def run(self, program: Callable[[int], T]) -> list[T]:
+        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
+
+        Raises:
+            RunError: a rank failed (its own exception is the cause), a deadlock, calls that do not agree, or a second run.
+            SystemExit: a rank ended with a code other than 0.
+        """
+
+        def joined(rank: int) -> T:
+            self.join(rank)
+            return program(rank)
+
+        return self.run_bare(joined)
+
+    def run_bare(self, program: Callable[[int], T]) -> list[T]:
+        """As `run`, but the program makes the default group itself, by `join`."""
+        if self._ended:
+            raise RunError("cluster: these ranks have run already; make a new cluster for another run")
+        results: dict[int, T] = {}
+        bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
+        threads = [
+            threading.Thread(target=body, name=f"rank {rank}", daemon=True)
+            for rank, body in zip(self.ranks, bodies, strict=True)
+        ]
+        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
+            self._start(threads)
+            self._await(threads)
+            self._baton.restore()
+        if self._rests.failure is not None:
+            raise self._rests.failure
+        return [results[rank] for rank in self.ranks]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Hear from the desk what to carry out, where there is one."""
+        if self._beyond is None:
+            yield
+            return
+        with self._beyond.heard(self._hear, self._met()):
+            yield
+
+    def _met(self) -> Met:
+        """Who is told what ranks meet."""
+        clock, stop = self._clock, self._rests.stop
+        return Met(_nobody, _nobody, stop) if clock is None else Met(clock.due, clock.slowed, stop)
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        if self._recording is None:
+            yield
+            return
+        with self._recording.hooks(), as_device():
+            yield
+
+    @contextmanager
+    def _by_clock(self) -> Iterator[None]:
+        if self._clock is None:
+            yield
+            return
+        if self._pacer is not None:
+            warm()
+        with self._clock.runs(self._recording):
+            yield
+
+    def join(self, rank: int, n_ranks: int | None = None) -> None:
+        """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
+        self._joins[rank] += 1
+        store = PrefixStore(str(self._joins[rank]), self._store)  # a second group finds nothing that the first has left
+        init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
+
+    def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
+        """Where what a rank prints goes, if not to the streams of this process."""
+        return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
+
+    def submit(self, call: Call) -> Work:
+        """Start a request of the running rank; perform it if this was the last one missing."""
+        self._check_here(call.global_rank)
+        if self._clock is not None:
+            self._clock.settle(call.global_rank)
+        if self._rests.failure is not None:
+            raise self._rests.stopped()
+        self._polls = 0
+        try:
+            return self._submit(call)
+        except BaseException as error:  # also where the program goes on as if nothing were: the others cannot
+            self._rests.fail(call.global_rank, error)
+            raise
+
+    def _check_here(self, rank: int) -> None:
+        here = self._rank_here()
+        if os.getpid() != self._process:
+            mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
+            raise RunError(f"cluster: a process that rank {rank} has started asks for communication; {mend}")
+        if here != rank:
+            who = "a thread that a rank has started" if here is None else f"rank {here}"
+            what = f"asks for communication of rank {rank}, or waits for it"
+            raise RunError(f"cluster: {who} {what}; let each rank do so on its own thread")
+
+    def _submit(self, call: Call) -> Work:
+        rank = call.global_rank
+        work = Work(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
+        if self._clock is not None:
+            self._clock.asked(rank, work)
+        arrival = self._places.arrival(call, work)
+        step = 0
+        if self._recording is not None:
+            recorder = self._recording.of(rank)
+            step, work.watch = recorder.running, recorder.request(call, arrival.instance)
+        if self._beyond is not None:
+            self._beyond.ask(arrival, step)
+            return work
+        if self._pacer is not None:
+            self._pacer.came(replace(arrival, made=work.key), step)
+        if complete := self._meetings.arrive(arrival):
+            agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
+            if self._pacer is not None:
+                self._pacer.met(agreed, [replace(each, made=each.made.key) for each in complete])
+            self._carry_out(agreed, [*complete])
+        return work
+
+    def _carry_out(
+        self,
+        agreed: Agreed,
+        arrivals: list[Arrival],
+        wire: GlooWire | None = None,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        ended = [(a.call.global_rank, a.made, a.call.operation) for a in arrivals]
+        calls = [a.call for a in arrivals]
+        arrivals.clear()
+        with _aside():
+            carry_out(agreed, calls, wire)
+        del calls  # whose memory nothing here may hold when a rank goes on
+        tell()
+        while ended:
+            rank, work, operation = ended.pop(0)
+            with self._rests.lock:
+                if operation == "recv":
+                    work.met(agreed.source, agreed.instance)
+                work.watch.sized(agreed.size)
+            if self._clock is None:
+                self._rests.finish(rank, work)
+            else:
+                key = work.key
+                del work
+                self._clock.carried(key)
+
+    def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None, tell: Callable[[], None]) -> None:
+        """Do what the desk says; on a thread beside those of the ranks."""
+        rank = arrivals[0].call.global_rank
+        try:
+            with self._rests.held_by_none():
+                self._carry_out(agreed, arrivals, wire, tell)
+        except BaseException as error:
+            self._rests.fail(rank, error)
+
+    def _block(self, rank: int, work: Work, timeout: timedelta | None) -> None:
+        if self._clock is not None:
+            self._check_here(rank)
+            self._clock.block(work, rank, timeout)
+        elif not work.done:
+            self._check_here(rank)
+            self._rests.rest(rank, work)
+        if not work.done:
+            work.finish(self._rests.stopped())
+
+    def _poll(self, rank: int, work: Work) -> None:
+        self._check_here(rank)
+        self._polls += self._clock is None or self._clock.poll(work, rank)
+        if self._beyond is not None and self._clock is None:
+            time.sleep(_POLL_S)
+        if self._polls > (_MOST_TIMED_POLLS if self._beyond or self._clock else _MOST_POLLS) * len(self.ranks):
+            self._asks_for_ever(rank, work)
+        if self._rests.failure is not None:
+            raise self._rests.stopped()
+        with self._rests.held_by_none():
+            self._baton.give_way(rank)
+
+    def _asks_for_ever(self, rank: int, work: Work) -> None:
+        self._polls = 0
+        if self._beyond is not None:
+            self._beyond.wait(rank, work)
+            return
+        self._rests.fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+
+    def _rank_here(self) -> int | None:
+        """Whose thread this is."""
+        rank: int | None = getattr(self._here, "rank", None)
+        return rank
+
+    def _stuck(self) -> None:
+        if self._beyond is not None:  # the desk knows whether any other rank can go on
+            return
+        if self._clock is not None and self._clock.alarm.is_set:
+            return
+        if not self._rests.waits:
+            raise RuntimeError("no rank can go on, and none waits for a request")
+        if self._rests.failure is None:
+            self._rests.failure = RunError(f"deadlock: {self._story()}")
+        self._rests.wake_all()
+
+    def _story(self) -> str:
+        return self._meetings.story(self._rests.waits, self._ended)
+
+    @starts_rank
+    def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
+        with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
+            self._baton.await_turn(rank)
+            self._here.rank = rank
+            if not self._baton.abandoned:
+                try:
+                    results[rank] = self._whole(rank, program)
+                except BaseException as error:
+                    self._rests.fail(rank, error)
+                    self._rests.explain(rank, error)
+            self._ended.add(rank)
+            if self._beyond is not None and self._rests.failure is None:
+                self._beyond.end(rank)
+            self._baton.leave()
+
+    def _whole(self, rank: int, program: Callable[[int], T]) -> T:
+        torch.set_num_threads(1)  # OpenMP keeps it a thread
+        with self._recording.on(rank) if self._recording else nullcontext():
+            result = program(rank)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        return result
+
+    def _start(self, threads: Sequence[threading.Thread]) -> None:
+        try:
+            for thread in threads:
+                thread.start()
+            self._baton.start()
+        except BaseException as error:
+            self._rests.abandon(error)
+
+    def _await(self, threads: Sequence[threading.Thread]) -> None:
+        try:
+            self._baton.await_end()
+        except KeyboardInterrupt as error:  # every rank ends at its next request; a second Ctrl-C leaves them
+            self._rests.failure = self._rests.failure or error
+            if self._clock is not None:  # by which they would rest for long
+                self._rests.stop(error)
+            self._baton.await_end()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+
+
+def _nobody(*_: object) -> None:
+    """Is told what comes by a clock, where there is none."""
+
+
+@contextmanager
+def _collected_less() -> Iterator[None]:
+    """Let Python's collector look for cycles less often, and only among what is new: it looks at the objects of all ranks."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Outside of every mode that the running rank has set: what it does here it does for all."""
+    with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
+        yield

@@ -1,0 +1,124 @@
+"""The chart of a plan of Megatron-LM's, and what its stages ask for beside their passes, where data parallelism is overlapped.
+
+Of each stage only the weights that it uses first are counted, and only the gradients that come last: the others come before.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.errors import InputError
+from emu.model.generate.item import Ask
+from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.megatron.chunk import chunk_of
+from emu.model.generate.tape import Tape
+from emu.model.plan.fits import part_names
+from emu.model.plan.plan import Plan
+from emu.study.planning.bound.bound import Outline
+from emu.study.planning.bound.chart import AXES, MOST, Shape, Times
+from emu.study.planning.bound.rates import Requests, ranks_of
+from emu.study.planning.bound.ways import Ways
+
+
+class Aside(NamedTuple):
+    """Of the ranks of one axis that have copies of a stage's parameters."""
+
+    axis: str
+    cleared_s: float  # gradients are set to 0
+    gather: Ask | None  # weights that are used first
+    reduce: Ask | None  # gradients that come last
+    moved_s: float  # to scale all of its gradients
+    names: tuple[str, ...]  # parts from that on whose gradients come last
+
+
+@dataclass(eq=False)
+class Charts:
+    """Of the plans of one model by one software."""
+
+    ways: Ways
+    _asides: dict[Hashable, tuple[Aside, ...]] = field(default_factory=dict)
+
+    def seconds(self, outline: Outline, requests: Requests) -> float:
+        """No step takes less; 0 where that is not known."""
+        plan = outline.plan
+        if not self.ways.is_megatron or 2 * plan.stages * plan.passes > MOST:
+            return 0.0
+        shape = Shape(plan.pipeline, plan.pp, plan.vp, plan.passes, outline.waits)
+        try:
+            return shape.end_s(self._times(outline, requests))
+        except InputError:  # longer than the clock counts
+            return 0.0
+
+    def _times(self, outline: Outline, requests: Requests) -> Times:
+        spans, plan = outline.spans(requests), outline.plan
+        ends = np.array(outline.ends_s(requests))
+        ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
+        shape = (plan.pp, plan.vp)
+        weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
+        if self.ways.overlaps:
+            for place in range(plan.pp):
+                of = [self._of(plan, int(stage)) for stage in outline.cut.stages[place]]
+                weights[place] = _gathered(of, requests, place)
+                moved[place] = [sum(each.moved_s for each in asides) for asides in of]
+                for v, asides in enumerate(of):
+                    for a, each in enumerate(asides):
+                        arrive[place, v, a] = self._arrives_s(outline, each, requests, place)
+                        reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
+        passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
+        left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
+        return Times(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
+
+    def _arrives_s(self, outline: Outline, aside: Aside, requests: Requests, place: int) -> float:
+        """Since the last backward began, until the gradients that come last may be reduced."""
+        plan = outline.plan
+        first, *after = aside.names
+        passed = sum(self.ways.of_layer(plan, name).later.seconds(requests, place) for name in after)
+        return passed + self.ways.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
+
+    def _of(self, plan: Plan, number: int) -> tuple[Aside, ...]:
+        names = part_names(plan, self.ways.model, number)
+        cut = (plan.tp, plan.cp, plan.ep, plan.etp, plan.sp, plan.capacity, plan.dp, plan.sharding, plan.pp > 1)
+        key = (*cut, names, number == 0)
+        if key not in self._asides:
+            buffers = self._first(plan) if number == 0 else self._whole(plan, names)
+            self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in buffers)
+        return self._asides[key]
+
+    def _first(self, plan: Plan) -> list[Buffer]:
+        """The first stage's, in buckets."""
+        return list(chunk_of(Tape(self.ways.dtype), self.ways.model, plan, self.ways.stack, 0, 0).buffers.values())
+
+    def _whole(self, plan: Plan, names: Sequence[str]) -> list[Buffer]:
+        """Each in one bucket."""
+        found = dict[str, int]()
+        for name in names:
+            for axis, size in self.ways.elements(plan, name).items():
+                found[axis] = found.get(axis, 0) + size
+        sizes = plan.sizes
+        return self.ways.buffers(Tape(self.ways.dtype), plan, [(axis, ranks_of(sizes, axis), n) for axis, n in found.items()])
+
+    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> Aside:
+        first = next(i for i, name in enumerate(names) if self.ways.elements(plan, name).get(buffer.axis))
+        asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision
+        last = Ask(buffer.axis, "reduce_scatter" if scattered else "all_reduce", buffer.buckets[-1], precision.gradient)
+        gather = Ask(buffer.axis, "all_gather", buffer.buckets[-1], precision.weight)
+        moved_s = self.ways.moved_s(2 * buffer.elements) if asks else 0.0
+        cleared_s = self.ways.moved_s(buffer.elements)
+        return Aside(
+            buffer.axis, cleared_s, gather if asks and scattered else None, last if asks else None, moved_s, names[first:]
+        )
+
+
+def _gathered(of_stages: Sequence[Sequence[Aside]], requests: Requests, place: int) -> list[float]:
+    """[V] since the step began, until each has the weights that it uses first: those of one axis come one after another."""
+    cleared, there, found = 0.0, dict[str, float](), list[float]()
+    for asides in of_stages:
+        for each in asides:
+            cleared += each.cleared_s
+            if each.gather is not None:
+                taken_s = requests.collective(place, each.gather).there_s
+                there[each.axis] = max(there.get(each.axis, 0.0), cleared) + taken_s
+        found.append(max((there[each.axis] for each in asides if each.gather is not None), default=0.0))
+    return found

@@ -1,0 +1,91 @@
+"""What was timed, kept between commands in SQLite: a search that was interrupted goes on where it stopped.
+
+A row is named by a digest of all that its figures follow from, Emu's own code too, so that it never goes stale.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from emu.arrays import digest
+from emu.errors import InputError
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.operator import Tokens
+from emu.model.stack.stack import Stack
+from emu.study.choice.kept import code
+from emu.study.planning.search.timed import Job, Lone
+from emu.study.training.composed.calls import device_under, topology_under
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+
+_FILE = "plans.sqlite"
+_WAIT_S = 30.0  # for another search that reads or writes; what cannot be kept by then is found again
+# A result is written down without waiting for the disk: what a crash of the machine loses is found again.
+_SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
+_TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
+
+
+class Kept:
+    """Results by name in a folder; without one in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Open it.
+
+        Raises:
+            InputError: the folder cannot be written, or its file is no database.
+        """
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, _WAIT_S, isolation_level=None)
+            for setting in _SETTINGS:
+                self._database.execute(setting)
+            self._database.execute(_TABLE)
+        except (OSError, sqlite3.Error) as error:
+            where = f"a folder that can be written, without another {_FILE}"
+            raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
+
+    def read(self, name: str) -> Any:
+        """What was found; None: nothing is kept, or others have the file all the time."""
+        row = None
+        with suppress(sqlite3.OperationalError):
+            row = self._database.execute("SELECT found FROM timed WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def write(self, name: str, found: Mapping[str, Any]) -> None:
+        """Keep it from now on, whatever happens next, unless others have the file all the time."""
+        with suppress(sqlite3.OperationalError):
+            self._database.execute("INSERT OR REPLACE INTO timed VALUES (?, ?)", (name, json.dumps(found)))
+
+    def close(self) -> None:
+        """Nothing is read or written any more."""
+        self._database.close()
+
+
+class Names:
+    """Names of the results of one search."""
+
+    def __init__(
+        self, model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
+    ) -> None:
+        parts = (model.part(name, Tokens(1)) for name in dict.fromkeys((EMBEDDING, *model.kinds, HEAD)))
+        sizes = (model.name, model.kinds, model.tied, model.vocab, *parts)
+        self._steps = digest((code(), *sizes, *astuple(stack), repr(device), algorithms))
+        self._requests = digest((code(), device_under(stack, device).request_overhead_fs, algorithms))
+        self._plain = [_named(each) for each in topologies]
+        self._under = [_named(topology_under(stack, each)) for each in topologies]
+
+    def of(self, job: Job) -> str:
+        """The name of one; of a request in whichever search."""
+        if isinstance(job, Lone):
+            return "request " + digest((self._requests, self._under[job.topology], *job.request.name))
+        topology, plan, axes = job.candidate
+        return "step " + digest((self._steps, self._plain[topology], repr(plan), axes, job.how))
+
+
+def _named(topology: Topology) -> str:
+    return digest((topology.digest(), topology.adds, topology.circuits is None))

@@ -1,0 +1,204 @@
+"""Best first over candidates: what is known so far, and what is looked at next.
+
+Bounds are those of `emu.study.planning.bound`: a plan is bounded quickly (`work`), then in any placement (`bound`), then each
+of its placements by the times of its own requests, as far as is needed (`placed`); then it is timed as a composed step. What
+has the least bound is looked at next, until that is above the time of the last plan of the table: what is found is what
+timing every candidate finds.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from emu.errors import InputError
+from emu.model.memory.peak import memory_by_part
+from emu.model.model import Model
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
+from emu.study.planning.bound.floor import Floors
+from emu.study.planning.bound.placed import Placed
+from emu.study.planning.bound.rates import Taken
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, Entry, Frontier
+from emu.study.planning.search.kept import Kept, Names
+from emu.study.planning.search.requests import Request
+from emu.study.planning.search.row import Candidate, PlanRow
+from emu.study.planning.search.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step, Submit, Waiting, ahead
+from emu.study.planning.space import placements
+
+Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
+_NO_TIME = float("inf")
+
+
+def quiet(label: str, total: int | None) -> AbstractContextManager[Callable[[], None]]:
+    """Progress that nobody looks at."""
+    return nullcontext(lambda: None)
+
+
+class Bound(NamedTuple):
+    """Of a plan in any placement."""
+
+    least_s: float
+    places: int  # candidates that it is of
+
+
+class _Known(NamedTuple):
+    """Timed before."""
+
+    found: Found
+
+    def get(self) -> Found:
+        return self.found
+
+
+@dataclass
+class Search:
+    """What is known so far."""
+
+    model: Model
+    stack: Stack
+    has: int  # bytes of the device's memory; 0: not known
+    most: int  # plans that are wanted
+    names: Names
+    kept: Kept
+    placed: Placed
+    floors: Floors
+    progress: Progress = quiet
+    best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
+    rows: dict[Candidate, PlanRow] = field(default_factory=dict)
+    least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
+    anywhere: list[Bound] = field(default_factory=list)  # of plans that may fit
+    without: list[Bound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
+    large: list[Bound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
+    memory: dict[Plan, int] = field(default_factory=dict)
+    worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
+
+    def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
+        """Time all that may be among the best."""
+        frontier, under_way, left = Frontier(), deque[tuple[Candidate, Waiting]](), len(plans)
+        with self.progress(f"bounding {left:,} plans", left) as advance:
+            for plan in plans:
+                frontier.append(self.placed.works_s(plan), Candidate(-1, plan, ()))
+                advance()
+        frontier.begin()
+        with self.progress(f"searching {left:,} plans for the best", left) as advance:
+            while under_way or frontier.has(self.worst_s):
+                if len(under_way) == side_by_side or not frontier.has(self.worst_s):
+                    candidate, waiting = under_way.popleft()
+                    self._take(candidate, waiting.get())
+                    continue
+                entries = frontier.first(self.worst_s)
+                if entries[0].known == READY:
+                    under_way.append(self._timed(entries[0], submit))
+                    continue
+                self._look(entries, frontier, submit, side_by_side)
+                for _ in (entry for entry in entries if entry.known == PLAN):
+                    advance()
+                    left -= 1
+            for _ in range(left):
+                advance()
+
+    def _timed(self, ready: Entry, submit: Submit) -> tuple[Candidate, Waiting]:
+        """The step of a candidate."""
+        self.least_s[ready.candidate] = ready.bound_s
+        return ready.candidate, self._asked(Step(ready.candidate, COMPOSED), submit)
+
+    def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
+        """Know more of some."""
+
+        def times(topology: int, wanted: Mapping[Hashable, Request]) -> Mapping[Hashable, Taken]:
+            return self._times(topology, wanted, submit, side_by_side)
+
+        for entry in entries:
+            if entry.known == PLAN:
+                self._bound(entry, frontier)
+        together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
+        found = self.placed.nearer([candidate for _, candidate in together], times)
+        for (bound_s, candidate), near in zip(together, found, strict=True):
+            frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+
+    def _placed(self, entry: Entry) -> list[Candidate]:
+        """A candidate; or those of a plan that fits."""
+        candidate = entry.candidate
+        if entry.known != ANYWHERE:
+            return [candidate] * (entry.known == PLACED)
+        if self._fits(candidate.plan):
+            return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
+        self.large.append(Bound(entry.bound_s, len(placements(candidate.plan))))
+        return []
+
+    def _bound(self, entry: Entry, frontier: Frontier) -> None:
+        """A plan in any placement, on each topology, unless it does not fit."""
+        plan, bounds = entry.candidate.plan, list[float]()
+        if not self.has or self.floors.bytes(plan) <= self.has:
+            with suppress(InputError):  # it cannot be generated
+                bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]
+        for number, bound_s in enumerate(bounds):
+            frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
+        places = len(placements(plan))
+        self.anywhere += [Bound(bound_s, places) for bound_s in bounds]
+        self.without += [Bound(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
+
+    def _times(
+        self, topology: int, wanted: Mapping[Hashable, Request], submit: Submit, side_by_side: int
+    ) -> dict[Hashable, Taken]:
+        """Of requests; one that cannot be timed counts nothing."""
+        found = dict[Hashable, Taken]()
+        jobs = ((name, Lone(topology, request)) for name, request in wanted.items())
+        for name, took in ahead(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
+            self.kept.write(self.names.of(Lone(topology, wanted[name])), took)
+            found[name] = Taken(0.0, 0.0) if REFUSED in took else Taken(**took)
+        return found
+
+    def needed(self) -> list[Candidate]:
+        """The candidates that had to be timed; how many more were depends on what ran side by side."""
+        return [each for each, least_s in self.least_s.items() if least_s <= self.worst_s]
+
+    def seen(self) -> list[PlanRow]:
+        """Of those that had to be timed, each plan at its best placement."""
+        best: dict[tuple[int, Plan], PlanRow] = {}
+        for each in (each for each in self.needed() if each in self.rows):
+            row, key = self.rows[each], (each.topology, each.plan)
+            best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
+        return list(best.values())
+
+    def _fits(self, plan: Plan) -> bool:
+        """Whether the memory of the device holds a rank of it."""
+        if not self.has:
+            return True
+        if plan not in self.memory:
+            self.memory[plan] = sum(memory_by_part(self.model, plan, self.stack).values())
+        return self.memory[plan] <= self.has
+
+    def _asked(self, job: Step | Lone, submit: Submit) -> Waiting:
+        """What is kept of a job, or is timed now."""
+        known = self.kept.read(self.names.of(job))
+        return submit(job) if known is None else _Known(known)
+
+    def full(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int, how: str = FULL) -> list[Candidate]:
+        """Time these too, by default as `estimate` does; those that could be, the fastest first."""
+        found_all = dict[Candidate, float]()
+        with self.progress(f"timing {len(candidates)} of them in full", len(candidates)) as advance:
+            for candidate, found in ahead(((c, self._asked(Step(c, how), submit)) for c in candidates), side_by_side):
+                self.kept.write(self.names.of(Step(candidate, how)), found)
+                if REFUSED not in found:
+                    self.rows[candidate] = PlanRow.read(found)
+                    found_all[candidate] = self.rows[candidate].step_time_s
+                advance()
+        return sorted(found_all, key=lambda each: (found_all[each], each.words))
+
+    def ranked(self) -> list[Candidate]:
+        """The best plans that are known, each at its best placement."""
+        every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
+        return [candidate for _, candidate in every[: self.most]]
+
+    def _take(self, candidate: Candidate, found: Found) -> None:
+        self.kept.write(self.names.of(Step(candidate, COMPOSED)), found)
+        if REFUSED in found:
+            return
+        row = self.rows[candidate] = PlanRow.read(found)
+        key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
+        self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
+        if len(self.best) >= self.most:
+            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.most - 1]

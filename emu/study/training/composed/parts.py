@@ -1,0 +1,66 @@
+"""The requests of a step as a replay has them: in parts of groups that one algorithm serves.
+
+Q different requests. What serves a request depends on nothing else that the step asks for.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.operation import operation
+from emu.study.training.composed.asked import Different
+from emu.topology.facts.spread import spreads
+from emu.topology.topology import Topology
+from emu.trace.meet.batch import What
+from emu.trace.meet.requests import MESSAGE
+from emu.trace.split import packed_blocks
+
+_ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
+
+
+class Part(NamedTuple):
+    """Groups that ask for a request and are served alike."""
+
+    what: What
+    ranks: I64  # [groups, members]
+    request: Request  # of the first
+
+
+def parts_of(requests: Sequence[Different], choice: Choice, topology: Topology) -> list[list[Part]]:
+    """[Q] each request as a replay has it on a topology, in parts of groups that are served alike.
+
+    The axis is the communicator's number, by which a topology may spread routes: so they are those of the whole graph.
+    """
+    apart = spreads(topology)
+    return [_parts(asked, choice, asked.axis if apart else _ANY) for asked in requests]
+
+
+def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
+    """By what serves each of the groups that choose."""
+    n = asked.ranks.shape[1]
+    if asked.name == MESSAGE:
+        none = Request(MESSAGE, ())
+        return [Part(What(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
+    each = len(asked.choosing) == len(asked.ranks)
+    alike: dict[Served, list[int]] = {}
+    asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in asked.choosing.tolist()]
+    for i, request in enumerate(asks):
+        of = request if each else request._replace(groups=len(asked.ranks))
+        alike.setdefault(choice.served(of), []).append(i)
+    amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
+    for by, groups in alike.items():
+        ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
+        parts.append(Part(What(communicator, by, *amounts), ranks, asks[groups[0]]))
+    return parts
+
+
+def _blocks(asked: Different) -> bytes:
+    """Each member gives what the first gives; in a ring, where that is all to one other, to one as far from itself."""
+    if not asked.splits:
+        return b""
+    n, ring = asked.ranks.shape[1], np.count_nonzero(asked.splits) == 1 and not asked.splits[0]
+    given = [np.roll(asked.splits, member if ring else 0) for member in range(n)]
+    return packed_blocks(asked.name, operation(asked.name, n, asked.root), given, asked.elements)

@@ -1,0 +1,133 @@
+"""What requests under way at one time cost one another: those that cross one link share it.
+
+A request becomes one message: a body of what one flow carries over the busiest link, which takes as long as that link is busy,
+then a delay for the rest. Its weight on a link says how many such flows cross it. Alone it takes what it took on the fabric.
+Q different requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, Bool, column
+from emu.study.training.composed.once import Once
+from emu.units import TICKS_PER_S, seconds
+
+_PARTS = 64  # of a flow that a weight counts, so that it can be whole
+_MOST = 256  # links that are looked at, those that carry most
+
+
+class Bodies(NamedTuple):
+    """The message of each request, then what of each comes after its sender has left; columns as of a `Graph`."""
+
+    capacity_Bps: F64  # [S, then one a request that shares]
+    size_bytes: I64  # [2 Q]
+    alpha_fs: I64  # [2 Q]
+    hop_start: I64  # [2 Q + 1]
+    hop_link: I32
+    hop_weight: I32
+
+    @property
+    def has_tail(self) -> Bool:
+        """[Q] whether anything comes after."""
+        return self.alpha_fs[len(self.alpha_fs) // 2 :] > 0
+
+    def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
+        """The columns of a message for each of `requests`, any number of times."""
+        hops = np.diff(self.hop_start)[requests]
+        start = np.concatenate(([0], np.cumsum(hops)))
+        at = np.repeat(self.hop_start[requests] - start[:-1], hops) + np.arange(start[-1])
+        return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
+
+
+def busy_s(once: Sequence[Once], times: I64, n_links: int) -> F64:
+    """[n_links] seconds that each link takes at full rate for all requests, each so often."""
+    total = np.zeros(n_links)
+    for n, each in zip(times.tolist(), once, strict=True):
+        total[each.link] += n * each.busy_s
+    return total
+
+
+def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64) -> Bodies:
+    """The message that stands for each request.
+
+    Args:
+        once: [Q] what each takes alone.
+        kinds: [Q] of one kind are requests that come one after another: they share nothing.
+        times: [Q] how often each is asked.
+        capacity_Bps: [L].
+    """
+    stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
+    crossed = _on(stand, once, len(capacity_Bps))
+    parts = [_body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
+    rates = np.array([part.rate_Bps for part in parts if part.rate_Bps])
+    private = len(stand) + np.cumsum([0, *(part.rate_Bps > 0 for part in parts)])
+    links = [np.append(part.link, own) if part.rate_Bps else part.link for part, own in zip(parts, private, strict=False)]
+    weights = [np.append(part.weight, 1) if part.rate_Bps else part.weight for part in parts]
+    tail = np.array([each.tail for each in once], dtype=np.int64)
+    none = np.zeros_like(tail)
+    return Bodies(
+        np.concatenate((_PARTS * capacity_Bps[stand], rates)),
+        np.concatenate(([part.size_bytes for part in parts], none)).astype(np.int64),
+        np.concatenate(([part.alpha_fs for part in parts], tail)).astype(np.int64),
+        np.cumsum([0, *map(len, links), *none]),
+        column(np.concatenate([none[:0], *links]), np.int32),
+        column(np.concatenate([none[:0], *weights]), np.int32),
+    )
+
+
+class _Body(NamedTuple):
+    size_bytes: int
+    alpha_fs: int
+    rate_Bps: float  # at which it flows alone; 0: it has none, as it shares nothing
+    link: I64  # of those that stand for others
+    weight: I64
+
+
+def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """The message of one, which takes so long [S] of the links that stand for others.
+
+    What shares nothing is a delay, unless ranks leave it before its end: that has a link to itself, by which a report tells
+    it from a join.
+    """
+    link = np.flatnonzero(busy)
+    if not len(link) and not once.tail:
+        return _Body(0, once.ticks - once.tail, 0.0, link, link)
+    worst = int(once.busy_s.argmax())
+    lasts_s = float(once.busy_s[worst])
+    ticks = min(max(1, round(lasts_s * TICKS_PER_S)), once.ticks - once.tail)
+    size = max(1, round(lasts_s * float(capacity_Bps[once.link[worst]]) / once.flows))
+    weight = np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / size)
+    return _Body(size, once.ticks - once.tail - ticks, size / seconds(ticks), link, np.maximum(1, weight).astype(np.int64))
+
+
+def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
+    """[Q, S] seconds that each request takes of some links."""
+    place = np.full(n_links, -1)
+    place[links] = np.arange(len(links))
+    found = np.zeros((len(once), len(links)))
+    for i, each in enumerate(once):
+        at = place[each.link]
+        found[i, at[at >= 0]] = each.busy_s[at >= 0]
+    return found
+
+
+def _standing(once: Sequence[Once], kinds: Sequence[Hashable], total_s: F64) -> I64:
+    """[S] of the links that the same two kinds or more cross, the one that carries most; none that another stands for too."""
+    random = np.random.default_rng(0)
+    code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)
+    for kind in dict.fromkeys(kinds):
+        crosses = np.unique(np.concatenate([each.link for each, of in zip(once, kinds, strict=True) if of == kind]))
+        code[crosses] += random.integers(1, 2**63, dtype=np.uint64)
+        n_kinds[crosses] += 1
+    shared = np.flatnonzero(n_kinds > 1)
+    by_total = shared[np.argsort(-total_s[shared], kind="stable")]
+    _, first = np.unique(code[by_total], return_index=True)
+    found = by_total[np.sort(first)[:_MOST]]
+    busy = _on(found, once, len(total_s))
+    kept = list[int]()
+    for i in range(len(found)):
+        if not any((busy[:, k] >= busy[:, i]).all() for k in kept):
+            kept.append(i)
+    return column(found[kept], np.int64)

@@ -1,0 +1,126 @@
+"""The checkpoints of a job in a folder: one a step, each whole before an older one goes, and what job they are of.
+
+`step-3/` has what DCP writes, `.metadata` last; `job.json`, and `loss-R.json` of each rank.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+from emu.errors import InputError
+from emu.model.model import Model
+from emu.model.plan.plan import Plan
+from emu.study.training.learn.means import mean_loss
+
+_WHOLE = ".metadata"  # which DCP writes once all else is written
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a job keeps what it trains, and how often."""
+
+    folder: str
+    every: int  # steps
+    job: Mapping[str, Any]  # what it is, as JSON
+    before: tuple[float, ...] = ()  # the losses of the steps before this run
+
+    def of_step(self, step: int) -> Path:
+        """The folder of the checkpoint after so many steps."""
+        return Path(self.folder) / f"step-{step}"
+
+    def after(self, step: int) -> bool:
+        """Whether there is one."""
+        return step % self.every == 0
+
+    def write(self, step: int, rank: int, ranks: int, losses: Sequence[float]) -> None:
+        """Write what job it is and the losses that this rank knows, before the checkpoint itself."""
+        folder = self.of_step(step)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"loss-{rank}.json").write_text(json.dumps(list(losses)), encoding="utf-8")
+        if rank == 0:
+            (folder / "job.json").write_text(json.dumps({**self.job, "ranks": ranks, "loss": self.before}), encoding="utf-8")
+
+    def drop_before(self, step: int, rank: int) -> None:
+        """Remove older checkpoints, on the first rank, once this one is whole."""
+        if rank == 0 and (self.of_step(step) / _WHOLE).exists():
+            for number, folder in _steps(Path(self.folder)):
+                if number < step:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The last whole one of a job."""
+
+    step: int  # steps that are done
+    loss: tuple[float, ...]  # of each
+
+
+def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
+    """What a job is, as its checkpoints say it: of a model its name, wherever its file is, and its sizes."""
+    sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
+    return {"model": Path(model.name).name, **sizes, **asdict(plan), "layers": list(plan.layers), **more}
+
+
+def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
+    """The last whole checkpoint of a job in a folder; None: there is none. What was begun and not ended is removed.
+
+    Raises:
+        InputError: one that is cut off, or of another job than this one, but for its dp.
+    """
+    whole = None
+    for step, each in sorted(_steps(folder)):
+        if (each / _WHOLE).exists():
+            whole = step, each
+        else:
+            shutil.rmtree(each, ignore_errors=True)
+    if whole is None:
+        return None
+    step, each = whole
+    written = _read(each, "job.json")
+    for name, value in job.items():
+        if name != "dp" and written.get(name) != value:
+            raise InputError(
+                f"--checkpoint: {str(folder)!r} has a checkpoint of another plan: {name} is {written.get(name)!r} there, "
+                f"and {value!r} here; take that, or another folder"
+            )
+    _check_whole(each)
+    losses = [_read(each, f"loss-{rank}.json") for rank in range(written["ranks"])]
+    return Checkpoint(step, (*written["loss"], *mean_loss(losses)))
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    found = folder.glob("step-*") if folder.is_dir() else ()
+    return [(int(each.name[5:]), each) for each in found if each.name[5:].isdecimal()]
+
+
+def _read(folder: Path, name: str) -> Any:
+    try:
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise _cut_off(folder, name) from None
+
+
+def _check_whole(folder: Path) -> None:
+    """Refuse a checkpoint of which a file is gone or too short."""
+    try:
+        metadata = FileSystemReader(folder).read_metadata()
+        ends: dict[str, int] = {}
+        for info in metadata.storage_data.values():
+            ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+    except Exception:  # whatever bytes that are no pickle raise
+        raise _cut_off(folder, _WHOLE) from None
+    for name, size in ends.items():
+        if not (folder / name).is_file() or (folder / name).stat().st_size < size:
+            raise _cut_off(folder, name)
+
+
+def _cut_off(folder: Path, name: str) -> InputError:
+    return InputError(
+        f"--checkpoint: {str(folder)!r} is cut off: {name} is gone, or not whole; remove it, or take another folder"
+    )

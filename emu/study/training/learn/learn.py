@@ -1,0 +1,150 @@
+"""Do the ranks of a plan learn what one process learns? Real steps on both, losses and gradients compared.
+
+Losses are those of two runs, each by itself. Gradients are compared where both have equal weights: at the first step, and at
+the last, for which one process takes the weights that the ranks had before it. Else weights would differ already: AdamW makes
+whole steps of gradients that are 0 but for rounding, and of other weights a router may choose another expert.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emu.cluster.threads.local import LocalCluster
+from emu.collective.algorithm import Choice
+from emu.errors import RunError
+from emu.study.training.learn.means import mean_loss
+from emu.study.training.learn.program import Outcome, Program
+from emu.trace.trace import Trace
+
+# Of the first step, where the weights are equal: beyond this the run computes something else than the reference.
+LOSS_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-4
+_ROUNDING = float(np.finfo(np.float32).eps)
+
+RunOn = Callable[[int, Choice, Callable[[int], Outcome]], tuple[list[Outcome], Trace]]  # as `Cluster.record`
+on_threads: RunOn = LocalCluster().record
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the steps themselves gave, before any fabric."""
+
+    trace: Trace
+    loss: tuple[float, ...]  # by step, the mean over the ranks, taken outside the trace
+    reference_loss: tuple[float, ...]
+    gradient_error: float  # as `gradient_error` has it, at the first and the last step, from equal weights
+    wall_run_s: float
+    wall_reference_s: float
+    wall_step_s: float  # the median of one process's own steps, of which nothing is recorded
+    wall_step_cpu_s: float  # likewise, but only what its thread computed: the same on a machine that does nothing else
+
+
+def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, reference: Outcome | None = None) -> Learned:
+    """Run the program on one process and on the ranks of its plan, and compare.
+
+    Args:
+        program: That may begin where another ended, and then knows the losses until there.
+        choice: What serves its requests.
+        run_on: Where the ranks run.
+        reference: What one process gave, if it has run.
+
+    Raises:
+        RunError: the run failed, or its first step differs from the reference.
+    """
+    began = time.perf_counter()
+    reference = program.reference() if reference is None else reference
+    ran = time.perf_counter()
+    outcomes, trace = run_on(program.plan.world, choice, program)
+    wall_run_s = time.perf_counter() - ran
+    if program.steps > 1:
+        last = program.reference_gradients(_wholes(outcomes, reference.gradients[0]))
+        reference = replace(reference, gradients={**reference.gradients, program.steps - 1: last})
+    wall_reference_s = time.perf_counter() - began - wall_run_s
+    before = () if program.kept is None else program.kept.before
+    loss = (*before, *mean_loss([o.loss for o in outcomes]))
+    known = [step for step in sorted(reference.gradients) if step >= program.first]
+    errors = [gradient_error(reference, outcomes, step) for step in known]
+    if not program.first:
+        check_first_step(loss[0], reference.loss[0], errors[0])
+        check_norms(outcomes, reference)
+    own = np.median(reference.took_s, axis=0).tolist()
+    walls = wall_run_s, wall_reference_s, *own
+    return Learned(trace, loss, reference.loss, float(np.max(errors)), *walls)
+
+
+def check_first_step(loss: float, reference: float, error: float) -> None:
+    """Refuse a first step that is not the reference's.
+
+    Raises:
+        RunError: a loss or gradient beyond the tolerance, or not a number.
+    """
+    if not abs(loss - reference) <= LOSS_TOLERANCE * abs(reference):  # so written, it refuses a NaN too
+        raise RunError(f"train: the first loss is {loss:.7g}, but {reference:.7g} on one process; 1e-5 relative is allowed")
+    if not error <= GRADIENT_TOLERANCE:
+        raise RunError(f"train: the first gradients differ by {error:.3g} from those of one process; 1e-4 is allowed")
+
+
+def check_norms(outcomes: Sequence[Outcome], reference: Outcome) -> None:
+    """Refuse ranks that cut the first gradients to another norm than one process: AdamW's steps would hardly show it.
+
+    Raises:
+        RunError: a norm beyond the tolerance of gradients, or not a number.
+    """
+    for rank, outcome in enumerate(outcomes if reference.norms else ()):
+        found, wanted = outcome.norms[0], reference.norms[0]
+        if not abs(found - wanted) <= GRADIENT_TOLERANCE * wanted:
+            raise RunError(
+                f"train: the norm of the first gradients is {found:.7g} on rank {rank}, but {wanted:.7g} on one process; "
+                "1e-4 relative is allowed"
+            )
+
+
+def _wholes(outcomes: Sequence[Outcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of which ranks have parts; NaN where no rank has any."""
+    wholes = {name: torch.full_like(each, torch.nan) for name, each in like.items()}
+    for outcome in outcomes:
+        for name, part in outcome.weights.items():
+            outcome.held[name].cut(wholes[name]).copy_(part)
+    return wholes
+
+
+def gradient_error(reference: Outcome, outcomes: Sequence[Outcome], step: int) -> float:
+    """Largest max |g - g_ref| / max |g_ref| over the parameters; each rank's part against that part of the whole.
+
+    A gradient that is 0 but for rounding is held against the largest of any parameter: what rounding leaves differs from run
+    to run as much as it is large. Such are those of queries and keys where a sequence is one token.
+
+    Raises:
+        RunError: a rank has the gradients of other parameters than it holds, no rank has one's, or a part has another shape.
+    """
+    wholes = reference.gradients[step]
+    for rank, outcome in enumerate(outcomes):
+        got, wanted = outcome.gradients[step].keys(), wholes.keys() & outcome.held.keys()
+        if got != wanted:
+            raise RunError(f"train: rank {rank} has gradients of {len(got)} parameters, not of the {len(wanted)} that it holds")
+    missing = sorted(wholes.keys() - {name for outcome in outcomes for name in outcome.gradients[step]})
+    if missing:
+        raise RunError(f"train: no rank has the gradient of {missing[0]}, nor of {len(missing) - 1} others")
+    largest = {name: float(whole.abs().max()) for name, whole in wholes.items()}
+    most = float(np.max(list(largest.values())))  # np.max, as max() may skip a NaN
+    scale = {name: most if of_one <= most * _ROUNDING else of_one for name, of_one in largest.items()}
+    worst = {name: _difference(name, whole, outcomes, step) for name, whole in wholes.items()}
+    return float(np.max([worst[name] / (scale[name] or 1.0) for name in wholes]))
+
+
+def _difference(name: str, whole: Tensor, outcomes: Sequence[Outcome], step: int) -> float:
+    """The largest |g - g_ref| of one parameter, over the ranks that hold a part of it."""
+    differences = [0.0]
+    for rank, outcome in enumerate(outcomes):
+        if name not in outcome.held:
+            continue
+        part, expected = outcome.gradients[step][name], outcome.held[name].cut(whole)
+        if part.shape != expected.shape:
+            raise RunError(f"train: rank {rank} has {list(part.shape)} of the gradient of {name}, not {list(expected.shape)}")
+        if part.numel():  # a rank may have nothing of what is cut into more parts than it has rows
+            differences.append(float((part - expected).abs().max()))
+    return float(np.max(differences))

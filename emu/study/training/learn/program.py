@@ -1,0 +1,187 @@
+"""What every rank of a training run does; and the same steps on one process, without any group, to hold it against."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from emu.backend.rank.count import paused, track
+from emu.backend.rank.record import compute_alike, set_aside
+from emu.errors import LostError
+from emu.model.parallel.checkpoint import empty_states, load_parts, save_parts
+from emu.model.parallel.clip import clip_gradients
+from emu.model.parallel.data import optimizer_of
+from emu.model.parallel.mesh import Meshes, build_meshes
+from emu.model.parallel.passes import accumulate
+from emu.model.parallel.pipeline import Pipeline
+from emu.model.parallel.where import Held
+from emu.model.parallel.wrap import Parallel, alone, build_module, parallelize
+from emu.model.plan.plan import Plan
+from emu.model.read import find_model
+from emu.study.training.learn.kept import Kept
+from emu.study.training.learn.text import batch
+from emu.topology.live.change import Loss
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one rank has to show at the end."""
+
+    loss: tuple[float, ...]  # by step, the mean over the rank's own tokens
+    gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
+    held: Mapping[str, Held]  # which part of each parameter it is that the rank has
+    weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
+    norms: tuple[float, ...]  # by step, of all gradients of the run before they are cut; none where they are not
+    took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
+
+
+_Passes = Callable[[Tensor, Tensor], list[Tensor]]  # what takes tokens and targets of a step forward and backward: the losses
+_NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Real training steps: forward, backward, AdamW; call it with a rank where PyTorch's default group is made."""
+
+    model: str
+    plan: Plan
+    text: bytes
+    steps: int
+    seed: int
+    learning_rate: float
+    lost: tuple[Loss, ...] = ()  # ranks that do not come to the end
+    dies: bool = False  # whether the process of a lost rank ends with it
+    kept: Kept | None = None  # where what is trained is kept; None: nowhere
+    first: int = 0  # steps that were done before, as the checkpoint has them
+
+    def __call__(self, rank: int) -> Outcome:
+        """Train as one rank of the plan."""
+        model = find_model(self.model)
+        with paused():  # the whole weights are the host's: an NPU holds its parts only
+            whole = build_module(model, self.plan, self.seed)
+        shapes = {name: parameter.shape for name, parameter in whole.named_parameters()}
+        meshes = build_meshes(self.plan)
+        return self._train(parallelize(whole, model, meshes, self.plan, rank), meshes, rank, shapes)
+
+    def reference(self) -> Outcome:
+        """Train alone, with the same initial weights, on the whole batch."""
+        with _one_thread():
+            return self._single()._train(self._alone(), None, 0)
+
+    def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of the last step alone, on the whole batch, from such weights before it."""
+        parallel, single = self._alone(), self._single()
+        with _one_thread():
+            with torch.no_grad():
+                for name, parameter in parallel.parameters.items():
+                    parameter.copy_(weights[name])
+            single._runner(parallel, None)(*single._tokens(0, self.steps - 1))
+            return parallel.gradients()
+
+    def _single(self) -> "Program":
+        return replace(self, plan=self.plan.alone(), lost=(), kept=None, first=0)
+
+    def _alone(self) -> Parallel:
+        return alone(build_module(find_model(self.model), self.plan, self.seed), self.plan)
+
+    def _train(
+        self, parallel: Parallel, meshes: Meshes | None, rank: int, shapes: Mapping[str, torch.Size] = _NO_SHAPES
+    ) -> Outcome:
+        track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
+        optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
+        run = self._runner(parallel, meshes)
+        if self.kept is not None and self.first:
+            self._rehearse(parallel, optimizer, run, rank)
+            empty_states(optimizer)
+            with set_aside():
+                load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
+        if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
+            compute_alike(self._work(parallel, rank))
+        losses, norms, gradients, weights, took = [], [], {}, {}, []
+        for step in range(self.first, self.steps):
+            self._lose(rank, step)
+            if 0 < step == self.steps - 1:
+                weights = parallel.weights()
+            began = time.perf_counter(), time.thread_time()
+            losses.append(run(*self._tokens(rank, step)))
+            parallel.settle()
+            if step in (0, self.steps - 1):
+                gradients[step] = parallel.gradients()
+            if self.plan.clip:
+                norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
+                with paused():  # which only the comparison reads
+                    norms.append(norm.item())
+            optimizer.step()
+            optimizer.zero_grad()
+            if self.kept is not None and self.kept.after(step + 1):
+                with set_aside():
+                    self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
+                    save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
+                    self.kept.drop_before(step + 1, rank)
+            took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
+        return Outcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
+
+    def _rehearse(self, parallel: Parallel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
+        """A step of which nothing stays but DDP's buckets: it orders them anew after its first, and so sums have other bits."""
+        with set_aside():
+            if self.plan.sharding != "fsdp":
+                run(*self._tokens(rank, self.first))
+                parallel.settle()
+                optimizer.zero_grad()
+
+    def _lose(self, rank: int, step: int) -> None:
+        for loss in self.lost:
+            if loss.step == step + 1 and loss.rank in (rank, None):
+                if self.dies and loss.rank is not None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise LostError(f"{loss}; --elastic --checkpoint DIR goes on")
+
+    def _work(self, parallel: Parallel, rank: int) -> Hashable:
+        """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""
+        at = self.plan.coordinates(rank)
+        states = at["dp"] if self.plan.sharding == "zero1" else 0  # whole parameters are shared out
+        return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
+
+    def _runner(self, parallel: Parallel, meshes: Meshes | None) -> _Passes:
+        """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
+        if meshes is None or self.plan.pp == 1:
+            return partial(accumulate, parallel.module, self.plan.passes, loss)
+        return Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss).step
+
+    def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
+        """Tokens and targets [sequences, tokens] of this rank's share of the batch."""
+        share, first = self.plan.rank_batch, self.plan.coordinates(rank)["dp"] * self.plan.rank_batch
+        at = self.plan.positions(rank)
+        with paused():
+            sequences = batch(self.text, self.plan, step)[first : first + share]
+            return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
+
+
+def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
+    """The loss of each step, where this rank has the last stage."""
+    return tuple(sum(t.item() for t in step) for step in losses if step)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As every rank: a sum over two threads has other bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of logits [B, T, vocab] against tokens [B, T]."""
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -1,0 +1,278 @@
+"""What does a recorded training step take on a fabric, and where does its time go?"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from emu.arrays import F64
+from emu.cluster.pace.kept import Paced
+from emu.collective.algorithm import Choice, Request, Served
+from emu.fabric.named import named
+from emu.fabric.perturb import Spread, check_seeds, spread
+from emu.fabric.timeline import Timeline
+from emu.study.choice.chooser import choice_on
+from emu.study.choice.wanted import AUTO
+from emu.study.training.step.rate import MFU_ASSUMED, has_work, rate
+from emu.study.training.step.recorded import is_whole
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.meet.meet import requests_of
+from emu.trace.replay.briefly import time_briefly, timed
+from emu.trace.replay.replay import Laying, Replayed, Service, event_name
+from emu.trace.report.busy import BusyLink, busiest, busy_shares
+from emu.trace.report.path import PathPart, critical_path
+from emu.trace.report.report import StepReport, report
+from emu.trace.trace import PARTS, Kind, Trace
+from emu.units import format_size
+
+# The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
+_ALGORITHMS, _REQUESTS = "algorithms", "requests"
+LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning for every step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costly:
+    """What one line of the user's program asks for in a step, alike each time; times are of the rank that ended last."""
+
+    line: str
+    operation: str
+    axis: str
+    ranks: int  # of the group
+    times: int  # in the step
+    size_bytes: int  # of each, as timed
+    time_s: float  # of all, each from when the rank enters it to when it leaves it; others may be waited for meanwhile
+    algorithm: str | None  # None: it is a message
+    alone_s: float | None  # of each, were its group alone; None, as in the next four: not looked for
+    busbw_Bps: float | None  # as nccl-tests has it, of that
+    of_bound: float | None  # the least time of any schedule, over that
+    next_algorithm: str | None  # the fastest of the others
+    next_s: float | None  # that it would take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The step that a run is about, on one topology; times are virtual but for those that begin with `wall_`."""
+
+    topology: str
+    device: str
+    dtype: str  # what float32 is timed as
+    ranks: int
+    step_times_s: tuple[float, ...]  # of every step but set-up
+    step_groups: tuple[tuple[int, ...], ...]  # numbers of steps that do equal work; first those that the run is about
+    step_time_s: float  # the median of the first group; of two, the shorter
+    step: int  # which one took that time; the parts are of it
+    rank: int  # whose parts follow: the one that ended last
+    compute_s: float
+    early_compute_s: float  # of the step before it began: while another rank was in the one before
+    compute_least_s: float  # that a rank computes of the step, whenever; the same on every fabric
+    compute_most_s: float
+    exposed_comm_s: float
+    idle_s: float
+    bubble_s: float  # of the idle time, what the rank waits for other stages of its pipeline
+    optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # of the computation; None: none was seen
+    exposed_comm_by_axis_s: Mapping[str, float]
+    total_comm_s: float
+    critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
+    busiest_links: tuple[BusyLink, ...]  # three at most
+    tokens_per_s: float | None = field(default=None, metadata=LEFT_OUT)  # as the next two; None: it is of no known model
+    mfu: float | None = field(default=None, metadata=LEFT_OUT)
+    hfu: float | None = field(default=None, metadata=LEFT_OUT)
+    peak_memory_bytes: int  # of the rank that holds most
+    memory_by_part_bytes: Mapping[str, int]  # of it
+    algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
+    assumptions: tuple[str, ...]
+    spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
+    wall_fabric_s: float
+    costliest: tuple[Costly, ...] | None = field(default=None, metadata=LEFT_OUT)  # requests; None: no line is known of them
+    hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
+    paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
+    whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TimedTrace:
+    """A trace on a topology, with the moments of all its tasks."""
+
+    trace: Trace
+    topology: Topology
+    device: Device
+    dtype: str
+    choice: Choice
+    replayed: Replayed
+    timeline: Timeline
+    report: StepReport
+    shares: F64  # [L] as `busy_shares`
+    spread: Spread | None
+    wall_fabric_s: float
+
+    @property
+    def ranks(self) -> int:
+        """Of the run."""
+        return self.trace.n_ranks
+
+    @property
+    def how(self) -> str:
+        """Which way was taken: the engine's, but where it timed a part of it."""
+        return self.timeline.how
+
+    def members(self, number: int) -> tuple[int, ...]:
+        """The ranks of a group of the trace; where one rank stands for many, those of the first such group."""
+        return self.trace.groups[number].ranks
+
+    def step(self, *, briefly: bool = False) -> Step:
+        """The figures; briefly without the critical path and the busiest links."""
+        r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
+        reached = rate(self.trace, self.ranks, r.step_time_s, self.device, self.dtype)
+        return Step(
+            topology=self.topology.name,
+            device=self.device.name,
+            dtype=self.dtype,
+            ranks=self.ranks,
+            step_times_s=r.step_times_s,
+            step_groups=r.groups,
+            step_time_s=r.step_time_s,
+            step=r.step,
+            rank=r.rank,
+            compute_s=r.compute_s,
+            early_compute_s=r.early_compute_s,
+            compute_least_s=r.computes_s[0],
+            compute_most_s=r.computes_s[1],
+            exposed_comm_s=r.exposed_comm_s,
+            idle_s=r.idle_s,
+            bubble_s=r.bubble_s,
+            optimizer_s=r.optimizer_s,
+            exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
+            total_comm_s=r.total_comm_s,
+            critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, r),
+            busiest_links=() if briefly else busiest(self.shares, self.topology),
+            tokens_per_s=reached and reached.tokens_per_s,
+            mfu=reached and reached.mfu,
+            hfu=reached and reached.hfu,
+            peak_memory_bytes=sum(most),
+            memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
+            algorithms=algorithms_of(self.replayed.services),
+            assumptions=self.assumptions(),
+            spread=self.spread,
+            wall_fabric_s=self.wall_fabric_s,
+            whole=is_whole(self.trace),
+        )
+
+    def assumptions(self) -> tuple[str, ...]:
+        """A sentence for each thing that no source says."""
+        own = [
+            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
+            "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else",
+        ]
+        ran = dict(self.trace.meta)
+        if _ALGORITHMS in ran and any(choice_of(self.trace).served(s.request) != s.by for s in self.replayed.services):
+            own.append("the run itself was served by other algorithms, which change no size and no order of requests")
+        if self.dtype != "float32":
+            own.append(f"what ran in float32 is timed as {self.dtype}")
+        if has_work(self.trace):
+            own.append(MFU_ASSUMED)
+        return (*self.topology.assumptions, *self.replayed.assumptions, *own)
+
+
+def time_trace(
+    trace: Trace,
+    choice: Choice,
+    topology: Topology,
+    device: Device,
+    dtype: str,
+    *,
+    perturb: int = 0,
+    briefly: bool = False,
+    speed: F64 | None = None,
+) -> TimedTrace:
+    """Time a trace on a topology, its ranks on the first NPUs; over so many perturbations too, if any are asked for.
+
+    Args:
+        trace: What ran.
+        choice: What serves its collectives.
+        topology: Where it runs.
+        device: What its computations take.
+        dtype: What float32 is timed as.
+        perturb: How many perturbations; then all ranks are timed.
+        briefly: Whether the graph may be without the messages of collectives that are a delay; no moment is another.
+        speed: [ranks] the share of the device's speed that each computes at; None: all at all of it.
+
+    Raises:
+        InputError: more ranks than NPUs, an unknown dtype, a trace that cannot be or is without a step, an event that ends
+            beyond the clock, or a single perturbation.
+    """
+    if perturb:
+        check_seeds(perturb)
+    began = time.perf_counter()
+    device = device.over(trace.n_ranks)
+    placement = place(topology, trace.n_ranks)
+    laying = Laying.of(trace, choice, topology, placement, device, dtype, speed)
+    if briefly:
+        replayed, timeline = time_briefly(laying)
+    else:
+        replayed = laying.replayed(None if perturb else laying.domain())
+        timeline = timed(laying, replayed)
+    found = report(trace, replayed, timeline)
+    wall_s = time.perf_counter() - began
+
+    def step_s(other: Timeline) -> float:
+        return report(trace, replayed, other).step_time_s
+
+    with named("replay", partial(event_name, trace, replayed)):
+        apart = spread(replayed.graph, perturb, step_s) if perturb else None
+    shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
+    return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, shares, apart, wall_s)
+
+
+def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
+    """By operation, what served it: `ring`, or `direct 4 B to 64 KiB, ring 1 MiB` where sizes or groups differ in that."""
+    sizes: dict[str, dict[str, list[int]]] = {}
+    for request, size_bytes, by in sorted(services, key=lambda s: (s.request.operation, s.size_bytes)):
+        sizes.setdefault(request.operation, {}).setdefault(str(by), []).append(size_bytes)
+    return {
+        operation: ", ".join(f"{name} {_range(found)}" if len(by) > 1 else name for name, found in by.items())
+        for operation, by in sizes.items()
+    }
+
+
+def _range(sizes: list[int]) -> str:
+    low, high = format_size(sizes[0]), format_size(sizes[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def with_choice(trace: Trace, choice: Choice) -> Trace:
+    """The trace, with what served it noted in its meta.
+
+    Raises:
+        InputError: a chooser chose, and some rank has not asked for what its group asked.
+    """
+    asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
+    rows = [[*request, str(choice.served(request))] for request in (requests_of(trace) if choice.chooser else ())]
+    fixed = asked.difference(operation for operation, *_ in rows)
+    words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
+    noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))
+    return replace(trace, meta=(*trace.meta, *noted))
+
+
+def choice_of(trace: Trace) -> Choice:
+    """What served a trace when it ran.
+
+    Raises:
+        InputError: an algorithm that is unknown here.
+    """
+    meta = dict(trace.meta)
+    noted = Choice.parse(tuple(meta.get(_ALGORITHMS, "").split()))
+    rows = json.loads(meta.get(_REQUESTS, "[]"))
+    served = {Request(o, tuple(ranks), *rest): Served.parse(o, word) for o, ranks, *rest, word in rows}
+    return replace(noted, chooser=served.get) if served else noted
+
+
+def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
+    """What words choose on a topology; operations that none chooses for are served as they were when the trace ran.
+
+    Raises:
+        InputError: as `choice_of` and `choice_on`.
+    """
+    return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))

@@ -1,0 +1,386 @@
+import gc
+import random
+import re
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from emu.backend.rank.record import Recording
+from emu.cluster.threads.threads import Threads
+from emu.errors import InputError, RunError
+
+LINE = rf"\([^ ]*{Path(__file__).name}:\d+\)"
+
+
+def cause_of(error):
+    return error.value.__cause__
+
+
+def test_results_come_in_rank_order():
+    assert Threads(4).run(lambda rank: (rank, dist.get_rank(), dist.get_world_size())) == [(r, r, 4) for r in range(4)]
+
+
+def test_one_rank_alone_takes_part_in_every_collective():
+    def program(rank):
+        tensor = torch.arange(3.0)
+        dist.all_reduce(tensor)
+        dist.barrier()
+        gathered = [torch.empty(3)]
+        dist.all_gather(gathered, tensor)
+        return gathered[0].tolist()
+
+    assert Threads(1).run(program) == [[0.0, 1.0, 2.0]]
+
+
+def test_no_ranks_are_refused():
+    with pytest.raises(InputError, match="ranks must be 1 or more, got 0"):
+        Threads(0)
+
+
+def test_a_second_run_on_the_same_ranks_is_refused():
+    cluster = Threads(2)
+    cluster.run(lambda rank: rank)
+    with pytest.raises(RunError, match="cluster: these ranks have run already; make a new cluster for another run"):
+        cluster.run(lambda rank: rank)
+
+
+def test_64_ranks_reduce():
+    def program(rank):
+        tensor = torch.tensor([float(rank)])
+        dist.all_reduce(tensor)
+        return tensor.item()
+
+    assert Threads(64).run(program) == [64 * 63 / 2] * 64
+
+
+def test_only_one_rank_runs_at_a_time_and_hands_on_where_it_waits():
+    order = []
+
+    def program(rank):
+        order.append(f"{rank} before")
+        dist.barrier()
+        order.append(f"{rank} after")
+
+    Threads(3).run(program)
+    assert order == ["0 before", "1 before", "2 before", "2 after", "0 after", "1 after"]
+
+
+def test_an_unawaited_request_does_not_hold_its_rank():
+    def program(rank):
+        tensor = torch.ones(1)
+        work = dist.all_reduce(tensor, async_op=True)
+        before = tensor.item()
+        work.wait()
+        return before, tensor.item()
+
+    assert Threads(2).run(program) == [(1.0, 2.0), (2.0, 2.0)]
+
+
+def test_a_rank_that_asks_whether_a_request_is_done_lets_the_others_run():
+    def program(rank):
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        asked = 0
+        while not work.is_completed():
+            asked += 1
+        return asked
+
+    assert Threads(3).run(program) == [0, 0, 0]
+
+
+class TestWhatARankHasForItself:
+    def test_each_rank_draws_the_numbers_of_a_fresh_process(self):
+        def program(rank):
+            drawn = []
+            for _ in range(3):
+                drawn.append(torch.rand(1).item())
+                dist.barrier()
+            return drawn
+
+        generator = torch.Generator()  # starts from the default seed
+        expected = [torch.rand(1, generator=generator).item() for _ in range(3)]
+        assert Threads(3).run(program) == [expected] * 3
+
+    def test_a_seed_set_by_one_rank_is_not_another_s(self):
+        def program(rank):
+            torch.manual_seed(rank), np.random.seed(rank), random.seed(rank)  # noqa: NPY002
+            dist.barrier()
+            return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
+
+        expected = [
+            (
+                torch.rand(1, generator=torch.Generator().manual_seed(r)).item(),
+                np.random.RandomState(r).rand(),
+                random.Random(r).random(),
+            )
+            for r in range(3)
+        ]
+        assert Threads(3).run(program) == expected
+
+    def test_of_a_pair_of_normal_numbers_the_second_is_the_rank_s_own(self):
+        def program(rank):
+            drawn = []
+            for _ in range(4):
+                drawn.append(np.random.normal())  # noqa: NPY002
+                dist.barrier()
+            return drawn
+
+        assert Threads(3).run(program) == [np.random.RandomState(r).normal(size=4).tolist() for r in range(3)]
+
+    def test_the_caller_s_generators_are_as_before(self):
+        torch.manual_seed(5), random.seed(5), np.random.seed(5)  # noqa: NPY002
+        Threads(2).run(lambda _: (torch.rand(3), random.random(), np.random.rand()))  # noqa: NPY002
+        drawn = torch.rand(1), random.random(), np.random.rand()  # noqa: NPY002
+        torch.manual_seed(5), random.seed(5), np.random.seed(5)  # noqa: NPY002
+        assert drawn == (torch.rand(1), random.random(), np.random.rand())  # noqa: NPY002
+
+
+class TestUndo:
+    @pytest.fixture
+    def threads(self):
+        """Of an operator, as many as no rank has."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(3)
+        yield 3
+        torch.set_num_threads(before)
+
+    def test_everything_is_as_before_after_a_run_that_failed(self, threads):
+        world = dist.distributed_c10d._world
+        backends = list(dist.Backend.backend_list)
+        mesh_init = dist.device_mesh.DeviceMesh.__init__
+
+        def program(rank):
+            raise ValueError
+
+        with pytest.raises(RunError):
+            Threads(2).run(program)
+        assert dist.distributed_c10d._world is world
+        assert not dist.is_initialized()
+        assert torch.get_num_threads() == threads
+        assert dist.Backend.backend_list == backends
+        assert dist.device_mesh.DeviceMesh.__init__ is mesh_init
+        assert Threads(2).run(lambda rank: rank) == [0, 1]
+
+
+class TestFailures:
+    def test_a_rank_that_fails_ends_the_run_and_keeps_its_traceback(self):
+        def program(rank):
+            if rank == 2:
+                raise ValueError("no such thing\nand more")
+            dist.barrier()
+
+        with pytest.raises(RunError, match=rf"^rank 2: ValueError: no such thing {LINE}$") as error:
+            Threads(4).run(program)
+        assert isinstance(cause_of(error), ValueError)
+        assert cause_of(error).__traceback__ is not None
+
+    def test_a_peer_sees_the_failure_in_wait(self):
+        seen = {}
+
+        def program(rank):
+            if rank == 1:
+                raise ValueError("broken")
+            try:
+                dist.all_reduce(torch.ones(1))
+            except RunError as error:
+                seen[rank] = str(error)
+                raise
+
+        with pytest.raises(RunError, match="rank 1: ValueError: broken"):
+            Threads(3).run(program)
+        assert seen.keys() == {0, 2}
+        for said in seen.values():
+            assert re.fullmatch(f"stopped, as the run has failed: rank 1: ValueError: broken {LINE}", said)
+
+    def test_a_peer_cannot_go_on_after_a_failure_by_ignoring_it(self):
+        reached = []
+
+        def program(rank):
+            if rank == 1:
+                raise ValueError("broken")
+            for _ in range(2):
+                try:
+                    dist.barrier()
+                except RunError:
+                    continue
+                reached.append(rank)
+
+        with pytest.raises(RunError, match="rank 1: ValueError: broken"):
+            Threads(2).run(program)
+        assert reached == []
+
+    def test_a_code_that_a_rank_exits_with_ends_the_run(self):
+        def program(rank):
+            if rank == 1:
+                raise SystemExit(3)
+            dist.barrier()
+
+        with pytest.raises(SystemExit) as end:
+            Threads(2).run(program)
+        assert end.value.code == 3
+
+    def test_ctrl_c_ends_every_rank_and_is_passed_on(self):
+        ended = []
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts with & ignore it
+
+        def program(rank):
+            try:
+                dist.barrier()
+                if rank == 0:
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                while True:
+                    dist.barrier()
+            finally:
+                ended.append(rank)
+
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                Threads(3).run(program)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert sorted(ended) == [0, 1, 2]
+
+    def test_another_operation_at_the_same_place_is_a_mismatch(self):
+        def program(rank):
+            dist.barrier()
+            if rank == 2:
+                dist.broadcast(torch.ones(4), 0)
+            else:
+                dist.all_reduce(torch.ones(4))
+
+        expected = r"^mismatch on group world \(ranks 0, 1, 2\): rank \d calls .*; every rank must make the same calls in"
+        with pytest.raises(RunError, match=expected) as error:
+            Threads(3).run(program)
+        assert "all_reduce (sum) of 4 float32" in str(error.value)
+        assert "broadcast from rank 0 of 4 float32" in str(error.value)
+        assert "rank 2" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("odd", "told"),
+        [
+            (lambda: dist.all_reduce(torch.ones(5)), r"all_reduce \(sum\) of 5 float32"),
+            (lambda: dist.all_reduce(torch.ones(4, dtype=torch.int64)), r"all_reduce \(sum\) of 4 int64"),
+            (lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX), r"all_reduce \(max\) of 4 float32"),
+            (dist.barrier, "barrier"),
+        ],
+    )
+    def test_another_size_dtype_or_reduce_operation_is_a_mismatch(self, odd, told):
+        with pytest.raises(RunError, match=rf"mismatch.*rank 1 calls {told}.*, rank 0 all_reduce"):
+            Threads(2).run(lambda rank: odd() if rank else dist.all_reduce(torch.ones(4)))
+
+    def test_another_root_is_a_mismatch(self):
+        with pytest.raises(RunError, match=r"rank 1 calls broadcast from rank 1 .*, rank 0 broadcast from rank 0"):
+            Threads(2).run(lambda rank: dist.broadcast(torch.ones(4), rank))
+
+    def test_split_sizes_that_do_not_agree_are_a_mismatch(self):
+        def program(rank):
+            splits = [1, 1] if rank else [1, 2]
+            dist.all_to_all_single(torch.empty(sum(splits)), torch.ones(sum(splits)), splits, splits)
+
+        with pytest.raises(
+            RunError,
+            match=rf"block 2 of 4 has 1 elements in all_to_all of 2 float32 {LINE} of rank 1, and 2 in all_to_all of 3 float32 "
+            rf"{LINE} of rank 0; let the sizes agree",
+        ):
+            Threads(2).run(program)
+
+    def test_a_message_of_another_size_is_a_mismatch(self):
+        def program(rank):
+            dist.send(torch.ones(3), 1) if rank == 0 else dist.recv(torch.ones(2), 0)
+
+        with pytest.raises(
+            RunError, match=rf"rank 0 calls send of 3 float32 {LINE} with tag 0, rank 1 recv of 2 float32 {LINE};"
+        ):
+            Threads(2).run(program)
+
+    def test_a_deadlock_names_who_waits_for_what(self):
+        def program(rank):
+            if rank == 0:
+                dist.all_reduce(torch.ones(2))
+            elif rank == 1:
+                dist.recv(torch.ones(1), 2, tag=7)
+
+        with pytest.raises(RunError) as error:
+            Threads(3).run(program)
+        assert re.sub(f" {LINE}", "", str(error.value)) == (
+            "deadlock: rank 0 waits in all_reduce (sum) of 2 float32 on group world (ranks 0, 1, 2), call 1, for rank 1, 2; "
+            "rank 1 waits in recv of 1 float32 on group world (ranks 0, 1, 2), call 1, for the send of rank 2 (tag 7); "
+            "rank 2 has ended"
+        )
+
+    def test_a_deadlock_of_many_ranks_is_still_one_line(self):
+        with pytest.raises(RunError, match=r"; 6 more ranks wait; rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more has ended$") as error:
+            Threads(20).run(lambda rank: dist.barrier() if rank >= 10 else None)
+        assert "for rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more" in str(error.value)
+
+    def test_two_ranks_that_both_send_first_deadlock(self):
+        def program(rank):
+            dist.send(torch.ones(1), 1 - rank)
+            dist.recv(torch.ones(1), 1 - rank)
+
+        with pytest.raises(RunError, match=r"deadlock: rank 0 waits in send .* for the receive of rank 1"):
+            Threads(2).run(program)
+
+    def test_asking_for_ever_whether_a_request_is_done_is_a_deadlock(self):
+        def program(rank):
+            if rank == 0:
+                work = dist.all_reduce(torch.ones(2), async_op=True)
+                while not work.is_completed():
+                    pass
+
+        with pytest.raises(RunError, match="deadlock: rank 0 asks for ever whether a request is done"):
+            Threads(2).run(program)
+
+    def test_ddp_s_c_code_sees_a_failed_peer(self):
+        survived, seen = [], []
+
+        def program(rank):
+            model = DistributedDataParallel(nn.Linear(4, 4))
+            loss = model(torch.ones(2, 4)).sum()
+            if rank == 1:
+                dist.recv(torch.empty(1), 0)  # so that the other is in its backward already
+                raise ValueError("dies before its backward")
+            dist.isend(torch.ones(1), 1)
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                seen.append(str(error))
+                raise
+            survived.append(rank)
+
+        with pytest.raises(RunError, match="rank 1: ValueError: dies before its backward"):
+            Threads(2).run(program)
+        assert survived == []
+        assert len(seen) == 1
+        assert "stopped, as the run has failed" in seen[0]
+
+
+def test_two_runs_are_equal_to_the_bit():
+    def program(rank):
+        torch.manual_seed(rank)
+        model = DistributedDataParallel(nn.Linear(8, 8))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    recordings = [Recording(3), Recording(3)]
+    first, second = (Threads(3, recording=r).run(program) for r in recordings)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert all(torch.equal(a, first[0]) for a in first)
+    assert recordings[0].trace().digest() == recordings[1].trace().digest()
+
+
+def test_the_collector_is_as_before_once_the_ranks_have_run():
+    before, seen = gc.get_threshold(), []
+    Threads(2).run(lambda _: seen.append((gc.get_threshold()[0] > before[0], gc.get_freeze_count() > 0)))
+    assert seen == [(True, True)] * 2
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)

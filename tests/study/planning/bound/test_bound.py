@@ -1,0 +1,108 @@
+"""A bound is below every estimate, and near enough to it to be of use."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from emu.errors import InputError
+from emu.model.memory.peak import memory_by_part
+from emu.model.plan.spell import parse_plan
+from emu.model.read import find_model
+from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.study.planning.bound.floor import Floors
+from emu.study.planning.bound.rates import Rates
+from emu.study.planning.search.row import Candidate
+from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
+
+SPACES = [
+    (asked("llama-tiny", 8, 8, 128), "ub-mesh:board"),
+    (asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"),
+    (asked("gpt-moe-tiny", 8, 8, 128), "fat-tree:radix=4"),
+    (replace(asked("gpt-moe-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, ep=OVERLAPPED)), "fat-tree:radix=4"),
+]
+LARGE = [
+    (asked("llama-tiny", 16, 32, 128, "pytorch"), "ub-mesh:rack"),
+    (asked("deepseek-tiny", 16, 32, 128), "servers:nodes=2"),
+    (asked("gpt-moe-tiny", 16, 16, 128, "pytorch"), "ub-mesh:rack"),
+    (asked("gpt-tiny", 16, 16, 128), "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"),
+    (replace(asked("llama-tiny", 16, 16, 128), stack=Stack("megatron", dp=OVERLAPPED, tp=OVERLAPPED)), "servers:nodes=2"),
+]
+
+
+def shares(request, line, n, *, composed):
+    """Bounds by time, of plans at random: anywhere, and where they are."""
+    placed, taken = of(request, line), []
+    for each in random.Random(7).sample(candidates(request), n):
+        try:
+            took_s = step_s(request, each, line, composed=composed)
+        except InputError:  # no such step can be generated
+            continue
+        assert placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
+    return zip(*taken, strict=True)
+
+
+@pytest.mark.parametrize(("request_", "line"), SPACES)
+def test_no_step_takes_less_than_its_bounds(request_, line):
+    anywhere, there = shares(request_, line, 4, composed=True)
+    assert len(anywhere) > 1
+    assert all(least <= own for least, own in zip(anywhere, there, strict=True))
+    assert max(there) <= 1
+    assert max(anywhere) > 0.3
+    assert max(there) > 0.9
+    assert max(next(shares(request_, line, 1, composed=False))) <= 1
+
+
+def test_gradients_that_are_sharded_may_go_beside_what_is_computed():
+    request, line = asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"
+    words = "tp=2,cp=2,pp=2,sp,sharding=fsdp,recompute=selective,cp_comm=all_gather,microbatch=1"
+    each = Candidate(0, parse_plan(words, global_batch=8, seq=128), ("tp", "cp", "pp"))
+    taken_s, placed = step_s(request, each, line, composed=True), of(request, line)
+    assert placed.anywhere_s(each.plan)[0] <= taken_s
+    assert there_s(placed, each, times(request, line)) <= taken_s
+
+
+def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
+    request, line = SPACES[0]
+    each = next(each for each in candidates(request) if each.plan.tp == each.plan.dp == each.plan.pp == 2 and each.plan.sp)
+    asked_for, of_all = [], times(request, line)
+
+    def counted(number, wanted):
+        asked_for.extend(wanted)
+        return of_all(number, wanted)
+
+    whole_s = there_s(of(request, line), each, counted)
+    every = len(asked_for)
+    asked_for.clear()
+    first = of(request, line).nearer([each], counted)[0]
+    assert of(request, line).anywhere_s(each.plan)[0] < first.least_s < whole_s
+    assert not first.is_told
+    assert 0 < len(asked_for) < every
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("request_", "line"), SPACES + LARGE)
+def test_no_step_of_hundreds_takes_less_than_its_bounds(request_, line):
+    anywhere, there = shares(request_, line, 100, composed=True)
+    assert len(anywhere) > 60
+    assert all(least <= own for least, own in zip(anywhere, there, strict=True))
+    assert max(there) <= 1
+    assert max(next(shares(request_, line, 30, composed=False))) <= 1
+
+
+@pytest.mark.parametrize(("request_", "line"), SPACES)
+def test_no_rank_holds_less_than_its_floor(request_, line):
+    model, floors = find_model(request_.model), Floors(find_model(request_.model), request_.stack)
+    plans = random.Random(7).sample([each.plan for each in candidates(request_)], 60)
+    found = [floors.bytes(plan) / sum(memory_by_part(model, plan, request_.stack).values()) for plan in plans]
+    assert max(found) <= 1
+    assert max(found) > 0.5
+
+
+def test_an_operation_takes_a_rank_what_it_must_send_or_receive():
+    rates = Rates(100.0, 50.0, 1.0)
+    assert rates.least_s("all_gather", 16, 2, 4) == 1.0 + 24 / 100
+    assert rates.least_s("all_reduce", 16, 2, 4) == 1.0 + 32 / 100
+    assert rates.least_s("all_reduce", 16, 2, 1) == 0
+    assert rates.least_s("broadcast", 16, 2, 4) == 0

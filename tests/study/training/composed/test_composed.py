@@ -1,0 +1,157 @@
+"""A step composed of requests timed once, against the whole graph of all its ranks."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.fabric.build import Builder
+from emu.fabric.run import run
+from emu.model.generate.generate import roles_by_place, trace_of
+from emu.model.model import MODELS
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.training.composed import once as timing
+from emu.study.training.composed.asked import asked_by, by_plan
+from emu.study.training.composed.composed import COMPOSED, composition, standing
+from emu.study.training.composed.once import Once, time_once
+from emu.study.training.composed.shared import bodies_of
+from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.step.step import time_trace
+from emu.topology.catalogue import build_topology
+from emu.units import TICKS_PER_S
+from launch.data.devices import find_device
+
+H100 = find_device("h100", "bfloat16")
+MS = TICKS_PER_S // 1000
+
+
+def both(line, words, model="llama-tiny", software="pytorch", **batch):
+    """The step composed, and as the whole graph has it."""
+    found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(software), build_topology(line)
+    roles, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
+    few = composition(by_plan(standing(roles), plan), choice, topology, H100.request_overhead_fs).timed(H100)
+    return few.step(), time_trace(trace_of(roles, found, plan, stack), choice, topology, H100, "float32").step()
+
+
+def same(few, whole, names):
+    for name in names:
+        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=1e-3), name
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "model"),
+    [
+        ("ub-mesh:rack", "tp=4,sp,pp=2,dp=4", "llama-tiny"),
+        ("servers:nodes=4", "tp=4,pp=2,dp=4,vp=2", "llama-tiny"),
+        ("ub-mesh:rack", "tp=2,ep=4,dp=8,pp=2", "gpt-moe-tiny"),
+    ],
+)
+def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(line, words, model):
+    few, whole = both(line, words, model, global_batch=16, seq=64)
+    same(few, whole, ("step_time_s", "compute_s", "idle_s", "total_comm_s", "exposed_comm_by_axis_s"))
+    assert few.ranks == whole.ranks == 32
+    assert few.rank == whole.rank
+    served = [{op: set(names.split(", ")) for op, names in step.algorithms.items()} for step in (few, whole)]
+    assert served[0] == served[1]
+    path = [[(p.what, p.axis, p.stage) for p in step.critical_path[:3]] for step in (few, whole)]
+    assert path[0] == path[1]
+    assert [link.busy for link in few.busiest_links] == pytest.approx([link.busy for link in whole.busiest_links], rel=1e-3)
+
+
+@pytest.mark.parametrize("software", ["pytorch", "megatron"])
+@pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,cp=4,dp=2"), ("servers:nodes=4", "tp=2,cp=2,dp=4,pp=2")])
+def test_keys_and_values_go_round_their_rings_in_a_composed_step_too(line, words, software):
+    """PyTorch's to one member each by an all_to_all, Megatron-LM's by messages."""
+    few, whole = both(line, words, software=software, global_batch=16, seq=256)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=3e-3)  # PyTorch's ranks see other halves of the keys
+    assert few.compute_s == pytest.approx(whole.compute_s, rel=1e-2)
+    assert few.exposed_comm_by_axis_s["cp"] == pytest.approx(whole.exposed_comm_by_axis_s["cp"], rel=1e-2)
+    assert few.exposed_comm_by_axis_s["cp"] > 0
+
+
+def test_where_two_axes_share_nics_a_composed_step_tells_what_that_costs():
+    few, whole = both("fat-tree:radix=8", "tp=2,sp,dp=8,sharding=fsdp", global_batch=32, seq=128)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=0.05)
+    assert few.exposed_comm_by_axis_s["tp"] == pytest.approx(whole.exposed_comm_by_axis_s["tp"], rel=0.1)
+
+
+def test_requests_take_the_ways_that_a_fat_tree_gives_their_axis():
+    """A hash of the communicator's number spreads them: by the number of another axis this step would be 4 % shorter."""
+    words, batch = "cp=4,dp=4,pp=2", {"global_batch": 16, "seq": 2048}
+    few, whole = both("fat-tree:radix=8", words, "llama3-8b", software="megatron", **batch)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=0.01)
+
+
+def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
+    request = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batch=8, seq=64), algorithms=("auto",))
+    board = build_topology("ub-mesh:board")
+    whole = estimate(request, board, H100)
+    few = estimate(request, board, H100, most_events=10)
+    assert (few.how, few.domain, few.ranks) == ("composed", 2, 8)
+    assert whole.how != "composed"
+    assert whole.domain > 2
+    assert few.tasks < whole.tasks
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=1e-3)
+    assert COMPOSED in few.assumptions
+    assert COMPOSED not in whole.assumptions
+    other = {"how", "domain", "tasks", "wall_s", "wall_fabric_s", "assumptions", "busiest_links", "critical_path", "algorithms"}
+    for name in {f.name for f in fields(whole)} - other:
+        value = getattr(whole, name)
+        about = isinstance(value, float) or name.endswith("axis_s")
+        assert getattr(few, name) == (pytest.approx(value, rel=1e-3) if about else value), name
+
+
+def once(ms, *busy_ms, flows=1):
+    busy = np.array(busy_ms) / 1000
+    crossed = np.flatnonzero(busy)
+    return Once(round(ms * MS), 0, crossed, busy[crossed], flows, 1)
+
+
+def ends_of(asked, kinds):
+    """When each ends, in ms, where all begin at once."""
+    bodies = bodies_of(asked, kinds, np.ones(len(asked), np.int64), np.full(2, 1e9))
+    builder = Builder(bodies.capacity_Bps)
+    builder.messages(*bodies.of(np.arange(len(asked))))
+    return (run(builder.graph()).end_fs / MS).tolist()
+
+
+def test_requests_share_a_link_that_both_cross_flow_by_flow():
+    alone, beside = once(4, 4, 0), once(4, 0, 4)
+    assert ends_of([alone, beside], "ab") == pytest.approx([4, 4])
+    assert ends_of([alone, alone], "ab") == pytest.approx([8, 8])
+    assert ends_of([alone, alone], "aa") == pytest.approx([4, 4])  # of one kind: one after another, the graph says so
+    assert ends_of([alone, once(4, 4, 0, flows=3)], "ab") == pytest.approx([8, 16 / 3], rel=0.01)
+    assert ends_of([alone, once(4, 2, 4)], "ab") == pytest.approx([6, 6], rel=0.01)
+
+
+def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
+    assert ends_of([once(4, 1), once(4, 4)], "ab") == pytest.approx([5, 5], rel=0.01)
+
+
+def test_places_that_do_not_meet_are_refused():
+    plan = parse_plan("pp=2", global_batch=4, seq=64)
+    tapes, alone = (standing(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1")))
+    with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
+        asked_by(by_plan([tapes[0], alone[0]], plan))
+
+
+def test_messages_within_a_place_that_are_no_ring_are_refused_with_what_to_take_instead():
+    plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack("megatron")
+    tapes = standing(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
+    with pytest.raises(InputError, match=r"^compose: messages must be between ranks .*, got 'some on cp'; take fewer ranks"):
+        asked_by(replace(by_plan(tapes, plan), rings=False))
+
+
+def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(monkeypatch):
+    board, timed = build_topology("ub-mesh:board"), []
+    monkeypatch.setattr(timing, "time_once", lambda *asked: timed.append(asked) or time_once(*asked))
+    steps = [("tp=2,dp=2,pp=2", 8), ("tp=2,dp=2,pp=2", 16), ("tp=4,dp=2", 8)]
+    requests = [EstimateRequest("llama-tiny", parse_plan(words, global_batch=n, seq=64)) for words, n in steps]
+    first, second, third = (estimate(request, board, H100, most_events=0) and len(timed) for request in requests)
+    assert 0 < first == second < third
+    monkeypatch.undo()
+    anew = estimate(requests[1], build_topology("ub-mesh:board"), H100, most_events=0)
+    assert anew.step_time_s == estimate(requests[1], board, H100, most_events=0).step_time_s

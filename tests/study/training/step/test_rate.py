@@ -1,0 +1,42 @@
+"""What a step is worth: model FLOPs, those that are worked out again, and their shares of the peak."""
+
+import pytest
+
+from emu.model.model import MODELS
+from emu.model.plan.plan import Plan
+from emu.study.training.step.rate import rate, work_of
+from emu.trace.device.device import Device
+from tests.trace.laid import Words, trace_of
+
+NPU = Device("npu", {"float32": 1e12, "bfloat16": 4e12}, hbm_Bps=1e12)
+B, L, S, H, V = 64, 96, 2048, 12288, 50_257  # of GPT-3: sequences, layers, tokens, hidden, words
+MODEL_FLOPS = 72 * B * L * S * H**2 * (1 + S / (6 * H) + V / (12 * H * L))
+ATTENTION_FORWARD = 4 * B * L * S**2 * H
+LAYERS_FORWARD = 24 * B * L * S * H**2 + ATTENTION_FORWARD
+
+
+def noted(recompute):
+    return dict(work_of(MODELS.find("gpt3-175b"), Plan(recompute=recompute, global_batch=B, seq=S)))
+
+
+@pytest.mark.parametrize(("recompute", "again"), [("none", 0), ("selective", ATTENTION_FORWARD), ("full", LAYERS_FORWARD)])
+def test_flops_of_a_step_are_those_of_the_paper_with_what_is_worked_out_again(recompute, again):
+    """Korthikanti et al. (2022), appendix A; but for biases and norms, which it leaves out."""
+    tokens, own, more = map(int, noted(recompute).values())
+    assert tokens == B * S
+    assert own == pytest.approx(MODEL_FLOPS, rel=1e-3)
+    assert more == pytest.approx(again, rel=1e-3)
+
+
+def test_rates_are_of_the_peak_in_which_most_is_computed_and_of_all_ranks():
+    words = Words()
+    rows = [words.compute(1, dtype="float32"), words.compute(2, dtype="bfloat16"), words.mark()]
+    bare = trace_of(words.events(*rows))
+    meta = tuple(work_of(MODELS.find("gpt3-175b"), Plan(recompute="full", global_batch=B, seq=S)))
+    trace = trace_of(words.events(*rows), meta=meta)
+    assert rate(bare, 8, 1.0, NPU, "float32") is None
+    found = rate(trace, 8, 1e6, NPU, "float32")
+    assert found.tokens_per_s == B * S / 1e6
+    assert found.mfu == pytest.approx(MODEL_FLOPS / 1e6 / (8 * 4e12), rel=1e-3)
+    assert found.hfu / found.mfu == pytest.approx(1 + LAYERS_FORWARD / MODEL_FLOPS, rel=1e-4)
+    assert rate(trace, 8, 0.0, NPU, "float32") == (0, 0, 0)
