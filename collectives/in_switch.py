@@ -35,7 +35,7 @@ _WHOLE = Claim("pair", alpha=_hops, beta=_whole_beta)
 _HALF = Claim("pair", alpha=_hops, beta=_half_beta)
 
 
-@collective("all_reduce", "in-switch", claim=_WHOLE)
+@collective("all_reduce", "in-switch", claim=_WHOLE, needs_adding=True)
 def all_reduce(n: int) -> Schedule:
     """In round t, every rank sends piece t to the switch, which adds them and sends the sum of piece t-1 to all."""
     rank, rounds = np.arange(n), range(PIECES + 1 if n > 1 else 0)
@@ -44,7 +44,7 @@ def all_reduce(n: int) -> Schedule:
     return Schedule.build(n, PIECES, (a + b for a, b in zip(up, down, strict=True)), helpers=min(n - 1, 1))
 
 
-@collective("all_gather", "in-switch", claim=_HALF)
+@collective("all_gather", "in-switch", claim=_HALF, needs_adding=True)
 def all_gather(n: int) -> Schedule:
     """In round t, every rank sends piece t of its block to the switch, which sends its pieces t-1 to all but their owner."""
     check_rows(n * (n - 1) * PIECES)
@@ -55,7 +55,7 @@ def all_gather(n: int) -> Schedule:
     return Schedule.build(n, n * PIECES, (a + b for a, b in zip(up, down, strict=True)), helpers=min(n - 1, 1))
 
 
-@collective("reduce_scatter", "in-switch", claim=_HALF)
+@collective("reduce_scatter", "in-switch", claim=_HALF, needs_adding=True)
 def reduce_scatter(n: int) -> Schedule:
     """The dual of the all_gather: the switch adds what all other ranks have of a block, and its owner adds that to its own."""
     return dual(all_gather(n))

@@ -102,6 +102,7 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         _assumptions(cluster),
         ("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
+        symmetry=partial(_shifts, cluster) if cluster.above < 2 else None,  # of several spines a hash takes one
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
         grouper=partial(in_units, name, cluster.gpus),
     )
@@ -152,6 +153,18 @@ def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
             np.where(inside, -1, 2 * (n + dst) + 1),
         ]
     )
+
+
+def _shifts(cluster: _Cluster) -> list[I64]:
+    """[nodes] each: every server to the next, and every GPU to the next of its server with its rail; spines stay."""
+    npu, server = np.arange(cluster.npus).reshape(cluster.nodes, cluster.gpus), np.arange(cluster.nodes)
+    rail, above = np.arange(cluster.rails), np.arange(cluster.above)
+    shifted = (
+        (np.roll(npu, -1, axis=0).ravel(), np.roll(server, -1), rail, above),
+        (np.roll(npu, -1, axis=1).ravel(), server, np.roll(rail, -1), above),
+    )
+    first = np.cumsum([0, cluster.npus, cluster.nodes, cluster.rails])
+    return [np.concatenate([base + part for base, part in zip(first, parts, strict=True)]) for parts in shifted]
 
 
 def _draw(cluster: _Cluster) -> Drawing:

@@ -36,6 +36,7 @@ class Algorithm:
     shapes: Shapes = every  # those of n ranks that it takes, the best first
     default: bool = False  # serves the operation where no choice names another
     any_of: Takes | None = None  # which shapes it takes; None: those that `shapes` lists
+    needs_adding: bool = False  # whether switches must add for it: where none does, it is not built to see that
 
     @property
     def key(self) -> str:
@@ -127,6 +128,7 @@ def collective(
     shapes: Shapes = every,
     takes: Takes | None = None,
     default: bool = False,
+    needs_adding: bool = False,
 ) -> Callable[[B], B]:
     """File a builder as an algorithm of `operation`, with what its paper claims of it.
 
@@ -137,6 +139,7 @@ def collective(
         shapes: From n, the shapes of n ranks that the builder takes, the best first.
         takes: Which shapes it takes, where `shapes` lists only some of them; None: those listed.
         default: Whether it serves the operation where nothing else is named.
+        needs_adding: Whether its helpers are switches that add; said here, it is not built where none does.
 
     Raises:
         InputError: no such operation, or the name is taken.
@@ -146,7 +149,7 @@ def collective(
 
     def file(build: B) -> B:
         summary = (build.__doc__ or "").strip().partition("\n")[0]
-        algorithm = Algorithm(operation, name, build, claim, summary, shapes, default, takes)
+        algorithm = Algorithm(operation, name, build, claim, summary, shapes, default, takes, needs_adding)
         ALGORITHMS.file(algorithm.key, algorithm)
         return build
 

@@ -80,6 +80,11 @@ def test_it_claims_no_less_than_its_ports_must_carry(found: Algorithm):
 
 
 @EVERY
+def test_it_says_whether_switches_must_add_for_it_before_it_is_built(found: Algorithm):
+    assert found.needs_adding == any(found.build(shape).helpers for _, shape in shapes_of_each_number(found))
+
+
+@EVERY
 def test_its_name_can_be_typed_and_its_text_says_what_it_does_and_where_it_is_from(found: Algorithm):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", found.name)
     assert found.summary.endswith(".")

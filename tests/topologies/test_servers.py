@@ -3,6 +3,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
+from emu.topology.orbits import orbits
 
 
 def _path(topology, src, dst, key=0):
@@ -66,6 +67,13 @@ def test_a_rail_has_as_much_up_as_down_over_all_spines_and_keys_use_them_all():
     assert segment.links.bandwidth_Bps[up].sum() == pytest.approx(8 * 50e9)
     routes = segment.routes(np.zeros(50), np.full(50, 31), np.arange(50))
     assert len(set(segment.links.dst[routes.link.reshape(50, 4)[:, 1]].tolist())) == 3
+
+
+@pytest.mark.parametrize("line", ["servers:nodes=3,gpus=4", "servers:network=rails", "rail-optimised:radix=4,gpus=4,spines=1"])
+def test_servers_and_gpus_are_alike_unless_a_hash_takes_one_of_several_spines(line):
+    cluster = build_topology(line)
+    assert len(np.unique(orbits(cluster.n_npus, [node[: cluster.n_npus] for node in cluster.symmetry()]))) == 1
+    assert build_topology("rail-optimised:radix=4,gpus=4,spines=2").symmetry is None
 
 
 @pytest.mark.parametrize(

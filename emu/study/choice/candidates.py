@@ -8,12 +8,15 @@ from emu.topology.placement import hubs
 
 
 def takers(operation: str, site: Site) -> list[Algorithm]:
-    """The algorithms of an operation that take the ranks of a site; none is built.
+    """The algorithms of an operation that take the ranks of a site, and need no switch that adds where none does.
+
+    None is built.
 
     Raises:
         InputError: there are none.
     """
-    found = [a for _, a in ALGORITHMS if a.operation == operation and site.takes(a)]
+    adds = site.topology.adds
+    found = [a for _, a in ALGORITHMS if a.operation == operation and site.takes(a) and (adds or not a.needs_adding)]
     if not found:
         where = f"{len(site.npus)} ranks of {site.topology.name}"
         raise InputError(f"choice: no algorithm of {operation} fits {where}; take another number of ranks")

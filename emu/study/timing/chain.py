@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64
+from emu.arrays import F64, I32, I64, Bool
 from emu.collective.schedule import Schedule
 from emu.topology.topology import CHANNELS, Topology
 from emu.units import TICKS_PER_S
@@ -60,9 +60,12 @@ def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> floa
 
 def message_count(plan: Schedule) -> int:
     """Messages of a schedule that has every row, slots of no bytes among them."""
-    ends = np.stack([c.astype(np.int64) for c in (plan.round_column(), plan.src, plan.dst, plan.channel)])
-    away = (plan.src != plan.dst)[1:]
-    return int(np.count_nonzero((np.diff(ends) != 0).any(axis=0) & away) + np.count_nonzero(plan.src[:1] != plan.dst[:1]))
+    new = plan.src != plan.dst  # leaves its rank, and is not of the message of the row before
+    same: Bool = np.ones(max(len(new) - 1, 0), np.bool_)
+    for each in (plan.round_column(), plan.src, plan.dst, plan.channel):
+        same &= each[1:] == each[:-1]
+    new[1:] &= ~same
+    return int(np.count_nonzero(new))
 
 
 def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Messages:

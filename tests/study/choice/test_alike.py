@@ -26,6 +26,9 @@ def groups(n, size, stride=1):
         ("ring:n=12,bandwidth=50GB/s,latency=500ns", 3, 1, 1),
         ("ring:n=12,bandwidth=50GB/s,latency=500ns", 3, 4, 1),
         ("torus:dims=4x6,bandwidth=50GB/s,latency=500ns", 2, 1, 1),  # pairs along a row, each begun at an even place
+        ("servers:nodes=6,gpus=4", 4, 1, 1),  # the GPUs of a server
+        ("servers:nodes=6,gpus=4,network=rails", 6, 4, 1),  # one of each server: a rail
+        ("servers:nodes=6,gpus=4,network=switch", 2, 2, 1),  # every second of a server
         ("fat-tree:radix=4", 2, 1, 4),  # which declares no symmetry
     ],
 )

@@ -178,6 +178,16 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
     assert not {"all_reduce railx-hyperx", "all_reduce torus-buckets"} & set(timed)
 
 
+@pytest.mark.parametrize(("line", "is_built"), [("fat-tree:radix=4,tiers=3", False), ("dgx-h100", True)])
+def test_what_needs_a_switch_that_adds_is_built_only_where_one_does(line: str, is_built: bool, monkeypatch) -> None:
+    built, site, wanted = [], Site.first(build_topology(line)), Wanted("all_gather", 0, 2**12, 4)
+    monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
+    fastest.cache_clear()
+    fastest(site, wanted)
+    fastest.cache_clear()
+    assert ("in-switch" in built) == is_built
+
+
 @pytest.mark.parametrize("line", [f"full-mesh:n=16,{LINK}", "ub-mesh:dcn:dims=2x2x1x2x2x2"])
 def test_what_claims_too_many_bytes_is_not_built_and_the_fastest_is_chosen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rank sends the whole again and again, as recursive doubling does, others have ended before."""
