@@ -9,17 +9,19 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
 from emu.fabric.lowering.domain import Domain, Move
 from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import Asked, shared_ways
+from emu.fabric.lowering.ways import Asked, Ways, shared_ways
 from emu.topology.kept import kept
 from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology
 
 _PRODUCTS = 2  # of random powers of the moves, for which routes are tried too
 _PROVED = 2**21  # hops, up to which the routes of all copies are
+_MOST_WAYS = 64  # of what is laid on a topology, that are kept
 
 Keeps = Callable[[I64], bool]  # of a permutation of nodes
 
@@ -43,10 +45,9 @@ def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps 
     powers = powers_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
     if not powers:
         return None
-    moves, products, nodes, links = _tried(topology, powers)
+    _, _, nodes, links = _tried(topology, powers)
     domain = Domain(nodes, links)
-    kept = all(_keeps_routes(each, domain, moves, (*moves, *products)) for each in laid)
-    return domain if kept else None
+    return domain if all(_keeps_routes(each, domain, powers) for each in laid) else None
 
 
 class Power(NamedTuple):
@@ -96,17 +97,33 @@ def _tried(topology: Topology, powers: tuple[Power, ...]) -> tuple[tuple[Move, .
     return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
 
 
-def _keeps_routes(laid: Laid, domain: Domain, moves: tuple[Move, ...], tried: tuple[Move, ...]) -> bool:
+def _keeps_routes(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> bool:
+    """Pairs are asked once, whatever they send: jobs send much of many sizes between the same."""
+    known, name = _known_ways(laid.topology), (powers, laid.pairs_name)
+    if name not in known:
+        known[name] = _ways_kept(laid, domain, powers)
+    ways = known[name]
+    if ways is not None:
+        domain.ways[laid] = ways
+    return ways is not None
+
+
+@kept(1)
+def _known_ways(topology: Topology) -> LRUCache[object, Ways | None]:
+    """By symmetries and by what is laid; an entry has a number or two for each hop."""
+    return LRUCache(_MOST_WAYS)
+
+
+def _ways_kept(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> Ways | None:
+    """The ways of what is laid over orbits of links; nothing where the symmetries do not keep them."""
     topology, copies = laid.topology, laid.copies(domain)
+    moves, products, _, _ = _tried(topology, powers)
     asked = laid.asked(copies.first)
-    hops = _hops_kept(topology, asked, tried)
+    hops = _hops_kept(topology, asked, (*moves, *products))
     ways = None if hops is None else shared_ways(topology, asked, copies, domain.links)
-    if hops is None or ways is None:
-        return False
-    domain.ways[laid] = ways
-    if hops * len(copies.number) > _PROVED * len(copies.first):
-        return True
-    return _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None
+    if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
+        return ways
+    return ways if _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None else None
 
 
 def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int | None:

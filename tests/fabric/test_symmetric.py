@@ -274,3 +274,22 @@ def test_sizes_and_places_that_are_not_the_schedules_are_refused(sizes, placemen
 def test_a_fault_takes_the_declaration_away():
     topology = without(fabric("torus:dims=3x3"), links=[0])
     assert topology.symmetry is None
+
+
+def test_pairs_that_were_asked_for_are_not_again_when_they_send_another_size():
+    plan, asked = algorithm("all_gather", "ring").stored(8), []
+    of = fabric("ring:n=8")
+
+    def counted(*pairs, router=of.router):
+        asked.append(pairs)
+        return router(*pairs)
+
+    topology, placement = replace(of, router=counted), np.arange(8, dtype=np.int32)
+    first = by_class(plan, np.full(8, 10**6), topology, placement)
+    asked.clear()
+    again = by_class(plan, np.full(8, 10**7), topology, placement)
+    assert asked == []
+    assert again == by_class(plan, np.full(8, 10**7), of, placement)
+    assert first[0] != again[0]
+    by_class(plan, np.full(8, 10**6), topology, placement[::-1].copy())  # other NPUs: other pairs
+    assert asked

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64, column, digest
 from emu.collective.schedule import Schedule
 from emu.fabric.lowering.classes import Classes
 from emu.fabric.lowering.domain import Domain
@@ -70,6 +70,12 @@ class Laid:
         ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))
         key = np.broadcast_to(self.key * CHANNELS + channel[:, None], (len(src), len(copies)))
         return next(ends), next(ends), column(key, np.int64)
+
+    @property
+    def pairs_name(self) -> str:
+        """Equal for all that asks for the same pairs, whatever it sends between them."""
+        shape = self.schedule.translate, self.schedule.n_ranks, self.schedule.n_participants
+        return digest((*self.classes.pairs, self.nodes, self.key, *shape))
 
     def keeps(self, node: I64) -> bool:
         """Whether a permutation of nodes brings the schedule on each group to the schedule on a group, helpers to helpers."""
