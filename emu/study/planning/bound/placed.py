@@ -47,8 +47,12 @@ class Placed:
         self._works = Works(self.outlines, self._rates)
         self._known = [Known() for _ in self.topologies]
 
+    def quickly_s(self, plan: Plan) -> float:
+        """No step of a plan takes less on any of the topologies; for very many plans."""
+        return self._works.quickly_s(plan)
+
     def works_s(self, plan: Plan) -> float:
-        """The same, quickly, on any of the topologies."""
+        """The same, for many."""
         return self._works.seconds(plan)
 
     def anywhere_s(self, plan: Plan) -> list[float]:

@@ -1,6 +1,9 @@
-"""A bound that is quickly known: what the layers take that a model has most of, if nothing were worked out again.
+"""Bounds that are quickly known: what the layers take that a model has most of, if nothing were worked out again.
 
-Of Megatron-LM's lists only. It is not above that of `emu.study.planning.bound.bound`, which counts all parts, and each setting.
+Of Megatron-LM's lists only. They are not above that of `emu.study.planning.bound.bound`, which counts all parts, and each
+setting.
+The quicker of two asks for no plan's own microbatch: a sequence of a pass of more takes no longer than one of a pass of fewer,
+where tiles fill all cores, as what a pass takes whatever its sequences (weights read, messages begun) is shared by more.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,6 +18,9 @@ from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.rates import Anywhere, Rates
+from emu.study.planning.bound.ways import Ways
+
+_CUT = 1e-3  # of a pass, more than what is rounded where its operators are shared out
 
 
 class _Layers(NamedTuple):
@@ -33,28 +39,53 @@ class Works:
     rates: Sequence[Rates]  # of each topology
     _layers: dict[Hashable, _Layers] = field(default_factory=dict)
     _passes: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    _sequences: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+
+    def quickly_s(self, plan: Plan) -> float:
+        """No step takes less on any of the topologies, by what a sequence takes in the largest passes."""
+        if not self._ways.is_megatron:
+            return 0.0
+        key = (plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
+        if key not in self._sequences:
+            batch = plan.global_batch  # no pass has more
+            largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
+            forward, backward = self._pass_s(self._filled, largest)
+            self._sequences[key] = forward / batch * (1 - _CUT), backward / batch * (1 - _CUT)
+        forward, backward = self._sequences[key]
+        return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
     def seconds(self, plan: Plan) -> float:
-        """No step takes less on any of the topologies."""
-        if not self.outlines.ways.is_megatron:
+        """The same, by what its own passes take."""
+        if not self._ways.is_megatron:
             return 0.0
         key = (plan.pass_batch, plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
         if key not in self._passes:
-            self._passes[key] = self._pass_s(plan)
-        forward, backward = self._passes[key]
+            self._passes[key] = self._pass_s(self._ways, plan)
+        return self._step_s(plan, *self._passes[key])
+
+    def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         layers = self._of_places(plan)
         takes = plan.passes * (forward + backward) * layers.own + forward * layers.before + backward * layers.after
         return float(takes.max())
 
+    @property
+    def _ways(self) -> Ways:
+        return self.outlines.ways
+
+    @cached_property
+    def _filled(self) -> Ways:
+        """On a device whose cores are all busy to the end."""
+        return Ways(self._ways.model, self._ways.stack, replace(self._ways.device, cores=0))
+
     @cached_property
     def _kind(self) -> str:
-        kinds = self.outlines.ways.model.kinds
+        kinds = self._ways.model.kinds
         return max(dict.fromkeys(kinds), key=kinds.count)
 
-    def _pass_s(self, plan: Plan) -> tuple[float, float]:
+    def _pass_s(self, ways: Ways, plan: Plan) -> tuple[float, float]:
         """A forward and a backward of a layer."""
         try:
-            turns = self.outlines.ways.of_layer(replace(plan, recompute="none"), self._kind)
+            turns = ways.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
         found = [turns.seconds(Anywhere(rates, plan), 0) for rates in self.rates]

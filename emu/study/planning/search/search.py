@@ -20,7 +20,7 @@ from emu.model.stack.stack import Stack
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.placed import Placed
 from emu.study.planning.bound.rates import Taken
-from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, Entry, Frontier
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, WORKS, Entry, Frontier
 from emu.study.planning.search.kept import Kept, Names
 from emu.study.planning.search.requests import Request
 from emu.study.planning.search.row import Candidate, PlanRow
@@ -79,7 +79,7 @@ class Search:
         frontier, under_way, left = Frontier(), deque[tuple[Candidate, Waiting]](), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
             for plan in plans:
-                frontier.append(self.placed.works_s(plan), Candidate(-1, plan, ()))
+                frontier.append(self.placed.quickly_s(plan), Candidate(-1, plan, ()))
                 advance()
         frontier.begin()
         with self.progress(f"searching {left:,} plans for the best", left) as advance:
@@ -93,7 +93,7 @@ class Search:
                     under_way.append(self._timed(entries[0], submit))
                     continue
                 self._look(entries, frontier, submit, side_by_side)
-                for _ in (entry for entry in entries if entry.known == PLAN):
+                for _ in (entry for entry in entries if entry.known == WORKS):
                     advance()
                     left -= 1
             for _ in range(left):
@@ -112,6 +112,9 @@ class Search:
 
         for entry in entries:
             if entry.known == PLAN:
+                works_s = self.placed.works_s(entry.candidate.plan)
+                frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
+            if entry.known == WORKS:
                 self._bound(entry, frontier)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], times)

@@ -38,7 +38,7 @@ def shares(request, line, n, *, composed):
             took_s = step_s(request, each, line, composed=composed)
         except InputError:  # no such step can be generated
             continue
-        assert placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        assert placed.quickly_s(each.plan) <= placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
         taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
 
