@@ -108,8 +108,8 @@ def _run(args: list[str] | None) -> int:
         line, code = _verdict(error)
         click.echo(f"emu: {line}", err=True)
         return code
-    except KeyboardInterrupt:
-        click.echo("emu: interrupted", err=True)
+    except KeyboardInterrupt as stopped:
+        click.echo(f"emu: {': '.join(('interrupted', *getattr(stopped, '__notes__', ())))}", err=True)
         return INTERRUPTED
     return result if isinstance(result, int) else 0
 

@@ -5,6 +5,7 @@ cuts). A multiply-add is 2 FLOPs. Elements that are read and those that are writ
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 from emu.trace.kernel import MOVES, Kernel, Shape
 
@@ -162,12 +163,12 @@ class ModelOperator:
                 or of their rows at experts, the rank has; None: an even one.
         """
         if self.experts:
-            return self._shared(cut.expert_tp if self.cut else 1, tokens=share or (cut.expert_tp, cut.tp), holders=cut.ep)
+            return _shared(self, cut.expert_tp if self.cut else 1, tokens=share or (cut.expert_tp, cut.tp), holders=cut.ep)
         if self.routed and (share or cut.exchanges):
-            return self._shared(1, tokens=share or (1, cut.tp))
+            return _shared(self, 1, tokens=share or (1, cut.tp))
         if self.sequence:
-            return self._shared(1, tokens=(1, cut.tp if cut.sequence else 1))
-        return self._shared(cut.tp if self.cut else 1)
+            return _shared(self, 1, tokens=(1, cut.tp if cut.sequence else 1))
+        return _shared(self, cut.tp if self.cut else 1)
 
     def untied(self) -> "ModelOperator":
         """The same where no other operator has its parameters."""
@@ -178,39 +179,43 @@ class ModelOperator:
         """Of which its backward makes the gradient, whether another operator has them or not."""
         return self.eager.backward_weight.parameters if self.kind == PRODUCT else self.parameters
 
-    def _shared(self, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> "ModelOperator":
-        up, down = tokens
-        weights = holders * (n if self.cut in ("out", "in") else 1)
 
-        def amount(a: Amount) -> Amount:
-            fixed = a.fixed_bytes * up // down // (n if self.cut == "both" else 1)
-            fixed = a.fixed_bytes // holders if self.experts else fixed  # where the rows of each expert end
-            cut = a.cut * up // (down * n)
-            return Amount(a.flops * up // (down * n), a.whole * up // down, cut, a.parameters // weights, fixed)
+@lru_cache(maxsize=2**13)
+def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> ModelOperator:
+    """Of so many ranks one; kept, as plans of a search have many in common."""
+    up, down = tokens
+    weights = holders * (n if operator.cut in ("out", "in") else 1)
 
-        def passes(p: Passes) -> Passes:
-            return Passes(amount(p.forward), amount(p.backward_input), amount(p.backward_weight), amount(p.saved))
+    def amount(a: Amount) -> Amount:
+        fixed = a.fixed_bytes * up // down // (n if operator.cut == "both" else 1)
+        fixed = a.fixed_bytes // holders if operator.experts else fixed  # where the rows of each expert end
+        cut = a.cut * up // (down * n)
+        return Amount(a.flops * up // (down * n), a.whole * up // down, cut, a.parameters // weights, fixed)
 
-        shape = self.shape
-        if shape is not None:
-            m, columns, rows = shape
-            shape = (m * up // down, columns // n if self.cut == "out" else columns, rows // n if self.cut == "in" else rows)
-        attended = self.attended
-        if attended is not None:
-            attended = (attended[0] // n, *attended[1:])
-        return replace(
-            self,
-            parameters=self.parameters // weights,
-            eager=passes(self.eager),
-            fused=passes(self.fused),
-            unfused=passes(self.unfused),
-            outputs=amount(self.outputs),
-            ahead=amount(self.ahead),
-            until_saved=amount(self.until_saved),
-            experts=self.experts // holders,
-            shape=shape,
-            attended=attended,
-        )
+    def passes(p: Passes) -> Passes:
+        return Passes(amount(p.forward), amount(p.backward_input), amount(p.backward_weight), amount(p.saved))
+
+    return replace(
+        operator,
+        parameters=operator.parameters // weights,
+        eager=passes(operator.eager),
+        fused=passes(operator.fused),
+        unfused=passes(operator.unfused),
+        outputs=amount(operator.outputs),
+        ahead=amount(operator.ahead),
+        until_saved=amount(operator.until_saved),
+        experts=operator.experts // holders,
+        shape=_product_of(operator, n, up, down),
+        attended=(operator.attended[0] // n, *operator.attended[1:]) if operator.attended is not None else None,
+    )
+
+
+def _product_of(operator: ModelOperator, n: int, up: int, down: int) -> tuple[int, int, int] | None:
+    """Its shape on a rank."""
+    if operator.shape is None:
+        return None
+    m, columns, rows = operator.shape
+    return m * up // down, columns // n if operator.cut == "out" else columns, rows // n if operator.cut == "in" else rows
 
 
 def product(

@@ -14,7 +14,7 @@ from emu.model.plan.spell import parse_plan
 from emu.study.choice.wanted import AUTO
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.kept import Kept
-from emu.study.planning.search.row import Planned, PlanRequest, PlanRow
+from emu.study.planning.search.row import BEST, Planned, PlanRequest, PlanRow
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -53,6 +53,7 @@ _PROCESSES = 2  # that time candidates, where there are cores for them
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
 @click.option("--plan", "given", default="", metavar="tp=8,sp", help="Search only plans with these words. [default: all]")
 @click.option("--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of yours, ranked with those found; repeat it.")
+@click.option("--top", default=BEST, show_default=True, type=click.IntRange(min=1), help="Plans found; fewer are found sooner.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Keep results in this folder. [default: the user's cache]")
 @click.option(
     "--png",
@@ -77,6 +78,7 @@ def plan_command(
     algorithms: tuple[str, ...],
     given: str,
     beside: tuple[str, ...],
+    top: int,
     cache: Path | None,
     png: Path | None,
     sweeps: tuple[str, ...],
@@ -95,7 +97,7 @@ def plan_command(
     """
     under = stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
-    request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named)
+    request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named, top)
     check_folder("--png", png)
     if sweeps:
         check_swept("plan", {"--html": html, "--beside": beside})

@@ -61,7 +61,7 @@ FLAGS = {
     **{f"repro {paper}": {"--table", "--figure", "--png", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small
-    | {"--sweep", "--csv"},
+    | {"--sweep", "--csv", "--top"},  # so does a short table
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",

@@ -65,12 +65,20 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[
     assert message in err
 
 
+def stopped(note: str) -> KeyboardInterrupt:
+    """With something to tell."""
+    error = KeyboardInterrupt()
+    error.add_note(note)
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
         (InputError("bench: size must be ..."), 2, "emu: bench: size must be ..."),
         (RunError("rank 3: all_reduce failed"), 1, "emu: rank 3: all_reduce failed"),
         (KeyboardInterrupt(), 130, "emu: interrupted"),
+        (stopped("go on from here"), 130, "emu: interrupted: go on from here"),
     ],
 )
 def test_an_error_has_its_exit_code(

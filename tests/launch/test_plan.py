@@ -25,6 +25,8 @@ def test_the_table_ranks_plans_and_says_why_each_loses(emu, tmp_path):
     assert again["rows"][0]["why"] == ""
     assert [row["step_time_s"] for row in again["rows"]] == sorted(row["step_time_s"] for row in again["rows"])
     assert again["timed"] <= again["candidates"]
+    few = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), "--top", "2", "--json").json
+    assert few["rows"] == again["rows"][:2]
 
 
 @pytest.mark.parametrize(

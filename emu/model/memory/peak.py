@@ -1,6 +1,6 @@
 """What lives on a rank when most does: its turns one after another, each backward operator by operator."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapreplace
@@ -185,10 +185,18 @@ class Place:
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Bytes of the rank that holds most, by part, when most lives on it."""
+    return max(_of_places(model, plan, stack, range(plan.pp)), key=sum)._asdict()
+
+
+def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:
+    """Whether so many bytes hold a rank at each of these places of a pipeline."""
+    return all(sum(live) <= memory for live in _of_places(model, plan, stack, places))
+
+
+def _of_places(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[Live]:
     made: dict[Hashable, Piece] = {}
     known: dict[Hashable, Known] = {}
-    places = (Place(model, plan, stack, place, made, known).most() for place in range(plan.pp))
-    return max(places, key=sum)._asdict()
+    return (Place(model, plan, stack, place, made, known).most() for place in places)
 
 
 def certain(model: Model, plan: Plan, stack: Stack) -> bool:

@@ -9,6 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.fabric.lowering.domain import Move
+from emu.fabric.symmetric import Power, move
+from emu.topology.facts.spread import some_pairs, spreads
+from emu.topology.kept import kept
 from emu.topology.topology import Topology
 
 
@@ -20,7 +24,34 @@ def first_alike(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...]:
     alike. The group itself, where none is declared.
     """
     shifts = _shifts(topology)
-    return shifts.back(npus) if shifts is not None else npus
+    return tuple(shifts.back(np.array(npus)).tolist()) if shifts is not None else npus
+
+
+def first_equal(topology: Topology, npus: I64) -> I64:
+    """Where NPUs come when the first is brought to the least that symmetries bring it to: what runs there takes as long.
+
+    Used are the declared symmetries that bring links to links as fast and as long, and routes of some pairs to routes. The
+    NPUs themselves, where there is none, or where pairs take other ways by their key.
+    """
+    shifts = _kept_shifts(topology)
+    return shifts.back(npus.ravel()).reshape(npus.shape) if shifts is not None else npus
+
+
+@kept(1)
+def _kept_shifts(topology: Topology) -> "_Shifts | None":
+    if topology.symmetry is None or spreads(topology):
+        return None
+    found = (move(topology, Power(which, 1, 0)) for which in range(len(topology.symmetry())))
+    moves = [each for each in found if each is not None and _keeps_routes(topology, each)]
+    return _Shifts.of([each.node for each in moves]) if moves else None
+
+
+def _keeps_routes(topology: Topology, by: Move) -> bool:
+    """As far as some pairs tell."""
+    src, dst = some_pairs(topology)
+    keys = np.zeros(len(src), np.int64)
+    here, there = topology.routes(src, dst, keys), topology.routes(by.node[src], by.node[dst], keys)
+    return np.array_equal(here.start, there.start) and np.array_equal(by.link[here.link], there.link)
 
 
 @lru_cache(maxsize=16)
@@ -56,13 +87,13 @@ class _Shifts:
         bits = [int(most).bit_length() for most in times.max(axis=0)]
         return _Shifts(tuple(map(_doubled, map(np.argsort, symmetries), bits)), times, least)
 
-    def back(self, npus: tuple[int, ...]) -> tuple[int, ...]:
+    def back(self, npus: I64) -> I64:
         """Where all come that brings the first to the least of its orbit; as they are, if symmetries do not commute."""
-        there = np.array(npus)
+        there = npus
         for doubled, times in zip(self.doubled, self.times[npus[0]].tolist(), strict=True):
             for bit, power in enumerate(doubled):
                 there = power[there] if times >> bit & 1 else there
-        return tuple(there.tolist()) if there[0] == self.least[npus[0]] else npus
+        return there if there[0] == self.least[npus[0]] else npus
 
 
 def _doubled(permutation: I64, bits: int) -> tuple[I64, ...]:

@@ -7,6 +7,7 @@ A plan is ranked by its fastest placement. Candidates are timed as composed step
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
@@ -33,6 +34,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_size
 
+_PARTS = 2**12  # of a model, with so many tokens each, whose operators are kept: plans share many
 _NEAR = 100  # plans that hold least, of which the nearest that does not fit is looked for
 
 
@@ -91,6 +93,7 @@ class _Space(NamedTuple):
 
 def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept, progress: Progress) -> Search:
     model, stack = find_model(request.model), request.stack
+    model = replace(model, part=lru_cache(_PARTS)(model.part))
     ways = Ways(model, stack, device_under(stack, device).over(request.npus))
     placed = Placed(Outlines(ways), [topology_under(stack, each) for each in topologies])
     names = Names(model, stack, device, request.algorithms, tuple(topologies))

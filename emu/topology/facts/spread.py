@@ -16,18 +16,23 @@ def spreads(topology: Topology) -> bool:
 
     Where some have no way, or optical switches turn for them, it may.
     """
-    n = topology.n_npus
-    src = np.unique(np.linspace(0, n - 1, min(n, _NPUS)).astype(np.int64))
-    far = np.unique(np.array([1, n // 3, n // 2]))
-    pairs = [(src + away) % n for away in far[far % n > 0]]
-    if topology.circuits or not pairs:
+    src, dst = some_pairs(topology)
+    if topology.circuits or not len(src):
         return bool(topology.circuits)
-    dst = np.concatenate(pairs)
     try:
-        first, *others = (_ways(topology, np.tile(src, len(pairs)), dst, key) for key in range(_KEYS))
+        first, *others = (_ways(topology, src, dst, key) for key in range(_KEYS))
     except InputError:
         return True
     return not all(np.array_equal(first.start, other.start) and np.array_equal(first.link, other.link) for other in others)
+
+
+def some_pairs(topology: Topology) -> tuple[I64, I64]:
+    """Sources and destinations among some of the NPUs: the next of each, one at a third of all, and one at half."""
+    n = topology.n_npus
+    src = np.unique(np.linspace(0, n - 1, min(n, _NPUS)).astype(np.int64))
+    far = np.unique(np.array([1, n // 3, n // 2]))
+    away = far[far % n > 0]
+    return np.tile(src, len(away)), np.add.outer(away, src).ravel() % n
 
 
 def _ways(topology: Topology, src: I64, dst: I64, communicator: int) -> Routes:

@@ -1,10 +1,12 @@
 """Groups that a symmetry brings to one another are asked about as one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from emu.collective.algorithm import Request
-from emu.study.choice.alike import first_alike
+from emu.study.choice.alike import first_alike, first_equal
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest
 from emu.study.choice.wanted import AUTO
@@ -58,3 +60,29 @@ def test_an_image_is_served_as_the_group_that_is_asked_about(monkeypatch):
     served = [choice.served(Request("all_reduce", group, 0, 2**16, "float32")) for group in groups(64, 4)]
     assert len(set(served)) == 1
     assert asked == [(0, 1, 2, 3)] * 16
+
+
+def test_groups_of_other_servers_come_to_those_of_the_first_with_all_their_npus():
+    servers = build_topology("servers:nodes=4,gpus=4,network=switch")
+    first = np.array([[0, 1], [2, 3]])
+    assert np.array_equal(first_equal(servers, first + 8), first)
+    assert np.array_equal(first_equal(servers, np.array([6, 2])), [0, 12])
+
+
+def test_what_keeps_no_links_or_routes_brings_a_group_nowhere():
+    servers, group = build_topology("servers:nodes=4,gpus=4,network=switch"), np.array([9, 10])
+    [moved, *_] = servers.symmetry()
+    swapped = np.arange(servers.n_nodes)
+    swapped[[8, 16]] = 16, 8  # an NPU and a switch
+    assert np.array_equal(first_equal(replace(servers, symmetry=lambda: [swapped]), group), group)
+    elsewhere = replace(servers, symmetry=lambda: [moved], router=_by_number(servers))
+    assert np.array_equal(first_equal(elsewhere, group), group)
+
+
+def _by_number(topology):
+    """Ways of another topology, of which those from one NPU are others."""
+
+    def routes(src, dst, key):
+        return topology.router(np.where(src == 0, 1, src), np.where(src == 0, np.where(dst == 1, 2, dst), dst), key)
+
+    return routes

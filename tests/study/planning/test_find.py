@@ -118,8 +118,11 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
         return real(timer, job)
 
     monkeypatch.setattr(timed.Timer, "__call__", stopping)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         found(*SMALL, kept=Kept(tmp_path))
+    [told] = stopped.value.__notes__
+    assert float(told.removeprefix("no plan that is left takes less than ").split()[0]) > 0
+    assert told.endswith("; started again, the search goes on from here")
     first, most[0] = began[:], -1
     again = found(*SMALL, kept=Kept(tmp_path))
     assert table(again) == table(whole)

@@ -26,6 +26,7 @@ class Frontier:
 
     entries: list[Entry] = field(default_factory=list)
     added: int = 0
+    least_s: float = 0.0  # the bound of what was asked for last: of all that is left none is below
 
     def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
         """One that was found while others were looked at."""
@@ -46,6 +47,7 @@ class Frontier:
     def first(self, most_s: float) -> list[Entry]:
         """Taken off: the first, if it is ready to be timed; else those of about its bound that are not."""
         found, ready = [heappop(self.entries)], list[Entry]()
+        self.least_s = found[0].bound_s
         most_s = min(most_s, found[0].bound_s * _NEAR)
         while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
             entry = heappop(self.entries)

@@ -6,9 +6,12 @@ G groups, N members of each.
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from emu.arrays import I64, digest
 from emu.model.generate.generate import members
 from emu.model.plan.plan import Plan
+from emu.study.choice.alike import first_equal
 from emu.study.planning.bound.rates import Taken
 from emu.study.training.composed.asked import choosing
 from emu.study.training.placed import npus_of
@@ -20,7 +23,7 @@ from emu.topology.topology import Topology
 class Groups:
     """Groups that ask for the same at one time."""
 
-    npus: I64  # [G, N]
+    npus: I64  # [G, N] where the topology's symmetry brings the first of them to the least; it takes as long there
     choosing: I64  # [.., N] those that choose what serves them
     numbers: int  # that their communicator may have, from 0 on; 1: its number changes nothing
     name: str  # equal for equal ones
@@ -30,6 +33,7 @@ class Groups:
 class Where:
     """The groups of all plans with the same sizes of axes, in one placement."""
 
+    topology: Topology
     plan: Plan  # any of them
     npus: I64  # [ranks]
     numbers: int  # of communicators, as of `Groups`
@@ -41,7 +45,7 @@ class Where:
     @staticmethod
     def of(topology: Topology, plan: Plan, axes: tuple[str, ...]) -> "Where":
         """The ranks of a plan on a topology, the first of its axes on neighbouring NPUs."""
-        return Where(plan, npus_of(topology, plan, axes), _communicators(plan) if spreads(topology) else 1)
+        return Where(topology, plan, npus_of(topology, plan, axes), _communicators(plan) if spreads(topology) else 1)
 
     @staticmethod
     def key(plan: Plan, axes: tuple[str, ...]) -> Hashable:
@@ -76,7 +80,9 @@ class Where:
         return self._members[axis]
 
     def _of(self, ranks: I64, every: I64) -> Groups:
-        npus, chosen = self.npus[ranks], self.npus[choosing(ranks, every)]
+        asking = choosing(ranks, every)
+        both = first_equal(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
+        npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
         return Groups(npus, chosen, self.numbers, digest((npus, chosen, self.numbers)))
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emu.errors import InputError
-from emu.model.memory.peak import memory_by_part
+from emu.model.memory.peak import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
+from emu.model.plan.spell import spell
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.placed import Placed
@@ -26,6 +27,7 @@ from emu.study.planning.search.requests import Request
 from emu.study.planning.search.row import Candidate, PlanRow
 from emu.study.planning.search.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step, Submit, Waiting, ahead
 from emu.study.planning.space import placements
+from emu.units import format_time
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 _NO_TIME = float("inf")
@@ -71,38 +73,58 @@ class Search:
     anywhere: list[Bound] = field(default_factory=list)  # of plans that may fit
     without: list[Bound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     large: list[Bound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
-    memory: dict[Plan, int] = field(default_factory=dict)
+    fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
 
     def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
         """Time all that may be among the best."""
-        frontier, under_way, left = Frontier(), deque[tuple[Candidate, Waiting]](), len(plans)
+        frontier, left = Frontier(), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
             for plan in plans:
                 frontier.append(self.placed.quickly_s(plan), Candidate(-1, plan, ()))
                 advance()
         frontier.begin()
-        with self.progress(f"searching {left:,} plans for the best", left) as advance:
-            while under_way or frontier.has(self.worst_s):
-                if len(under_way) == side_by_side or not frontier.has(self.worst_s):
-                    candidate, waiting = under_way.popleft()
-                    self._take(candidate, waiting.get())
-                    continue
-                entries = frontier.first(self.worst_s)
-                if entries[0].known == READY:
-                    under_way.append(self._timed(entries[0], submit))
-                    continue
-                self._look(entries, frontier, submit, side_by_side)
-                for _ in (entry for entry in entries if entry.known == WORKS):
+        try:
+            with self.progress(f"searching {left:,} plans for the best", left) as advance:
+                self._search(frontier, advance, submit, side_by_side)
+                for _ in range(sum(entry.known in (PLAN, WORKS) for entry in frontier.entries)):
                     advance()
-                    left -= 1
-            for _ in range(left):
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(self._so_far(frontier))
+            raise
+
+    def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
+        under_way = deque[tuple[Candidate, Waiting]]()
+        while under_way or frontier.has(self.worst_s):
+            if len(under_way) == side_by_side or not frontier.has(self.worst_s):
+                candidate, waiting = under_way.popleft()
+                self._take(candidate, waiting.get())
+                continue
+            entries = frontier.first(self.worst_s)
+            if entries[0].known == READY:
+                under_way.extend(self._timed(entries[0], submit))
+                continue
+            self._look(entries, frontier, submit, side_by_side)
+            for _ in (entry for entry in entries if entry.known == WORKS):
                 advance()
 
-    def _timed(self, ready: Entry, submit: Submit) -> tuple[Candidate, Waiting]:
-        """The step of a candidate."""
+    def _so_far(self, frontier: Frontier) -> str:
+        """What is known of a search that was stopped."""
+        under_way = (least_s for each, least_s in self.least_s.items() if each not in self.rows)
+        least_s = min((frontier.least_s, *under_way))
+        told = f"no plan that is left takes less than {format_time(least_s)}"
+        if self.best:
+            time_s, first = min(self.best.values(), key=lambda each: (each[0], each[1].words))
+            told += f"; of those timed {spell(first.plan)} is the fastest, {format_time(time_s)}"
+        return f"{told}; started again, the search goes on from here"
+
+    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, Waiting]]:
+        """The step of a candidate, if it fits."""
+        if not self._fits(ready.candidate.plan):
+            self.large.append(Bound(ready.bound_s, 1))
+            return []
         self.least_s[ready.candidate] = ready.bound_s
-        return ready.candidate, self._asked(Step(ready.candidate, COMPOSED), submit)
+        return [(ready.candidate, self._asked(Step(ready.candidate, COMPOSED), submit))]
 
     def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
         """Know more of some."""
@@ -122,11 +144,11 @@ class Search:
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
 
     def _placed(self, entry: Entry) -> list[Candidate]:
-        """A candidate; or those of a plan that fits."""
+        """A candidate; or those of a plan that may fit."""
         candidate = entry.candidate
         if entry.known != ANYWHERE:
             return [candidate] * (entry.known == PLACED)
-        if self._fits(candidate.plan):
+        if self._may_fit(candidate.plan):
             return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
         self.large.append(Bound(entry.bound_s, len(placements(candidate.plan))))
         return []
@@ -166,13 +188,15 @@ class Search:
             best[key] = min(row, best.get(key, row), key=lambda one: (one.step_time_s, one.axes))
         return list(best.values())
 
+    def _may_fit(self, plan: Plan) -> bool:
+        """Whether the memory of the device holds a rank at the first place of its pipelines, which mostly holds most."""
+        return not self.has or holds(self.model, plan, self.stack, self.has, [0])
+
     def _fits(self, plan: Plan) -> bool:
-        """Whether the memory of the device holds a rank of it."""
-        if not self.has:
-            return True
-        if plan not in self.memory:
-            self.memory[plan] = sum(memory_by_part(self.model, plan, self.stack).values())
-        return self.memory[plan] <= self.has
+        """Whether it holds every rank."""
+        if plan not in self.fits:
+            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(1, plan.pp))
+        return self.fits[plan]
 
     def _asked(self, job: Step | Lone, submit: Submit) -> Waiting:
         """What is kept of a job, or is timed now."""
