@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-OF_TORCH = {f"torch.{name}" for name in ("_dynamo", "distributed.fsdp", "distributed.pipelining")}
+OF_TORCH = {f"torch.{name}" for name in ("_dynamo", "distributed.checkpoint", "distributed.fsdp", "distributed.pipelining")}
 HEAVY = {"torch", "ray", "matplotlib", "rich", "numba", *OF_TORCH}
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 BENCH = ("bench", "all_reduce", "--topology", SWITCH, "--size", "1KiB")
+TRAIN = ("train", "--model", "llama-tiny", "--plan", "dp=2,tp=2", "--topology", SWITCH, "--steps", "1", "--seq", "16")
 RUN = ("run", "--ranks", "2", "--topology", SWITCH, "script.py")
 CODE = """
 import json, sys
@@ -43,8 +44,9 @@ print(json.dumps(loaded))
             {"numba"},
         ),
         ([BENCH, RUN], {"numba", "torch"}),
+        ([(*TRAIN, "--global-batch", "2")], {"numba", "torch", "torch.distributed.fsdp", "rich"}),
     ],
-    ids=["what moves nothing", "what is timed or proved", "what moves tensors"],
+    ids=["what moves nothing", "what is timed or proved", "what moves tensors", "what trains by DDP and DTensor"],
 )
 def test_a_command_loads_no_more_than_it_needs(commands: list[tuple[str, ...]], may: set[str], tmp_path: Path) -> None:
     script = "import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n"

@@ -8,16 +8,22 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import unwrap
 from typing import Any, NamedTuple
 
+import torch
 from torch._C._autograd import _profiler_enabled
-from torch._guards import detect_fake_mode
 from torch.autograd.profiler import record_function
+from torch.distributed._functional_collectives import _wrap_tensor_autograd
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 from emu.cluster.own.device import replaced
+from emu.cluster.threads.shapes import described
 
+_torch: Any = torch
 _GIVEN = frozenset({"mesh", "placements", "tensor_meta"})  # of a DTensorSpec
+_DYNAMO, _GUARD = "torch._dynamo", "__dynamo_disable"  # PyTorch's compiler; where a function keeps what it calls instead
 _META = "_propagate_tensor_meta_non_cached"
 _FLAG = "_propagate_use_strided_shard_flag"
 
@@ -48,7 +54,7 @@ def bare_tensors() -> Iterator[None]:
         stack.enter_context(replaced(tensor.DTensor, "__init__", lambda *_, **__: None))
         stack.enter_context(replaced(specs.DTensorSpec, "__init__", _specify(specs)))
         stack.enter_context(replaced(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
-        stack.enter_context(replaced(propagator, _META, _described(getattr(propagator, _META), specs.DTensorSpec)))
+        stack.enter_context(replaced(propagator, _META, described(getattr(propagator, _META), specs)))
         yield
 
 
@@ -67,6 +73,42 @@ def bare_labels() -> Iterator[None]:
 
     with replaced(record_function, "__enter__", entered), replaced(record_function, "__exit__", left):
         yield
+
+
+class _Unloaded:
+    """In place of `torch._dynamo` until something imports it: it answers DDP as that would."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "utils" and _DYNAMO not in sys.modules:
+            return _Utils
+        return getattr(importlib.import_module(_DYNAMO), name)
+
+
+class _Utils:
+    """Of `torch._dynamo.utils` what DDP asks for."""
+
+    @staticmethod
+    def get_optimize_ddp_mode() -> str:
+        """The default, which nobody has changed."""
+        return "ddp_optimizer"
+
+
+@contextmanager
+def bare_guards() -> Iterator[None]:
+    """DDP and DTensor tell PyTorch's compiler what to leave alone, for which they load it; it takes as long as many a run."""
+    guarded = DistributedDataParallel._inside_ddp_forward, *_wrap_tensor_autograd._backend_fns.values()
+    unknown = [each for each in map(unwrap, guarded) if not hasattr(each, _GUARD)]
+    for each in unknown:
+        setattr(each, _GUARD, each)
+    if _DYNAMO not in sys.modules:
+        _torch._dynamo = _Unloaded()
+    try:
+        yield
+    finally:
+        for each in unknown:
+            delattr(each, _GUARD)
+        if _DYNAMO not in sys.modules:
+            del _torch._dynamo
 
 
 def _specify(specs: Any) -> Callable[..., None]:
@@ -98,29 +140,3 @@ def _flagged(flag: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         flag(strategy, last[0][1])
 
     return flagged
-
-
-def _described(describe: Callable[[Any, Any], Any], spec: type) -> Callable[[Any, Any], Any]:
-    """What tells the shapes that come out of an operator: PyTorch runs it on tensors without data, which takes milliseconds."""
-    known: dict[object, Any] = {}
-
-    def whole(value: Any) -> object:
-        """Of an argument all that the shapes depend on; 1, 1.0 and True are not the same."""
-        if isinstance(value, spec):
-            return value.tensor_meta, value.mesh.device_type  # type: ignore[attr-defined]
-        if isinstance(value, (list, tuple)):
-            return (type(value), *map(whole, value))
-        return type(value), value
-
-    def described(self: Any, schema: Any) -> Any:
-        if detect_fake_mode() is not None:  # whose tensors may have sizes that are not known
-            return describe(self, schema)
-        key = (schema.op, *map(whole, schema.args_schema), *((name, whole(v)) for name, v in schema.kwargs_schema.items()))
-        try:
-            if key not in known:
-                known[key] = describe(self, schema)
-        except TypeError:  # an argument without a hash
-            return describe(self, schema)
-        return known[key]
-
-    return described

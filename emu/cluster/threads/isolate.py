@@ -13,7 +13,7 @@ from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.group import BACKEND, Front, Group
-from emu.cluster.threads.bare import bare_labels, bare_tensors
+from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
 _NUMBERS = itertools.count()
 
@@ -53,7 +53,7 @@ def isolated(front: Front) -> Iterator[None]:
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: Group(options, front))
-        with _meshes_by_rank(world), bare_tensors(), bare_labels():
+        with _meshes_by_rank(world), bare_tensors(), bare_labels(), bare_guards():
             yield
     finally:
         _unregister()

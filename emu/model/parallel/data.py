@@ -1,6 +1,6 @@
 """Data parallelism: gradients averaged over the ranks that see other tokens, states whole on each or sharded over them."""
 
-import importlib
+import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -16,8 +16,8 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
-from emu.backend.rank.count import paused
 from emu.model.parallel.experts import blocks_of
+from emu.model.parallel.later import loaded
 from emu.model.parallel.mesh import Meshes, flat, part_of
 from emu.model.parallel.where import local
 from emu.model.plan.plan import Plan
@@ -138,9 +138,8 @@ class _OfParts(Optimizer):
         super().__init__([{"params": [*parameters]}], {})
         self.parts = {p: nn.Parameter(local(p.detach())) for p in parameters}
         group, all_parts = shared.get_group(), [*self.parts.values()]
-        with paused():
-            sharing = importlib.import_module("torch.distributed.optim")  # not above: it takes long, and few runs need it
-        self._optimizer = sharing.ZeroRedundancyOptimizer(all_parts, AdamW, group, lr=learning_rate, fused=True)
+        sharing = loaded("torch.distributed.optim")
+        self._optimizer = sharing.ZeroRedundancyOptimizer(all_parts, _AdamW, group, lr=learning_rate, fused=True)
 
     @property
     def own(self) -> Optimizer:
@@ -156,6 +155,14 @@ class _OfParts(Optimizer):
             part.grad = None
 
 
+class _AdamW(AdamW):
+    """As PyTorch's, and nothing of it is compiled: asked whether it is, PyTorch loads its compiler, longer than most runs."""
+
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))
+    zero_grad = inspect.unwrap(AdamW.zero_grad)
+    add_param_group = inspect.unwrap(AdamW.add_param_group)
+
+
 def _adamw(parameters: Iterable[nn.Parameter], shared: DeviceMesh | None, learning_rate: float) -> Optimizer:
     """With states shared out over a mesh; or with one group of parameters for each mesh that they are sharded on."""
     if shared is not None and shared.size() > 1:
@@ -163,4 +170,4 @@ def _adamw(parameters: Iterable[nn.Parameter], shared: DeviceMesh | None, learni
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
-    return AdamW([{"params": each} for each in groups.values()], lr=learning_rate, fused=True)
+    return _AdamW([{"params": each} for each in groups.values()], lr=learning_rate, fused=True)

@@ -1,5 +1,6 @@
 """The passes of one step on a rank that has the whole depth of the model: gradients add up, and are reduced once."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.model.parallel.pipeline import Loss
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def accumulate(module: nn.Module, passes: int, loss: Loss, tokens: Tensor, targets: Tensor) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Pipeline parallelism: PyTorch's own orders run the microbatches of a step through the stages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from emu.model.model import Model
 from emu.model.parallel.data import average
 from emu.model.parallel.experts import blocks_of
 from emu.model.parallel.mesh import flat
+from emu.model.parallel.passes import Loss
 from emu.model.pipeline.order import ORDERS
 from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import REPLICATE, SHARD
@@ -36,7 +37,6 @@ _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
     "zbv": ScheduleZBVZeroBubble,
     "dualpipev": ScheduleDualPipeV,
 }
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Stage(PipelineStage):

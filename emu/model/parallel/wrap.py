@@ -9,10 +9,10 @@ from torch.distributed import ProcessGroup
 
 from emu.backend.rank.count import paused
 from emu.model.model import Model
-from emu.model.parallel.context import share_sequences
 from emu.model.parallel.data import replicate, shard_states
 from emu.model.parallel.experts import Reduced, blocks_of, cut_experts, localize
 from emu.model.parallel.groups import route, route_all
+from emu.model.parallel.later import loaded
 from emu.model.parallel.mesh import Meshes, part_of
 from emu.model.parallel.recompute import recomputed
 from emu.model.parallel.stage import shards_there, stages_here
@@ -134,7 +134,7 @@ def _split(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: P
     """By context, experts and tensor parallelism, in place."""
     tp, cp = part_of(meshes.dense, "tp"), part_of(meshes.dense, "cp")
     if cp is not None:
-        share_sequences(module, cp, plan, plan.positions(rank))
+        loaded("emu.model.parallel.context").share_sequences(module, cp, plan, plan.positions(rank))
     if meshes.experts is not None:
         cut_experts(module, meshes.experts, plan)
     if tp is not None:

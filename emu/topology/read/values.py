@@ -205,8 +205,8 @@ def check_keys(given: Iterable[str], known: Collection[str], where: str, *, othe
     Raises:
         InputError: an unknown key; the message names the nearest.
     """
-    for key in given:
+    for key in (key for key in given if key not in known):
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.75 if others else 0.5)
-        if key not in known and (near or not others):
+        if near or not others:
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
             raise InputError(f"{where}: unknown key {key!r}; {hint}")

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-
 from emu.errors import InputError
 from emu.model.model import Model
+from emu.model.parallel.later import loaded
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.means import mean_loss
 
@@ -109,7 +108,7 @@ def _read(folder: Path, name: str) -> Any:
 def _check_whole(folder: Path) -> None:
     """Refuse a checkpoint of which a file is gone or too short."""
     try:
-        metadata = FileSystemReader(folder).read_metadata()
+        metadata = loaded("torch.distributed.checkpoint.filesystem").FileSystemReader(folder).read_metadata()
         ends: dict[str, int] = {}
         for info in metadata.storage_data.values():
             ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)

@@ -17,12 +17,11 @@ from torch.optim import Optimizer
 from emu.backend.rank.count import paused, track
 from emu.backend.rank.record import compute_alike, set_aside
 from emu.errors import LostError
-from emu.model.parallel.checkpoint import empty_states, load_parts, save_parts
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
+from emu.model.parallel.later import loaded
 from emu.model.parallel.mesh import Meshes, build_meshes
 from emu.model.parallel.passes import accumulate
-from emu.model.parallel.pipeline import Pipeline
 from emu.model.parallel.where import Held
 from emu.model.parallel.wrap import Parallel, alone, build_module, parallelize
 from emu.model.plan.plan import Plan
@@ -45,6 +44,7 @@ class Outcome:
 
 
 _Passes = Callable[[Tensor, Tensor], list[Tensor]]  # what takes tokens and targets of a step forward and backward: the losses
+_CHECKPOINT = "emu.model.parallel.checkpoint"
 _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 
@@ -101,9 +101,10 @@ class Program:
         run = self._runner(parallel, meshes)
         if self.kept is not None and self.first:
             self._rehearse(parallel, optimizer, run, rank)
-            empty_states(optimizer)
+            checkpoint = loaded(_CHECKPOINT)
+            checkpoint.empty_states(optimizer)
             with set_aside():
-                load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
+                checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             compute_alike(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
@@ -125,7 +126,7 @@ class Program:
             if self.kept is not None and self.kept.after(step + 1):
                 with set_aside():
                     self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
-                    save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
+                    loaded(_CHECKPOINT).save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
                     self.kept.drop_before(step + 1, rank)
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         return Outcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
@@ -155,7 +156,10 @@ class Program:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
         if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
-        return Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss).step
+        pipeline = loaded("emu.model.parallel.pipeline")
+        order = pipeline.Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss)
+        step: _Passes = order.step
+        return step
 
     def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets [sequences, tokens] of this rank's share of the batch."""

@@ -1,0 +1,92 @@
+"""The shapes that come out of DTensor's operators, worked out once for all ranks of a process, mostly without fake tensors."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+
+from emu.backend.rank.count import paused
+
+Describe = Callable[[Any, Any], Any]
+_aten = torch.ops.aten
+
+
+def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.Tensor:
+    """The gradient of a table; PyTorch's own way to tell its shape loads its compiler, too, as that of a sum does."""
+    return gradient.new_empty(rows, gradient.size(-1))
+
+
+def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
+    """Of tensors that lie alike; else nothing."""
+    same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+    return a if same and a.is_contiguous() else None
+
+
+# Operators whose one result lies alike on every device, by what tells how of tensors of the device "meta", which have no data.
+ANYWHERE: Mapping[Any, Callable[..., torch.Tensor | None]] = {
+    **{
+        each: each
+        for each in (
+            _aten.detach.default,
+            _aten.embedding.default,
+            _aten.mm.default,
+            _aten.sum.dim_IntList,
+            _aten.t.default,
+            _aten.view.default,
+        )
+    },
+    _aten.add.Tensor: _sum,
+    _aten.embedding_dense_backward.default: _table,
+}
+
+
+def described(describe: Describe, specs: Any) -> Describe:
+    """What tells the shapes that come out of an operator, in place of PyTorch's.
+
+    That runs each operator on fake tensors, which takes milliseconds, and the first time loads PyTorch's compiler.
+
+    Args:
+        describe: PyTorch's, a method of its propagator of shards.
+        specs: The module of DTensor's specs.
+    """
+    known: dict[object, Any] = {}
+
+    def told(self: Any, schema: Any) -> Any:
+        if schema.op in ANYWHERE:
+            with paused():
+                out = ANYWHERE[schema.op](*(_bare(each, specs) for each in schema.args_schema), **schema.kwargs_schema)
+            if out is not None:
+                return specs.TensorMeta(out.shape, out.stride(), out.dtype)
+        return describe(self, schema)
+
+    def described_once(self: Any, schema: Any) -> Any:
+        if detect_fake_mode() is not None:  # whose tensors may have sizes that are not known
+            return describe(self, schema)
+        named = ((name, _whole(each, specs)) for name, each in schema.kwargs_schema.items())
+        key = (schema.op, *(_whole(each, specs) for each in schema.args_schema), *named)
+        try:
+            if key not in known:
+                known[key] = told(self, schema)
+        except TypeError:  # an argument without a hash
+            return describe(self, schema)
+        return known[key]
+
+    return described_once
+
+
+def _whole(value: Any, specs: Any) -> object:
+    """Of an argument all that the shapes depend on; 1, 1.0 and True are not the same."""
+    if isinstance(value, specs.DTensorSpec):
+        return value.tensor_meta, value.mesh.device_type
+    if isinstance(value, (list, tuple)):
+        return (type(value), *(_whole(each, specs) for each in value))
+    return type(value), value
+
+
+def _bare(value: Any, specs: Any) -> Any:
+    """An argument without data."""
+    if isinstance(value, specs.DTensorSpec):
+        meta = value.tensor_meta
+        return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device="meta")
+    return type(value)(_bare(each, specs) for each in value) if isinstance(value, (list, tuple)) else value
