@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch._dynamo  # noqa: F401 - which makes a folder in the temporary one as it is loaded
 
 from emu.errors import LostError, RunError
 from emu.model.plan.spell import parse_plan
