@@ -6,6 +6,7 @@ writing them does not count as a change for autograd, as with PyTorch's own back
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -103,6 +104,7 @@ class Call:
         return f"{self.name}{how}{root} of {self.count} {dtype_name(self.dtype)}{in_brackets(self.line)}"
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """Torch's name without the module, e.g. `float32`."""
     return str(dtype).removeprefix("torch.")

@@ -34,7 +34,7 @@ Tensor = torch.Tensor
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
 _mode, _FAKE, _STRIDED = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE, torch.strided
-_HOLDS_TENSORS = (Tensor, list, tuple, dict)
+_HOLD_TENSORS = (list, tuple, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +212,10 @@ _Seen = tuple[torch.dtype, int, int]  # of a tensor: its dtype, its bytes, and t
 
 def _seen(tensor: Tensor) -> _Seen:
     """A tensor that an operator was given or has made."""
-    dtype, size = tensor.dtype, tensor.numel() * tensor.itemsize
     if tensor.layout != _STRIDED:
-        return dtype, size, 0
+        return tensor.dtype, tensor.numel() * tensor.itemsize, 0
     storage = tensor.untyped_storage()
-    return dtype, min(size, storage.nbytes()), storage._cdata  # an expanded tensor is read once
+    return tensor.dtype, min(tensor.nbytes, storage.nbytes()), storage._cdata  # an expanded tensor is read once
 
 
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -283,21 +282,28 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
-        given = [*zip(kind.order, args, strict=False), *kwargs.items()]
-        read = [(name, _seen(t)) for name, value in given if isinstance(value, _HOLDS_TENSORS) for t in tensors_in(value)]
+        read: list[tuple[str, _Seen]] = []
+        for name, value in (*zip(kind.order, args, strict=False), *kwargs.items()):
+            if isinstance(value, Tensor):
+                read.append((name, _seen(value)))
+            elif isinstance(value, _HOLD_TENSORS):
+                read += [(name, _seen(t)) for t in tensors_in(value)]
         known = {storage for _, (_, _, storage) in read}
         results = [_seen(t) for t in made]
         fresh = results[:1] if kind.fills else [each for each in results if not each[2] or each[2] not in known]
         if made and not fresh and not kind.writes:
             return  # a view that the schema does not call one
         traffic = [(dtype, size) for dtype, size, _ in fresh]
-        looked_up = _looked_up(kind, dict(given), fresh) if kind.looked_up else 0
+        looked_up = _looked_up(kind, _named(kind, args, kwargs), fresh) if kind.looked_up else 0
         for name, (dtype, size, _) in read:
-            moved = min(size, looked_up) if name == kind.looked_up else size
-            traffic += [(dtype, moved)] * ((name not in kind.unread) + (name in kind.writes))
+            moved = dtype, (min(size, looked_up) if name == kind.looked_up else size)
+            if name not in kind.unread:
+                traffic.append(moved)
+            if name in kind.writes:
+                traffic.append(moved)
         flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
-        shape = shape_of(kind.packet, dict(given)) if flops else MOVES
-        self._sink(_operator(kind, traffic, [each[0] for each in (*results, *(each for _, each in read))], flops, shape))
+        shape = shape_of(kind.packet, _named(kind, args, kwargs)) if flops else MOVES
+        self._sink(_operator(kind, traffic, [*results, *(each for _, each in read)], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
         """A wrapper, such as that of a collective that is not waited for yet, tells of a storage as large, and has none."""
@@ -315,12 +321,29 @@ def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_Seen]) ->
     return kind.elements(named) * int(named[kind.looked_up].itemsize)
 
 
+def _named(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name."""
+    return {**dict(zip(kind.order, args, strict=False)), **kwargs}
+
+
 def _operator(
-    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[torch.dtype], flops: int, shape: Shape
+    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[_Seen], flops: int, shape: Shape
 ) -> Operator:
-    dtype = next((d for d in seen if d.is_floating_point), seen[0] if seen else torch.uint8)
-    count = sum(size for of, size in traffic if of == dtype) // dtype.itemsize
-    return Operator(kind.name, dtype_name(dtype), flops, sum(size for _, size in traffic), count, shape)
+    dtype = _main_dtype(seen)
+    moved = of_dtype = 0
+    for of, size in traffic:  # every operator comes here: a sum() over a generator takes longer
+        moved += size
+        if of is dtype:
+            of_dtype += size
+    return Operator(kind.name, dtype_name(dtype), flops, moved, of_dtype // dtype.itemsize, shape)
+
+
+def _main_dtype(seen: Sequence[_Seen]) -> torch.dtype:
+    """The first that is floating, else the first."""
+    for dtype, _, _ in seen:
+        if dtype.is_floating_point:
+            return dtype
+    return seen[0][0] if seen else torch.uint8
 
 
 def resized(storage: torch.UntypedStorage) -> None:

@@ -84,7 +84,7 @@ class Environment:
             return
         for name in now.keys() - state.keys():
             del os.environb[name]
-        os.environb.update({name: value for name, value in state.items() if now.get(name) != value})
+        os.environb.update(sorted(state.items() - now.items()))
 
 
 def _variables() -> dict[bytes, bytes]:
@@ -101,7 +101,7 @@ class Folder:
 
     def save(self) -> str:
         """What the process has now."""
-        return str(Path.cwd())
+        return os.getcwd()  # noqa: PTH109 - as text: every change of ranks asks
 
     def load(self, state: str) -> None:
         """Give the process what was saved."""
