@@ -69,6 +69,7 @@ class Call:
     group: Members = NOWHERE
     rank: int = 0  # the caller's, in the group
     line: Line | None = None  # of the user's program, that made it
+    asked_s: float = 0.0  # when it was made, by this host's monotonic clock
 
     @property
     def dtype(self) -> torch.dtype:
@@ -85,9 +86,9 @@ class Call:
         """The caller's rank in the world."""
         return self.group.ranks[self.rank]
 
-    def on(self, group: Members, rank: int, line: Line | None = None) -> "Call":
+    def on(self, group: Members, rank: int, line: Line | None = None, asked_s: float = 0.0) -> "Call":
         """The same request, made by `rank` of `group`."""
-        return replace(self, group=group, rank=rank, line=line)
+        return replace(self, group=group, rank=rank, line=line, asked_s=asked_s)
 
     def deliver(self) -> None:
         """Copy what was packed back into the caller's tensors."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from time import monotonic
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -84,13 +85,18 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return Members(self.group_name, self._ranks, self.axis or named)
 
     def _submit(self, make: Callable[..., Call], *given: Any) -> Work:
+        asked_s = monotonic()  # what is done here is not the program's
         with paused():
             made = make(*given)
             call.check_written(made)
-        return self.submit(made)
+        return self.submit(made, asked_s)
 
-    def submit(self, made: Call) -> Work:
+    def submit(self, made: Call, asked_s: float | None = None) -> Work:
         """Start a request, also one that PyTorch has no method for, such as one with an input and an output apart.
+
+        Args:
+            made: It.
+            asked_s: When the program has asked, by this host's monotonic clock; None: now.
 
         Raises:
             RunError: the caller has no such group.
@@ -99,7 +105,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if own is None:
             name, ranks = self._known_as
             raise RunError(f"{made.name}: group {name} of ranks {ranks} is none of the caller's; every rank makes its own")
-        work = own._front.submit(made.on(own.members, own._place, caller()))
+        work = own._front.submit(made.on(own.members, own._place, caller(), monotonic() if asked_s is None else asked_s))
         if own._coalesced is not None:
             own._coalesced.append(work)
         return work

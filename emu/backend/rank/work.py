@@ -4,6 +4,7 @@ PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set
 alone, the survivors of a dead rank go on as if all were well.
 """
 
+import math
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -78,6 +79,7 @@ class Work(dist.Work):
         self.done = False
         self.key = object()  # by which it is known where its tensors must not be held
         self.watch: Watch = Unwatched()
+        self.due_s = -math.inf  # by a clock, and once it is done: when it was to be
         self.source = ANY  # of a receive that is done: the group rank that has sent
         self._tensors = tensors
         self._block = block

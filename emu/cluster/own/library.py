@@ -1,12 +1,10 @@
 """What torch, numpy and Python keep once a process, and a rank should have for itself."""
 
-import random
 from typing import Any
 
 import torch
 
-from emu.backend.rank.count import paused
-from emu.cluster.own.numbers import NumpyGenerator
+from emu.cluster.own.numbers import NumpyGenerator, PythonGenerator
 from emu.cluster.own.own import Attributes, Own, Settings
 
 _HOOKS = (
@@ -59,24 +57,22 @@ class Generators:
     """
 
     def __init__(self) -> None:
-        self._numpy = NumpyGenerator()
+        self._numpy, self._python = NumpyGenerator(), PythonGenerator()
 
     def of(self, rank: int) -> Any:
         """What a rank starts with."""
-        return torch.Generator().get_state(), self._numpy.of(rank), random.Random(rank).getstate()
+        return torch.Generator().get_state(), self._numpy.of(rank), self._python.of(rank)
 
     def save(self) -> Any:
         """What the process has now."""
-        with paused():
-            return torch.default_generator.get_state(), self._numpy.save(), random.getstate()
+        return torch.default_generator.get_state(), self._numpy.save(), self._python.save()
 
     def load(self, state: Any) -> None:
         """Give the process what was saved."""
         torch_state, numpy_state, python_state = state
-        with paused():
-            torch.default_generator.set_state(torch_state)
+        torch.default_generator.set_state(torch_state)
         self._numpy.load(numpy_state)
-        random.setstate(python_state)
+        self._python.load(python_state)
 
 
 def of_library() -> tuple[Attributes, tuple[Own, ...]]:

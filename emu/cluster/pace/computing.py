@@ -11,6 +11,7 @@ import numpy as np
 from emu.backend.rank.count import Operator
 from emu.backend.rank.record import Recorder
 from emu.cluster.pace.alarm import now_s
+from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
 
 _TOGETHER_S = 1e-3  # of this host
@@ -22,11 +23,13 @@ class Computing:
     Args:
         tempo: Of virtual time; its device.
         n_ranks: Of the job.
+        courses: Of the ranks here.
         rest_until: Lets other ranks run until a time.
     """
 
-    def __init__(self, tempo: Tempo, n_ranks: int, rest_until: Callable[[int, float], None]) -> None:
-        self._tempo, self._device, self._rest_until = tempo, tempo.device.over(n_ranks), rest_until
+    def __init__(self, tempo: Tempo, n_ranks: int, courses: Courses, rest_until: Callable[[int, float], None]) -> None:
+        self._tempo, self._device, self._courses = tempo, tempo.device.over(n_ranks), courses
+        self._rest_until = rest_until
         self._takes_s: dict[Operator, float] = {}
         self.speed = np.ones(n_ranks)  # the share of its device's that each rank has
         self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
@@ -36,24 +39,27 @@ class Computing:
         takes_s = self._takes_s.get(operator)
         if takes_s is None:
             takes_s = self._takes_s[operator] = self._seconds(operator)
-        self._ends_s[rank] = self._ends_s.get(rank, now_s()) + takes_s / self.speed[rank]
+        if rank not in self._ends_s:
+            self.goes_on(rank)
+        self._ends_s[rank] += takes_s / self.speed[rank]
         if self._ends_s[rank] - now_s() > _TOGETHER_S:
             self._rest_until(rank, self._ends_s[rank])
 
-    def settle(self, rank: int) -> None:
-        """Return once the device has done all that it was given."""
+    def settle(self, rank: int, reached_s: float) -> float:
+        """Return once the device has done all that it was given; when a rank has come there that was to be there at a time."""
         ends_s = self._ends_s.pop(rank, None)
         if ends_s is None:
-            return
-        late_s = now_s() - ends_s
-        if late_s < 0:
-            self._rest_until(rank, ends_s)
-        else:
-            self._tempo.kept.computation(late_s)
+            return reached_s
+        if ends_s <= reached_s:
+            self._tempo.kept.computation(reached_s - ends_s)
+            return reached_s
+        self._rest_until(rank, ends_s)
+        self._courses.is_at(rank, ends_s)
+        return ends_s
 
     def goes_on(self, rank: int) -> None:
         """The device is free from now on."""
-        self._ends_s[rank] = now_s()
+        self._ends_s[rank] = self._courses.at(rank, now_s())
 
     def _seconds(self, operator: Operator) -> float:
         """Of this host."""

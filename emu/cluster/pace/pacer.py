@@ -27,17 +27,22 @@ from emu.trace.meet.requests import MESSAGE
 from emu.trace.trace import Group
 from emu.units import format_time, seconds
 
+_APART_S, _MOST_AFTER_S = 5e-4, 1e-3  # of this host: to look at the fabric takes it about so long where it has slept
+
 
 class Met(NamedTuple):
     """Who is told of what ranks meet; on the alarm's thread or on that of a rank.
 
     Args:
-        due: Is given what a request of a rank is known by, the time of this host at which it is answered, ahead of it where
-            that is known, and the seconds of these by which it is late already, as a member was heard of too late.
+        expected: Is given what a request of a rank is known by, and the time of this host at which it is answered if what is
+            under way goes on as it does now; some time ahead, and again if that changes. None: it is not known any more.
+        due: Is given the same, the time at which it is answered, which is known at that time at the latest, and the seconds of
+            these by which it is late already, as a member was heard of too late.
         slowed: Is given the share [N] of its speed that the NPU of each rank has left from now on.
         stop: Is given why the job cannot go on.
     """
 
+    expected: Callable[[Any, float | None], None]
     due: Callable[[Any, float, float], None]
     slowed: Callable[[F64], None]
     stop: Callable[[BaseException], None]
@@ -52,6 +57,7 @@ class _Asked:
     what: What | None = None  # None: its sizes are not known before all have arrived
     number: int | None = None  # of the traffic; None: it has not begun there
     arrived: dict[int, Any] = field(default_factory=dict)  # what each member is known by
+    expected_fs: dict[int, int] = field(default_factory=dict)  # when each member that has been told will have its answer
     answered: int = 0  # members
     late_fs: int = 0  # by which a member at most has entered after it came
 
@@ -84,13 +90,13 @@ class Pacer:
         self._stepping = NEVER
         self._began_s: float | None = None
 
-    def came(self, arrival: Arrival, step: int, at_s: float | None = None) -> None:
+    def came(self, arrival: Arrival, step: int, at_s: float) -> None:
         """A rank has made a request; its members may exchange what they have as soon as both ends are there.
 
         Args:
             arrival: The request, and what it is known by.
             step: Of the rank; 0: it has not begun any.
-            at_s: When, by this host's clock; None: now. What the host takes to hear of it is not of the request.
+            at_s: When, by this host's clock. What the host takes to hear of it is not of the request.
         """
         call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
         with self._lock:
@@ -163,8 +169,7 @@ class Pacer:
     def _real_s(self, virtual_fs: int) -> float:
         return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
 
-    def _at_fs(self, at_s: float | None) -> int:
-        at_s = now_s() if at_s is None else at_s
+    def _at_fs(self, at_s: float) -> int:
         if self._began_s is None:
             self._began_s = at_s
         return max(0, self._tempo.virtual_fs(at_s - self._began_s))
@@ -172,14 +177,36 @@ class Pacer:
     def _step(self) -> None:
         """Let happen what has happened by now, and come back when something happens next."""
         with self._lock:
-            for each in self._traffic.advance(self._at_fs(None)):
+            for each in self._traffic.advance(self._at_fs(now_s())):
                 self._answer(each.request, each.member, each.end_fs)
             while self._traffic.moments:
                 self._tell(self._traffic.moments.pop(0))
+            self._expect()
             following = self._traffic.next_fs
             if following not in (NEVER, self._stepping):
-                self._alarm.at(self._real_s(following), self._step_at(following))
+                self._alarm.at(self._apart(self._real_s(following)), self._step_at(following))
             self._stepping = following
+
+    def _expect(self) -> None:
+        """Tell when answers will be there, so that nothing is to be computed at that moment."""
+        expected = {(request, member): end_fs for request, member, end_fs in self._traffic.expected()}
+        for number, asked in self._under_way.items():
+            for member in [each for each in asked.expected_fs if (number, each) not in expected]:
+                del asked.expected_fs[member]
+                self._met.expected(asked.arrived[member], None)
+        for (number, member), end_fs in expected.items():
+            asked = self._under_way[number]
+            if asked.expected_fs.get(member) != end_fs:
+                asked.expected_fs[member] = end_fs
+                self._met.expected(asked.arrived[member], self._real_s(end_fs))
+
+    def _apart(self, time_s: float) -> float:
+        """A time at which what happens is looked at, or one a little after it, when no rank is about to go on."""
+        latest_s = time_s + _MOST_AFTER_S
+        for end_s in sorted(self._real_s(end) for asked in self._under_way.values() for end in asked.expected_fs.values()):
+            if abs(end_s - time_s) < _APART_S:
+                time_s = min(end_s + _APART_S, latest_s)
+        return time_s
 
     def _tell(self, moment: Moment) -> None:
         """Of what has happened to the fabric."""
@@ -193,6 +220,7 @@ class Pacer:
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
         asked = self._under_way[request]
+        asked.expected_fs.pop(member, None)
         self._met.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
         asked.answered += 1
         if asked.answered == len(asked.ranks):

@@ -18,10 +18,13 @@ from emu.backend.rank.work import Work
 from emu.cluster.own.device import replaced
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
+from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
 from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
+_READY_S = 1.5e-3  # so long before a rank goes on all is prepared for it
+_EARLY_S = 4e-4  # a thread takes about as long to be woken: who waits is woken so early, and waits on by looking at the clock
 _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one that computes
 
 
@@ -53,8 +56,10 @@ class Clock:
         self._tempo, self._rests, self._rank_here = tempo, rests, rank_here
         self._held: dict[object, _Held] = {}  # by the key of the work
         self._lock = threading.Lock()
+        self._prepared_until_s = 0.0
         self._sleeping = 0  # ranks that go on by themselves
-        self._computing = Computing(tempo, n_ranks, self._sleep_until) if tempo.computes else None
+        self._courses = Courses()
+        self._computing = Computing(tempo, n_ranks, self._courses, self._sleep_until) if tempo.computes else None
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
@@ -71,20 +76,34 @@ class Clock:
         finally:
             sys.setswitchinterval(switch_s)
 
-    def settle(self, rank: int) -> None:
-        """Return once the rank's computations would have ended."""
-        if self._computing is not None:
-            self._computing.settle(rank)
+    def settle(self, rank: int, time_s: float) -> float:
+        """Return once the computations would have ended that a rank had before it at a time; when it has come there.
 
-    def asked(self, rank: int, work: Work) -> None:
-        """A rank makes a request."""
-        self._held[work.key] = _Held(rank, now_s(), ref(work))
+        That is the earlier, the later the host was with what came before.
+        """
+        reached_s = self._courses.at(rank, time_s)
+        return reached_s if self._computing is None else self._computing.settle(rank, reached_s)
+
+    def asked(self, rank: int, work: Work, time_s: float) -> None:
+        """A rank has made a request."""
+        self._held[work.key] = _Held(rank, time_s, ref(work))
+
+    def expected(self, key: object, time_s: float | None) -> None:
+        """A request will be answered at a time of this host, unless another is told before; None: that is not known."""
+        held = self._held.get(key)
+        if held is None or held.due_s == time_s:  # it has been answered, or told
+            return
+        held.due_s = time_s
+        if time_s is not None:
+            self.alarm.at(time_s - _READY_S, partial(self._prepare, held))
+            self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
         """A request is answered at a time of this host, which is so much too late already."""
-        held = self._held[key]
-        held.due_s, held.late_s = time_s, late_s
-        self.alarm.at(time_s, partial(self._land, key))
+        held = self._held.get(key)
+        if held is not None:
+            held.late_s = late_s
+            self.expected(key, time_s)
 
     def slowed(self, speed: F64) -> None:
         """From now on ranks [N] compute at these shares of their devices' speed."""
@@ -94,7 +113,23 @@ class Clock:
     def carried(self, key: object) -> None:
         """What a request moves has been moved."""
         self._held[key].carried = True
-        self._land(key)
+        self._near(key)
+
+    def _prepare(self, held: _Held) -> None:
+        """Of the ranks that go on at about one time the first is prepared."""
+        if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
+            self._prepared_until_s = held.due_s
+            self._rests.baton.prepare(held.rank)
+
+    def _near(self, key: object) -> None:
+        """Have a request answered that is due soon or by now, if all that it moves is there."""
+        held = self._held.get(key)
+        if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
+            return
+        if now_s() >= held.due_s:
+            self._land(key)
+        elif not self._rests.wake(held.rank, key):
+            self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
         """Answer a request, if it is due and all that it moves is there."""
@@ -103,7 +138,7 @@ class Clock:
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
                 return
             held.answered = True
-        if not self._rests.answer(held.rank, held.work):
+        if not self._rests.answer(held.rank, held.work, held.due_s):
             self._went_on(key)
 
     def block(self, work: Work, rank: int, timeout: timedelta | None) -> None:
@@ -112,20 +147,31 @@ class Clock:
         Raises:
             DistBackendError: it is not within that time; none, as 0 is, means any time.
         """
-        self.settle(rank)
+        reached_s = self.settle(rank, now_s())
         until_s = now_s() + timeout.total_seconds() if timeout else None
-        if not work.done:
+        while not work.done and self._rests.failure is None and (until_s is None or now_s() < until_s):
             self._rests.rest(rank, work, until_s)
+            self._look_at_the_clock(work.key)
         if work.done:
             self._went_on(work.key)
+            self._courses.is_at(rank, max(reached_s, work.due_s))
         elif until_s is not None and now_s() >= until_s:
             raise dist.DistBackendError(f"emu: rank {rank} has waited for {timeout} for a request that is not done")
         if self._computing is not None:
             self._computing.goes_on(rank)
 
+    def _look_at_the_clock(self, key: object) -> None:
+        """Answer a request whose rank has been woken a moment before it is due, unless it has been put off since then."""
+        held = self._held.get(key)
+        if held is None or not held.carried:
+            return
+        while held.due_s is not None and 0 < held.due_s - now_s() < _EARLY_S:
+            pass
+        self._land(key)
+
     def poll(self, work: Work, rank: int) -> bool:
         """Let a moment pass; whether the request may never be done, as far as is known here."""
-        self.settle(rank)
+        self.settle(rank, now_s())
         held = self._held.get(work.key)
         due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S
         self._rest_until(rank, min(due_s, now_s() + _POLL_S))
@@ -156,8 +202,11 @@ class Clock:
             if rank is None or seconds < 0:
                 sleep(seconds)
                 return
-            self.settle(rank)
+            self.settle(rank, now_s())
             self._sleep_until(rank, now_s() + seconds)
+            if self._rests.failure is not None:
+                raise self._rests.stopped()
+            self._courses.is_at(rank, now_s())  # whoever sleeps goes by this host's clock
             if self._computing is not None:
                 self._computing.goes_on(rank)
 

@@ -130,6 +130,13 @@ class Traffic:
             self._forget_most()
         return sorted(arrived, key=lambda each: each.end_fs)
 
+    def expected(self) -> list[Arrival]:
+        """Who has not left, and when each will have if what flows goes on as it does now; of whom that is known."""
+        if not self._leave:
+            return []
+        ends = self._state.expected_fs(np.array([*self._leave.values()], np.int64))
+        return [Arrival(*each, end_fs) for each, end_fs in zip(self._leave, ends.tolist(), strict=True) if end_fs < NEVER]
+
     def _move_on(self, until_fs: int) -> None:
         until_fs = max(until_fs, self._state.now_fs)
         while self._course.next_fs < until_fs:

@@ -28,6 +28,7 @@ from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
 _COMPARED = 5  # times
+_TOLD = ("go", "expected", "due", "slowed")  # while the job runs
 CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
@@ -64,9 +65,9 @@ class Beyond:
         self._heard: list[Any] = []  # before there was a listener
         self._behind_s = 0.0 if tempo is None else self._compare_clocks()
 
-    def ask(self, arrival: Arrival, step: int) -> None:
-        """Make a request of a rank that is here, and the step that it is in, known."""
-        now, number = now_s() - self._behind_s, self._made
+    def ask(self, arrival: Arrival, step: int, at_s: float) -> None:
+        """Make a request of a rank that is here known, the step that it is in, and when it was made by this host's clock."""
+        number = self._made
         self._numbers[arrival.made] = number
         self._made += 1
         self._open[number] = arrival
@@ -75,7 +76,7 @@ class Beyond:
         call = arrival.call
         with paused():
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
-            self._tell("ask", number, bare, now, step)
+            self._tell("ask", number, bare, at_s - self._behind_s, step)
 
     def wait(self, rank: int, work: Work) -> None:
         """Say that a rank goes on only once a request of its own is done."""
@@ -121,9 +122,11 @@ class Beyond:
     def _listen(self, carry_out: CarryOut, met: Met) -> None:
         torch.set_num_threads(1)
         try:
-            while (words := self._heard.pop() if self._heard else self._desk.recv())[0] in ("go", "due", "slowed"):
+            while (words := self._heard.pop() if self._heard else self._desk.recv())[0] in _TOLD:
                 if words[0] == "go":
                     self._go(carry_out, *words[1:])
+                elif words[0] == "expected":
+                    met.expected(self._paced[words[1]], None if words[2] is None else words[2] + self._behind_s)
                 elif words[0] == "due":
                     met.due(self._paced.pop(words[1]), words[2] + self._behind_s, words[3])
                 else:

@@ -76,7 +76,7 @@ class Desk:
         self._thread = threading.Thread(target=self._serve, name="desk", daemon=True)
         self._telling = threading.Lock()
         self._alarm = Alarm(self._fail)
-        met = Met(self._due, self._slowed, self._fail)
+        met = Met(self._expected, self._due, self._slowed, self._fail)
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
 
     def __enter__(self) -> Self:
@@ -163,11 +163,19 @@ class Desk:
             if process in numbers:
                 self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
 
+    def _expected(self, made: tuple[int, int], time_s: float | None) -> None:
+        """Tell when a request will be answered, as far as is known; on the alarm's thread, too."""
+        self._tell_of(made, "expected", time_s)
+
     def _due(self, made: tuple[int, int], time_s: float, late_s: float) -> None:
         """Tell when a request is answered; on the alarm's thread, too."""
+        self._tell_of(made, "due", time_s, late_s)
+
+    def _tell_of(self, made: tuple[int, int], kind: str, *words: object) -> None:
+        """Tell the process of a request something of it."""
         for each, process in list(self._processes.items()):
             if process == made[0]:
-                self._tell(each, "due", made[1], time_s, late_s)
+                self._tell(each, kind, made[1], *words)
 
     def _slowed(self, speed: F64) -> None:
         self._tell_all("slowed", speed)

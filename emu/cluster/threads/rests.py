@@ -70,13 +70,13 @@ class Rests:
             work.finish()
             return self.wake(rank, work.key)
 
-    def answer(self, rank: int, work: "ref[Work]") -> bool:
-        """The same, and nothing holds the work that the rank may be done with."""
+    def answer(self, rank: int, work: "ref[Work]", due_s: float) -> bool:
+        """The same of what was due at a time, and nothing holds the work that the rank may be done with."""
         with self.lock:
             known = work()
             if known is None:  # nobody can wait for it
                 return False
-            key = known.key
+            key, known.due_s = known.key, due_s
             known.finish()
             del known
             return self.wake(rank, key)

@@ -143,7 +143,7 @@ class Threads:
     def _met(self) -> Met:
         """Who is told what ranks meet."""
         clock, stop = self._clock, self._rests.stop
-        return Met(_nobody, _nobody, stop) if clock is None else Met(clock.due, clock.slowed, stop)
+        return Met(_nobody, _nobody, _nobody, stop) if clock is None else Met(clock.expected, clock.due, clock.slowed, stop)
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -176,13 +176,12 @@ class Threads:
     def submit(self, call: Call) -> Work:
         """Start a request of the running rank; perform it if this was the last one missing."""
         self._check_here(call.global_rank)
-        if self._clock is not None:
-            self._clock.settle(call.global_rank)
+        asked_s = call.asked_s if self._clock is None else self._clock.settle(call.global_rank, call.asked_s)
         if self._rests.failure is not None:
             raise self._rests.stopped()
         self._polls = 0
         try:
-            return self._submit(call)
+            return self._submit(call, asked_s)
         except BaseException as error:  # also where the program goes on as if nothing were: the others cannot
             self._rests.fail(call.global_rank, error)
             raise
@@ -197,21 +196,21 @@ class Threads:
             what = f"asks for communication of rank {rank}, or waits for it"
             raise RunError(f"cluster: {who} {what}; let each rank do so on its own thread")
 
-    def _submit(self, call: Call) -> Work:
+    def _submit(self, call: Call, asked_s: float) -> Work:
         rank = call.global_rank
         work = Work(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
-            self._clock.asked(rank, work)
+            self._clock.asked(rank, work, asked_s)
         arrival = self._places.arrival(call, work)
         step = 0
         if self._recording is not None:
             recorder = self._recording.of(rank)
             step, work.watch = recorder.running, recorder.request(call, arrival.instance)
         if self._beyond is not None:
-            self._beyond.ask(arrival, step)
+            self._beyond.ask(arrival, step, asked_s)
             return work
         if self._pacer is not None:
-            self._pacer.came(replace(arrival, made=work.key), step)
+            self._pacer.came(replace(arrival, made=work.key), step, asked_s)
         if complete := self._meetings.arrive(arrival):
             agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
             if self._pacer is not None:

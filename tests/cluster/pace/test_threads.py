@@ -10,7 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
+from emu.cluster.pace.ranks import Clock
+from emu.cluster.pace.traffic import Arrival as Due
+from emu.cluster.pace.traffic import Traffic
 from emu.cluster.threads import threads
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
@@ -21,9 +25,10 @@ from emu.trace.device.device import Device
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 1e12}, hbm_Bps=1e12, gemm_share=1.0, unhidden_share=0.0)
 SWITCH = build_topology("switch:n=4,bandwidth=1GB/s,latency=500ns")
+US = 10**9  # ticks
 MS = 500  # float32 elements, timed as bfloat16, that take a millisecond at a pace of 1000
 CHOICE = Choice.parse(("all_reduce=ring", "all_to_all=at-once", "broadcast=binomial"))
-now = time.monotonic
+now, time_sleep = time.monotonic, time.sleep
 
 
 def pace(*faults: str, computes: bool = False, factor: float = 1000) -> Pace:
@@ -43,18 +48,75 @@ def took(do: Callable[[], object]) -> float:
 def test_no_answer_comes_before_its_virtual_arrival() -> None:
     of = pace()
 
-    def program(rank: int) -> list[float]:
-        x = torch.full((80 * MS,), float(rank))
-        times = [took(lambda: dist.all_reduce(x)), took(lambda: dist.all_to_all_single(torch.empty(80 * MS), x))]
+    def program(rank: int) -> tuple[float, float]:
+        x, began = torch.full((80 * MS,), float(rank)), now()
+        reduced = took(lambda: dist.all_reduce(x))
+        dist.all_to_all_single(torch.empty(80 * MS), x)
         assert x.tolist() == [6.0] * len(x)
-        return times
+        return reduced, now() - began
 
-    reduced, exchanged = zip(*run(program, 4, of=of), strict=True)
+    reduced, both = zip(*run(program, 4, of=of), strict=True)
     assert max(reduced) >= 6 * 0.020 + 6e-3  # who asks last finds what others have sent before
-    assert max(exchanged) >= 3 * 0.020
+    assert max(both) >= 6 * 0.020 + 6e-3 + 3 * 0.020
     told = of.tempo.told()
     assert (told.pace, told.computes, told.wall_messages) == (1000, False, 8)
     assert 0 <= told.wall_in_time <= 8
+
+
+def test_what_an_answer_is_late_with_the_next_one_is_not_late_with_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that takes 40 ms to let a rank go on: of five messages of 100 ms the last is late by once as much."""
+    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.04))
+
+    def program(rank: int) -> float:
+        x, began = torch.ones(100 * MS), now()
+        for _ in range(5):
+            dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        return now() - began
+
+    assert 5 * 0.100 <= max(run(program)) < 5 * (0.100 + 0.040)
+
+
+def test_an_answer_that_is_put_off_when_its_rank_has_been_woken_for_it_comes_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put_off = set[object]()
+    look = Clock._look_at_the_clock
+
+    def puts_off(self: Clock, key: object) -> None:
+        if key not in put_off:
+            put_off.add(key)
+            self.expected(key, now() + 0.02)
+        look(self, key)
+
+    monkeypatch.setattr(Clock, "_look_at_the_clock", puts_off)
+    x = torch.ones(20 * MS)
+    assert min(run(lambda rank: took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)))) >= 0.020
+    assert len(put_off) == 2
+
+
+def test_an_answer_that_was_expected_does_not_come_while_what_it_waits_for_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def program(rank: int) -> float:
+        x = torch.ones(120 * MS)
+        return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
+
+    run(program)  # all is loaded from then on
+    told = [[Due(0, 0, 80 * US), Due(0, 1, 80 * US)]]  # and from the next event on nothing
+    monkeypatch.setattr(Traffic, "expected", lambda _: told.pop() if told else [])
+    assert min(run(program, of=pace("link 2-4 slow 0.5 at 50us"))) >= 0.119  # of a link that nobody uses
+
+
+def test_a_rank_that_sleeps_goes_by_the_host_s_clock_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.02))
+
+    def program(rank: int) -> float:
+        x = torch.ones(40 * MS)
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        time.sleep(0)
+        return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
+
+    assert min(run(program)) >= 0.040
 
 
 def test_a_request_that_the_last_to_ask_knows_all_of_is_answered() -> None:
@@ -97,8 +159,8 @@ def test_requests_of_two_groups_share_a_link() -> None:
 
     def program(rank: int) -> tuple[float, float]:
         groups = [dist.new_group([0, 2]), dist.new_group([1, 2])]
-        dist.barrier()
         began = now()
+        dist.barrier()
         x = torch.ones(20 * MS)
         if rank < 2:
             dist.send(x, 2, group=groups[rank])
@@ -141,13 +203,14 @@ def test_a_link_that_is_halved_in_the_middle_shows_within_two_percent() -> None:
 
 
 def steps(rank: int) -> list[float]:
-    """What each of three steps takes, of which each sends 20 ms."""
+    """When each of three steps has ended since the first began, of which each sends 20 ms."""
     parameter = torch.zeros(2, requires_grad=True)
-    optimizer, module, found = torch.optim.SGD([parameter], 0.1), nn.Identity(), []
+    optimizer, module, found, began = torch.optim.SGD([parameter], 0.1), nn.Identity(), [], now()
     for _ in range(3):
         module(parameter)
         x = torch.ones(20 * MS)
-        found.append(took(lambda x=x: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)))
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        found.append(now() - began)
         optimizer.step()
     return found
 
@@ -155,7 +218,7 @@ def steps(rank: int) -> list[float]:
 def test_a_link_that_is_slow_in_a_step_shows_in_that_step_alone() -> None:
     of = pace("link 1-4 slow 0.25 from step 2 to 2")
     _, second, _ = run(steps, of=of)[1]
-    assert second >= 0.080
+    assert second >= 0.020 + 0.080
     slow, back = of.told().wall_met
     assert slow.startswith("link 1-4 has 0.25 of its speed at ")
     assert back.startswith("link 1-4 is as before at ")
@@ -174,15 +237,15 @@ def test_what_the_system_cannot_mend_stops_the_job_with_the_cause() -> None:
 
 
 def computes(rank: int) -> float:
-    """What 40 products of 5e5 FLOPs each take, at 1e9 FLOP/s, and a barrier."""
+    """What 40 products of 5e5 FLOPs each take, at 1e9 FLOP/s, and two barriers."""
     a = torch.ones(50, 100)
 
     def work() -> None:
+        dist.barrier()
         for _ in range(40):
             _ = a @ a.T
         dist.barrier()
 
-    dist.barrier()
     return took(work)
 
 
@@ -224,11 +287,12 @@ def test_ddp_goes_on_with_its_backward_while_a_bucket_is_under_way() -> None:
         first, last = nn.Linear(8, 1000, bias=False), nn.Linear(1000, 300, bias=False)
         model = nn.parallel.DistributedDataParallel(nn.Sequential(first, last), bucket_cap_mb=1)
         model(torch.ones(1, 8)).sum().backward()  # after which DDP orders its buckets anew
-        at: list[float] = []
+        time.sleep(0)  # what was late in it is over
+        at, began = list[float](), now()
         last.weight.register_post_accumulate_grad_hook(lambda _: at.append(now()))
         first.weight.register_post_accumulate_grad_hook(lambda _: at.append(now()))
         model(torch.ones(1, 8)).sum().backward()
-        return at[1] - at[0], now() - at[0]
+        return at[1] - at[0], now() - began
 
     for meanwhile, whole in run(program, of=pace(computes=True, factor=500_000 * 1e-3)):
         assert whole >= 0.300  # 300,000 elements of float32, timed as bfloat16
@@ -304,6 +368,17 @@ class TestEnds:
         with pytest.raises(RunError, match="rank 1: ValueError: of its own"):
             run(program)
         assert now() - began < 5
+
+    def test_a_rank_that_sleeps_again_and_again_ends_with_the_others(self) -> None:
+        def program(rank: int) -> None:
+            time.sleep(0.01)
+            if rank == 1:
+                raise ValueError("of its own")
+            while True:
+                time.sleep(0.001)
+
+        with pytest.raises(RunError, match="rank 1: ValueError: of its own"):
+            run(program)
 
     def test_after_it_time_sleep_is_python_s_own(self) -> None:
         before = time.sleep

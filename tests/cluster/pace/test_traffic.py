@@ -72,6 +72,31 @@ def test_who_comes_later_shares_from_then_on() -> None:
     assert (found[0, 0], found[1, 0]) == (1500 * US, 2000 * US)
 
 
+def test_when_somebody_leaves_is_expected_as_soon_as_all_that_it_waits_for_flows_and_again_when_that_changes() -> None:
+    of = traffic()
+    begun(of, message(MB), (0, 2))
+    assert of.expected() == []
+    of.advance(US)
+    assert of.expected() == [(0, 0, 1000 * US), (0, 1, 1000 * US + LATENCY)]
+    begun(of, message(MB), (1, 2), now=500 * US)
+    of.advance(501 * US)
+    assert of.expected() == [(0, 0, 1500 * US), (0, 1, 1500 * US + LATENCY), (1, 0, 2500 * US), (1, 1, 2500 * US + LATENCY)]
+    found = ended(of)
+    assert (found[0, 1], found[1, 1]) == (1500 * US + LATENCY, 2000 * US + LATENCY)
+
+
+def test_of_a_ring_only_the_end_of_the_last_round_is_expected() -> None:
+    of, expected = traffic(), dict[tuple[int, int], set[int]]()
+    begun(of, ring(4, 4 * MB), (0, 1, 2, 3))
+    found: dict[tuple[int, int], int] = {}
+    while of.next_fs < 10**18:
+        found.update({each[:2]: each.end_fs for each in of.advance(of.next_fs)})
+        for each in of.expected():
+            expected.setdefault(each[:2], set()).add(each.end_fs)
+    assert expected == {member: {end} for member, end in found.items()}
+    assert len(found) == 4
+
+
 def test_a_link_that_is_halved_in_the_middle_takes_half_as_long_again() -> None:
     of = traffic("link 2-4 slow 0.5 at 0.5ms")
     begun(of, message(MB), (0, 2))

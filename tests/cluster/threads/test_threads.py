@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
+from emu.cluster.own import numbers
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 
@@ -132,6 +133,20 @@ class TestWhatARankHasForItself:
             return drawn
 
         assert Threads(3).run(program) == [np.random.RandomState(r).normal(size=4).tolist() for r in range(3)]
+
+    @pytest.mark.parametrize("in_memory", [True, False])
+    def test_of_a_pair_of_python_s_normal_numbers_too_wherever_it_keeps_its_state(self, in_memory, monkeypatch):
+        def program(rank):
+            drawn = []
+            for _ in range(4):
+                drawn.append((random.gauss(0, 1), random.random()))
+                dist.barrier()
+            return drawn
+
+        assert numbers._lies_in_memory()
+        monkeypatch.setattr(numbers, "_lies_in_memory", lambda: in_memory)
+        own = [random.Random(r) for r in range(3)]
+        assert Threads(3).run(program) == [[(each.gauss(0, 1), each.random()) for _ in range(4)] for each in own]
 
     def test_the_caller_s_generators_are_as_before(self):
         torch.manual_seed(5), random.seed(5), np.random.seed(5)  # noqa: NPY002

@@ -100,6 +100,24 @@ class State:
         of = self._tasks[tasks]
         return np.where(of["state"] == LEFT, of["left"], -1)
 
+    def expected_fs(self, tasks: I64) -> I64:
+        """When each of some tasks, which move nothing and take no time, has left if what flows goes on as it does now.
+
+        Returns:
+            NEVER: that is not known, as something that a task waits for has not begun, or stands still.
+        """
+        graph = self._graph
+        first, counts = graph.pred_start[tasks], graph.pred_start[tasks + 1] - graph.pred_start[tasks]
+        edges = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        preds = graph.pred[edges]
+        of = self._tasks[preds]
+        delivered = ~graph.pred_left[edges] & (graph.hop_start[preds + 1] > graph.hop_start[preds])
+        is_known = ((of["state"] == LEFT) | (of["state"] == FLOWING)) & (of["left"] < NEVER)
+        ends = np.where(is_known, of["left"] + np.where(delivered, graph.alpha_fs[preds], 0), NEVER)
+        latest = np.full(len(tasks), -1)
+        np.maximum.at(latest, np.repeat(np.arange(len(tasks)), counts), ends)
+        return np.where(latest < 0, NEVER, latest)
+
     @property
     def has_left(self) -> Bool:
         """[V] whether the body has left; of a task without one, whether it is known when it will have."""
