@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import Part, Shape
 
 
@@ -135,6 +135,7 @@ def all_reduce(part: Part) -> Schedule:
         return fold(part)
     job = _job(part)
     r, L, u = job.r, len(job.u), job.u
+    check_rows(len(job.members) * (r - 1) * (L if _whole(part) else 1))  # of the first round, before it takes all memory
     k, top = np.arange(r)[:, None], r * (L - 1)
     in_transit = ~job.full
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import powers_of_two
 from emu.collective.transform import dual, then
 
@@ -34,6 +34,7 @@ def all_reduce(n: int) -> Schedule:
 @collective("all_gather", "recursive-doubling", claim=_HALF, shapes=powers_of_two)
 def all_gather(n: int) -> Schedule:
     """In round t, rank r sends rank r ^ 2**t the 2**t slots that it holds: r ^ 0 to r ^ (2**t - 1)."""
+    check_rows(n * (n - 1))
     rank = np.arange(n)[:, None]
     return Schedule.build(n, n, (Sends(rank, rank ^ 2**t, rank ^ np.arange(2**t)) for t in range(_q(n))))
 
@@ -41,6 +42,7 @@ def all_gather(n: int) -> Schedule:
 @collective("all_gather", "halving-doubling", claim=_HALF, shapes=powers_of_two)
 def doubling(n: int) -> Schedule:
     """From round to round the distance to a rank's partner halves and the slots it sends double: most go to the nearest."""
+    check_rows(n * (n - 1))
     rank = np.arange(n)[:, None]
     distances = [2**t for t in reversed(range(_q(n)))]
     # Held at distance d: the slots that differ from the rank's own in digits above d only.

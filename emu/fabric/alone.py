@@ -10,7 +10,6 @@ from emu.collective.schedule import Schedule
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece, lay, lowered
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.names import message_name
 from emu.fabric.named import named
@@ -53,7 +52,8 @@ def lower_alone(
     name: str = "schedule",
 ) -> Piece:
     """Turn a schedule into as few tasks as its symmetry and the topology's allow; arguments and errors as of `time_alone`."""
-    return lowered(*lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name))
+    laid = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
+    return lowered(laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None)
 
 
 def lay_alone(
@@ -65,15 +65,14 @@ def lay_alone(
     key: int = 0,
     send_overhead_fs: int = 0,
     name: str = "schedule",
-) -> tuple[Laid, Domain | None]:
-    """The schedule on its nodes, and the ranks that stand for all where it has a symmetry; arguments as of `time_alone`.
+) -> Laid:
+    """The schedule on its nodes; arguments as of `time_alone`.
 
     Raises:
         InputError: as `lay`.
     """
     where = schedule, slot_bytes, topology, placement
-    laid = lay(*where, key=key, send_overhead_fs=send_overhead_fs, joins=Joins.NONE, name=name)
-    return laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None
+    return lay(*where, key=key, send_overhead_fs=send_overhead_fs, joins=Joins.NONE, name=name)
 
 
 def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:

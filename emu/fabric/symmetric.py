@@ -39,6 +39,20 @@ def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps 
         laid: All that is sent.
         alike: Whether a permutation of nodes brings each rank to one that computes the same; unless given, nobody computes.
     """
+    found = _supposed(topology, npus, laid, alike)
+    return found[0] if found is not None and all(_keeps_routes(each, *found) for each in laid) else None
+
+
+def fewest_of(topology: Topology, npus: I64, laid: Sequence[Laid]) -> Domain | None:
+    """The ranks that would stand for all if routes kept every symmetry: `domain_of` finds these or nothing, far later."""
+    found = _supposed(topology, npus, laid)
+    return None if found is None else found[0]
+
+
+def _supposed(
+    topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps | None = None
+) -> tuple[Domain, tuple["Power", ...]] | None:
+    """What `domain_of` tries the routes of."""
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
     tests = [*([alike] if alike else []), *(each.keeps for each in laid)]
@@ -46,8 +60,7 @@ def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps 
     if not powers:
         return None
     _, _, nodes, links = _tried(topology, powers)
-    domain = Domain(nodes, links)
-    return domain if all(_keeps_routes(each, domain, powers) for each in laid) else None
+    return Domain(nodes, links), powers
 
 
 class Power(NamedTuple):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from collectives import direct, exchange, ring
 from emu.collective.algorithm import Build, algorithm
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
+from emu.collective.shape import Part
 from emu.collective.transform import then
 from emu.errors import InputError
 
@@ -219,6 +220,9 @@ def test_a_translation_of_too_many_rows_is_refused_before_it_is_expanded():
         ("all_to_all", "binary-exchange", 2**17),
         ("all_reduce", "railx-ring", (64, 64, 7, 7)),
         ("all_reduce", "sipco", (448, 448)),
+        ("all_reduce", "flex-sipco", Part((256, 256), tuple(range(2**16)))),
+        ("all_reduce", "halving-doubling", 2**16),
+        ("all_gather", "recursive-doubling", 2**16),
     ],
 )
 def test_rows_that_no_memory_holds_are_refused_before_they_are_made(operation, name, shape):

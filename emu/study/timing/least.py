@@ -11,6 +11,9 @@ from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.fabric.alone import lay_alone
 from emu.fabric.lower import busiest_fs
+from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.laid import Laid
+from emu.fabric.symmetric import domain_of, fewest_of
 from emu.study.timing.chain import chain_fs, message_count
 from emu.study.timing.collective import Job, mended, slot_bytes
 from emu.topology.kept import kept
@@ -26,7 +29,7 @@ ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a b
 class Least(NamedTuple):
     """What is known of a time before it is taken."""
 
-    messages: int  # to be timed
+    messages: int  # to be timed; no fewer, where nothing else is known
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
     chain_fs: float = 0.0  # of messages that wait for one another; 0 where none was looked for
 
@@ -54,15 +57,22 @@ def least(job: Job, most: int = MAX_ROWS) -> Least:
     held = slot_bytes(op, plan, count, item_bytes)
     if plan.translate:
         with mended(op, plan, count, item_bytes):
-            laid, domain = lay_alone(plan, held, topology, nodes, send_overhead_fs=overhead_fs, name=name or op.name)
-        messages = len(laid.classes.messages.src) * len(laid.copies(domain).first)
+            laid = lay_alone(plan, held, topology, nodes, send_overhead_fs=overhead_fs, name=name or op.name)
+        where = topology, laid.npus[0], [laid]
+        if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
+            return Least(messages)
+        messages = _count(laid, domain := domain_of(*where))
         return Least(messages, busiest_fs(laid, domain)) if messages <= most else Least(messages)
     messages = message_count(plan)
     if messages > most:
         return Least(messages)
     sizes = np.concatenate((held, held[list(plan.temps)]))
-    where = plan, sizes, topology, nodes
-    return Least(messages, _busiest_fs(*where), chain_fs(*where))
+    return Least(messages, _busiest_fs(plan, sizes, topology, nodes), chain_fs(plan, sizes, topology, nodes))
+
+
+def _count(laid: Laid, domain: Domain | None) -> int:
+    """Messages of the ranks that stand for all."""
+    return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 
 
 def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:

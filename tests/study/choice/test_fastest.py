@@ -14,6 +14,7 @@ from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.collective.shape import Part, ranks_of
 from emu.errors import InputError
+from emu.fabric import symmetric
 from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuits import TornError
 from emu.store import Store
@@ -150,6 +151,19 @@ def test_bytes_that_are_claimed_of_one_port_are_sent_or_received_by_a_rank_or_pa
             assert (parts <= MOST_PARTS, built.helpers) == (True, 0), (key, shape)
             seen += 1
     assert seen > 100
+
+
+@pytest.mark.parametrize(("fewer", "tries"), [(1, False), (0, True)])
+def test_messages_are_counted_before_routes_are_tried(fewer: int, tries: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, op = build_topology(TORUS), operation("all_reduce", 16)
+    job = Job(op, stored("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16))
+    known = least(job)
+    tried: list[object] = []
+    plain = symmetric._keeps_routes
+    monkeypatch.setattr(symmetric, "_keeps_routes", lambda *of: tried.append(of) or plain(*of))
+    found = least(job, known.messages - fewer)
+    assert found.messages == known.messages > 1
+    assert bool(tried) == tries == (found.end_fs > 0)
 
 
 @pytest.fixture
