@@ -31,6 +31,7 @@ from emu.units import format_time
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 _NO_TIME = float("inf")
+_FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
 def quiet(label: str, total: int | None) -> AbstractContextManager[Callable[[], None]]:
@@ -49,6 +50,9 @@ class _Known(NamedTuple):
     """Timed before."""
 
     found: Found
+
+    def ready(self) -> bool:
+        return True
 
     def get(self) -> Found:
         return self.found
@@ -96,7 +100,8 @@ class Search:
     def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
         under_way = deque[tuple[Candidate, Waiting]]()
         while under_way or frontier.has(self.worst_s):
-            if len(under_way) == side_by_side or not frontier.has(self.worst_s):
+            full = len(under_way) == side_by_side or not frontier.has(self.worst_s)
+            if full or (under_way and under_way[0][1].ready()):
                 candidate, waiting = under_way.popleft()
                 self._take(candidate, waiting.get())
                 continue
@@ -189,13 +194,13 @@ class Search:
         return list(best.values())
 
     def _may_fit(self, plan: Plan) -> bool:
-        """Whether the memory of the device holds a rank at the first place of its pipelines, which mostly holds most."""
-        return not self.has or holds(self.model, plan, self.stack, self.has, [0])
+        """Whether the memory of the device holds ranks at the first places of its pipelines, of which one mostly holds most."""
+        return not self.has or holds(self.model, plan, self.stack, self.has, range(min(_FIRST, plan.pp)))
 
     def _fits(self, plan: Plan) -> bool:
         """Whether it holds every rank."""
         if plan not in self.fits:
-            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(1, plan.pp))
+            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
         return self.fits[plan]
 
     def _asked(self, job: Step | Lone, submit: Submit) -> Waiting:

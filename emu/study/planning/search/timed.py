@@ -71,6 +71,9 @@ class Timer:
 class Waiting(Protocol):
     """What is being timed."""
 
+    def ready(self) -> bool:
+        """Whether nobody waits for it any more."""
+
     def get(self) -> Found:
         """Wait for it."""
 
@@ -84,6 +87,9 @@ class _Now:
 
     timer: Timer
     job: Job
+
+    def ready(self) -> bool:
+        return True
 
     def get(self) -> Found:
         return self.timer(self.job)
