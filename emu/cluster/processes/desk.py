@@ -7,6 +7,7 @@ once and told in the same words. Every process is told what to carry out in one 
 import pickle
 import secrets
 import socket
+import struct
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from emu.errors import EmuError, RunError
 
 TOKEN_BYTES = 32
 _GONE = (EOFError, ConnectionError)
+_MOST_SILENT_S = 5  # in the midst of a guest's token
 Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
 
@@ -44,6 +46,13 @@ def connection(by: socket.socket) -> Connection:
     """A connection over a socket, which sends a small message at once."""
     by.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Connection(by.detach())
+
+
+def _reads_for(known: Connection, most_s: int) -> None:
+    """Let a read of a connection fail that waits for longer; 0: let none."""
+    by = socket.socket(fileno=known.fileno())
+    by.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", most_s, 0))
+    by.detach()
 
 
 class Desk:
@@ -68,6 +77,7 @@ class Desk:
         self._waits: dict[int, object] = {}
         self._ended: set[int] = set()
         self._processes: dict[Connection, int] = {}
+        self._guests: set[Connection] = set()  # who have not said anything
         self._lost = False  # a process: whoever waits for it is not in a deadlock
         self._store = serve_store(host)
         self._door = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -92,7 +102,7 @@ class Desk:
         if self._pacer is not None:
             self._alarm.__exit__()
         self._door.close()
-        for each in (self._end, *self._processes):
+        for each in (self._end, *self._guests, *self._processes):
             each.close()
 
     def doing(self, rank: int) -> str:
@@ -101,7 +111,7 @@ class Desk:
 
     def _serve(self) -> None:
         try:
-            while self._end not in (ready := wait([self._end, self._door, *self._processes])):
+            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._processes])):
                 for each in ready:
                     self._hear(each)
         except BaseException as error:  # in the desk itself
@@ -110,7 +120,10 @@ class Desk:
 
     def _hear(self, ready: Any) -> None:
         if ready is self._door:
-            self._admit(self._door.accept()[0])
+            self._guests.add(connection(self._door.accept()[0]))
+            return
+        if ready in self._guests:
+            self._admit(ready)
             return
         try:
             kind, *given = ready.recv()
@@ -123,11 +136,13 @@ class Desk:
         except Exception as error:
             self._fail(error)
 
-    def _admit(self, guest: socket.socket) -> None:
-        known = connection(guest)
+    def _admit(self, known: Connection) -> None:
+        self._guests.remove(known)
         with suppress(*_GONE, OSError, pickle.UnpicklingError):
+            _reads_for(known, _MOST_SILENT_S)
             if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
                 self._processes[known] = known.recv()
+                _reads_for(known, 0)
                 if self.failure is not None:  # it comes when the others have been told
                     self._tell(known, "stop", self.failure)
                 return

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.executor.wire import LOOPBACK
+from emu.cluster.processes import desk as desks
 from emu.cluster.processes.desk import TOKEN_BYTES, Desk, connection
 from emu.cluster.threads.local import LocalCluster
 from emu.cluster.threads.threads import Threads
@@ -178,6 +179,21 @@ def slow(rank):
 
 def test_a_rank_that_computes_for_long_is_waited_for():
     assert run_apart(3, 1, slow)[0] == [True] * 3
+
+
+@pytest.mark.parametrize("says", [b"", b"\0\0"])  # nothing, or the beginning of how long its message will be
+def test_who_connects_and_says_no_more_holds_up_nobody(says, monkeypatch):
+    monkeypatch.setattr(desks, "_MOST_SILENT_S", 1)
+    with Desk(1, Choice(), LOOPBACK, print) as desk, socket.create_connection((LOOPBACK, desk.address.port)) as stranger:
+        stranger.sendall(says)
+        time.sleep(0.1)
+        guest = connection(socket.create_connection((LOOPBACK, desk.address.port)))
+        guest.send_bytes(desk.address.token)
+        guest.send(0)
+        guest.send(("ended_rank", 0))
+        assert guest.poll(10)
+        assert guest.recv() == ("over",)
+        guest.close()
 
 
 def test_only_who_knows_the_token_is_let_in():
