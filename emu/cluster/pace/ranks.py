@@ -24,7 +24,8 @@ from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
 _READY_S = 1.5e-3  # so long before a rank goes on all is prepared for it
-_EARLY_S = 4e-4  # a thread takes about as long to be woken: who waits is woken so early, and waits on by looking at the clock
+_REHEARSAL_S = 2e-4
+_EARLY_S = 5e-4  # a thread takes about as long to be woken: who waits is woken so early, and waits on by looking at the clock
 _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one that computes
 
 
@@ -165,6 +166,8 @@ class Clock:
         held = self._held.get(key)
         if held is None or not held.carried:
             return
+        if held.due_s is not None and held.due_s - now_s() > _REHEARSAL_S:
+            self._rests.baton.rehearse()
         while held.due_s is not None and 0 < held.due_s - now_s() < _EARLY_S:
             pass
         self._land(key)

@@ -91,6 +91,11 @@ class Baton:
             if self._lies and not self.abandoned:
                 self._swap(rank)
 
+    def rehearse(self) -> None:
+        """Do of the running rank what its next rest will do, so that the processor has all at hand then; nothing changes."""
+        if len(self._gates) > 1:
+            self._load([each.save() for each in self._own])
+
     def look(self) -> None:
         """Ask anew what is to be done if nobody is ready; from another thread, which wakes nobody any more."""
         with self._lock:
