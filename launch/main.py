@@ -125,9 +125,14 @@ def _run(args: list[str] | None) -> int:
         click.echo(f"emu: {line}", err=True)
         return code
     except KeyboardInterrupt as stopped:
-        click.echo(f"emu: {': '.join(('interrupted', *getattr(stopped, '__notes__', ())))}", err=True)
+        click.echo(f"emu: {_interrupted(stopped)}", err=True)
         return INTERRUPTED
     return result if isinstance(result, int) else 0
+
+
+def _interrupted(stopped: BaseException | None) -> str:
+    """With what the command tells of it."""
+    return ": ".join(("interrupted", *getattr(stopped, "__notes__", ())))
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
@@ -135,7 +140,7 @@ def _verdict(error: Exception) -> tuple[str, int]:
     if isinstance(error, EmuError):
         return str(error), error.exit_code
     if isinstance(error, click.Abort):
-        return "interrupted", INTERRUPTED
+        return _interrupted(error.__cause__), INTERRUPTED
     if isinstance(error, click.ClickException):
         return error.format_message().replace("\n", " "), InputError.exit_code
     traceback.print_exception(error)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from unittest.mock import Mock
 
+import click
 import pytest
 
 from emu.errors import InputError, RunError
@@ -72,6 +73,13 @@ def stopped(note: str) -> KeyboardInterrupt:
     return error
 
 
+def aborted(cause: KeyboardInterrupt) -> click.Abort:
+    """As click tells of it."""
+    error = click.Abort()
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -79,6 +87,7 @@ def stopped(note: str) -> KeyboardInterrupt:
         (RunError("rank 3: all_reduce failed"), 1, "emu: rank 3: all_reduce failed"),
         (KeyboardInterrupt(), 130, "emu: interrupted"),
         (stopped("go on from here"), 130, "emu: interrupted: go on from here"),
+        (aborted(stopped("go on from here")), 130, "emu: interrupted: go on from here"),
     ],
 )
 def test_an_error_has_its_exit_code(
