@@ -3,6 +3,7 @@
 Commands are modules of `launch.cli`, imported when they are asked for: `emu --help` loads neither torch nor ray.
 """
 
+import atexit
 import difflib
 import gc
 import importlib
@@ -101,19 +102,19 @@ def main(args: list[str] | None = None) -> None:
     log = logging.getLogger("emu")
     log.addHandler(NOTICES)
     log.setLevel(logging.INFO)
-    code = _run(args)
-    gc.freeze()  # else Python looks through all objects for cycles once more, which takes longer than some commands
-    sys.exit(code)
+    atexit.register(gc.freeze)  # else Python looks through all objects for cycles once more, longer than some commands take
+    sys.exit(_run(args))
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is loaded stays to the end: the collector looks for no cycles in it, neither now nor later."""
+    """What is loaded first stays to the end: the collector looks for no cycles in it, neither now nor later."""
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
+        if not gc.get_freeze_count():
+            gc.freeze()
         gc.enable()
 
 

@@ -1,5 +1,6 @@
 """The command as a whole: one line for each error, the right exit code, nothing loaded that is not needed."""
 
+import gc
 import os
 import re
 import subprocess
@@ -22,6 +23,17 @@ def test_help_loads_neither_torch_nor_ray_nor_numba() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "emu bench all_reduce" in done.stdout
+
+
+def test_the_collector_passes_over_what_was_loaded_and_looks_at_what_comes_after() -> None:
+    gc.unfreeze()
+    frozen = []
+    for _ in range(2):
+        assert launch_main.emu.get_command(Mock(), "list") is not None
+        frozen.append(gc.get_freeze_count())
+        assert gc.isenabled()
+    assert 0 < frozen[1] <= frozen[0]  # what comes after the first command is none of it
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize(("given", "spins"), [(None, False), ("ACTIVE", True)])
