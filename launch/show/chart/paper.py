@@ -22,11 +22,13 @@ def draw_figure(figure: Figure | Sequence[Figure], path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    save(picture(figure) if isinstance(figure, Figure) else _pictures(figure), path, "--png")
+    save(picture(figure), path, "--png")
 
 
-def picture(figure: Figure) -> Picture:
-    """The picture of `draw_figure`, of one part."""
+def picture(figure: Figure | Sequence[Figure]) -> Picture:
+    """The picture of `draw_figure`."""
+    if not isinstance(figure, Figure):
+        return _pictures(figure)
     drawn, axes = page(_WIDE_IN, _HIGH_IN, figure.title)
     _draw(axes, figure, _names([figure]))
     drawn.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=4)
@@ -34,7 +36,7 @@ def picture(figure: Figure) -> Picture:
 
 
 def _pictures(parts: Sequence[Figure]) -> Picture:
-    """All parts; under one legend where no part has curves that the first has not."""
+    """All parts; under one legend where no part has curves of ours that the first has not."""
     rows = -(-len(parts) // 2)
     drawn, whole = page(_WIDE_IN, _PART_IN * rows + 1.0, "")
     drawn.delaxes(whole)
@@ -43,12 +45,15 @@ def _pictures(parts: Sequence[Figure]) -> Picture:
     for part, axes in zip(parts, places, strict=False):
         _draw(axes, part, _names(parts if alike else [part]))
         axes.set_title(part.title, fontsize=10, color=INK)
+        axes.tick_params("x", labelsize=8)
         if not alike:
             axes.legend(fontsize=8, frameon=False)
     for axes in places[len(parts) :]:
         drawn.delaxes(axes)
     if alike:
-        drawn.legend(*places[0].get_legend_handles_labels(), loc="outside lower left", fontsize=8, frameon=False, ncols=4)
+        found = (each for axes in drawn.axes for each in zip(*axes.get_legend_handles_labels(), strict=True))
+        marks = {label: mark for mark, label in found}
+        drawn.legend([*marks.values()], [*marks], loc="outside lower left", fontsize=8, frameon=False, ncols=4)
     return drawn
 
 
