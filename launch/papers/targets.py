@@ -105,7 +105,7 @@ _RELATIVE, _POINTS = re.compile(r"\+-([\d.]+)% (?:relative|with)"), re.compile(r
 _WITHIN, _TIMES = re.compile(r"within ([\d.]+)%"), re.compile(r"within ([\d.]+)x")
 _SHARES = (_RELATIVE, _WITHIN)
 _BETWEEN = re.compile(r"(?:^|; )([\d.]+)-([\d.]+)(?:[%x]|$)")
-_ABOVE, _BELOW, _EXACT = re.compile(r"^>=?([\d.]+)"), re.compile(r"^<([\d.]+)"), re.compile("^exact")
+_ABOVE, _BELOW, _EXACT = re.compile(r"^>=?([\d.]+)(?:, <([\d.]+))?"), re.compile(r"^<([\d.]+)"), re.compile("^exact")
 # Whether it is met, only what works it out can say.
 _HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|<")
 
@@ -158,7 +158,7 @@ def _span(text: str) -> tuple[float, float] | None:
         return float(between[1]), float(between[2])
     if below:
         return -float("inf"), float(below[1])
-    return (float(above[1]), float("inf")) if above else None
+    return (float(above[1]), float(above[2] or "inf")) if above else None
 
 
 def _most(target: Target) -> float:

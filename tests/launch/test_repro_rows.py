@@ -24,10 +24,10 @@ MISSED = {
     *("rx-t6-Tap13-inj", "rx-t6-Hx7-cgb", "rx-t6-TorOCS-cost", "rx-t6-TorOCS-inj", "rx-t6-TorOCS-cgb"),
     *("rx-t6-Tor-cost", "rx-t6-Tor-cgb"),
     *("ub-t1-TP-vol", "ub-t1-PP-pct", "ub-av-ub", "ub-av-clos", "ub-opt93", "ub-capex-net", "ub-2.04", "ub-backup"),
-    *("ub-capex-4", "ub-f17b-a", "ub-f17b-b", "ub-f17-order", "ub-f19-short", "ub-f19-order", "ub-f20-x16"),
+    *("ub-f17-order", "ub-f19-short", "ub-f19-order", "ub-lin1"),
 }
 OPEN = {
-    *("fs-flex-shape", "rx-eq10", "ub-f20-opt", "ub-lin1", "ub-lin64"),
+    *("fs-flex-shape", "rx-eq10", "ub-f20-opt", "ub-lin64"),
     *(f"rx-t4-{row}" for row in range(1, 9)),
     *(f"ub-t2-{row}" for row in ("XY", "Z", "alpha", "beta-gamma")),
 }

@@ -6,6 +6,7 @@ from matplotlib.image import imread
 
 from launch.papers.ub_mesh import priced, wiring
 from launch.papers.ub_mesh.report import Paper
+from launch.papers.ub_mesh.scaled import BASES, machine, plan_at
 from launch.papers.ub_mesh.steps import MODELS, NPUS, model_of, plan_of
 from launch.papers.ub_mesh.trained import lanes
 from launch.papers.ub_mesh.wiring import built
@@ -44,6 +45,23 @@ def test_a_plan_has_a_board_for_tp_and_8192_tokens_a_rank_as_far_as_npus_go(name
     assert (plan.world, plan.tp, plan.passes) == (NPUS, 8, 13)
     assert plan.cp == min(cp, NPUS // 8 // plan.pp)
     assert plan.ep == (8 if model_of(name).experts else 1)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_cluster_that_grows_keeps_the_tokens_of_a_rank_and_the_microbatches(name):
+    small, large = plan_at(name, BASES[name]), plan_at(name, 64 * BASES[name])
+    assert (small.world, large.world) == (BASES[name], 64 * BASES[name])
+    assert (small.cp, small.passes, small.seq) == (large.cp, large.passes, large.seq) == (small.cp, 13, 2**18)
+    assert small.pp >= large.pp
+
+
+@pytest.mark.parametrize("npus", [128, 256, 512, 1024, 4096])
+def test_a_part_of_a_superpod_has_so_many_npus(npus):
+    assert built(machine(npus)).n_npus == npus
+
+
+def test_beyond_a_superpod_there_are_several():
+    assert machine(2**16) == "ub-mesh:dcn:dims=8x8x4x4x8x8"
 
 
 def test_more_lanes_out_of_a_rack_leave_those_inside_as_they_are():

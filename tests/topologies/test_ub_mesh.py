@@ -314,6 +314,15 @@ def test_npus_out_of_the_rack_have_x16_by_1d_fm_a_x32_by_b_and_x64_by_the_clos()
         assert rack.links.bandwidth_Bps[_tier(rack, "HRS") & (rack.links.src < 64)].sum() / LANE == 64 * lanes
 
 
+def test_racks_of_the_clos_in_pods_have_x64_of_an_npu_in_and_out_and_no_link_between_npus():
+    pods = _built("ub-mesh:superpod-rack-clos:dims=2x4x4x8x8")
+    assert set(_lanes(pods)[: pods.n_npus]) == {64}
+    of_hrs = slice(pods.n_npus, pods.n_npus + 32)  # one stands for those of a rack
+    assert set(_lanes(pods)[of_hrs]) == {2 * 64 * 64}
+    src, dst = np.array([0, 0, 0]), np.array([1, 8, 64])
+    assert pods.routes(src, dst, np.zeros(3, np.int64)).hops.tolist() == [2, 2, 3]
+
+
 def test_1d_fm_a_goes_over_lrs_and_not_over_the_switches_that_lead_out():
     rack = _built("ub-mesh:rack-1d-fm-a")
     src, dst = np.array(list(combinations(range(64), 2))).T

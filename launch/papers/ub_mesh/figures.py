@@ -6,6 +6,7 @@ from typing import Any
 
 from launch.papers.figure import Curve, Figure
 from launch.papers.ub_mesh.priced import NETWORK_SHARE, ratios
+from launch.papers.ub_mesh.scaled import BASES, DRAWN, linearity
 from launch.papers.ub_mesh.steps import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
 from launch.papers.ub_mesh.trained import SENSITIVE, gains_of_lanes, losses, mean_relative, relative
 
@@ -19,9 +20,7 @@ def _racks(paper: Any) -> Sequence[Figure]:
     printed = Curve("as printed (6.2)", (-0.3, -0.1, 0.1, 0.7), (95.5, 98.1, 99.2, 95.0), printed=True)
     assert [*RACKS] == [UB, A, B, CLOS]  # the places of the marks
     return [
-        Figure(
-            "UB-Mesh figure 17a: 8,192 NPUs, the mean of four sequences", "", _SHARE, by_model, words=[*MODELS], low=_LOWEST
-        ),
+        Figure("UB-Mesh figure 17a: 8,192 NPUs, the mean of all sequences", "", _SHARE, by_model, words=[*MODELS], low=_LOWEST),
         Figure(
             "UB-Mesh figure 17b: the mean of all models",
             "tokens of a sequence",
@@ -64,6 +63,19 @@ def _capex(_: Any) -> Figure:
     return Figure("UB-Mesh figure 21: CapEx of others over UB-Mesh's", "", "times UB-Mesh's", curves, words=[*found])
 
 
+def _scaled(paper: Any) -> Figure:
+    curves = [Curve(name, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name in BASES]
+    bases = ", ".join(f"{name} {npus:,}" for name, npus in BASES.items())
+    return Figure(
+        f"UB-Mesh figure 22: linearity with sequences of 256K, up to a SuperPod; 1x is {bases} NPUs",
+        "times the smallest size",
+        "% of the performance of an NPU at the smallest size",
+        curves,
+        log="x",
+        low=_LOWEST,
+    )
+
+
 FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"17": _racks, "19": _between, "20": _lanes, "21": _capex}
+    {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _scaled}
 )

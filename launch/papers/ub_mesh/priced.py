@@ -1,7 +1,6 @@
 """Figure 21 of the UB-Mesh paper: what others cost, over what UB-Mesh costs, at public prices."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -11,12 +10,11 @@ from emu.study.cost.book import PriceBook, read_book
 from emu.study.cost.cost import cost
 from launch.papers.paper import Way
 from launch.papers.targets import Answer, Target
-from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, built, tier
+from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, built
 
 _BOOK = Path(__file__).with_name("prices.toml")
 _RACKS, _NPUS, _HRS_LANES, _X4 = 128, 64, 512, 4
 _CABLE = "link leaf to spine x4"
-_ACTIVE, _OPTICAL = "active link x4", "link x4 between racks"
 
 
 @cache
@@ -25,13 +23,8 @@ def _book() -> PriceBook:
 
 
 def _network(word: str) -> float:
-    """Dollars of all that is built but NPUs; cables between racks of a row are active, those of a column optical (table 2)."""
-    topology = built(word)
-    rows = int(tier(topology, "Z,").sum()) // 2
-    bill = {**topology.bill, _ACTIVE: rows}
-    if rows:
-        bill[_OPTICAL] -= rows
-    return cost(replace(topology, bill=bill), _book()).dollars
+    """Dollars of all that is built but NPUs."""
+    return cost(built(word), _book()).dollars
 
 
 def _of_racks(word: str, lanes: int) -> float:
@@ -65,7 +58,8 @@ def _ratio(_: Any, target: Target) -> Answer:
     told = f"{name}; {', '.join(f'{each} {ratio:.2f}' for each, ratio in found.items())}"
     words = f"prices of launch/papers/ub_mesh/{_BOOK.name}: {_book().source}"
     rest = f"NPUs, CPUs and all else cost what is left where {100 * NETWORK_SHARE:g} % of the Clos is network (6.4)"
-    return Answer(found[name], (told, words, rest, "the third has no name in the text: racks of 1D-FM-B, by x32"))
+    cables = "cables between the racks of a pod are active copper: 4 x 4 racks are what it reaches (3.3.3); optics lead to HRS"
+    return Answer(found[name], (told, words, rest, cables, "the third has no name in the text: racks of 1D-FM-B, by x32"))
 
 
 PRICED: Mapping[str, Way] = MappingProxyType({f"ub-capex-{place}": _ratio for place in range(1, len(COMPARED) + 1)})

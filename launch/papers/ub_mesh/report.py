@@ -12,6 +12,7 @@ from launch.papers.paper import Way, called
 from launch.papers.targets import Answer, Target, read_targets
 from launch.papers.ub_mesh.figures import FIGURES
 from launch.papers.ub_mesh.priced import PRICED
+from launch.papers.ub_mesh.scaled import SCALED
 from launch.papers.ub_mesh.steps import NOTES as STEPS
 from launch.papers.ub_mesh.steps import Steps
 from launch.papers.ub_mesh.timed import TIMED
@@ -157,7 +158,9 @@ class Paper(Printed):
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     steps: Steps = field(default_factory=Steps)
     figures = FIGURES
-    ways = MappingProxyType({**_COUNTED, **_WORKED, **TRAINED, **PRICED, **{name: called(way) for name, way in TIMED.items()}})
+    ways = MappingProxyType(
+        {**_COUNTED, **_WORKED, **TRAINED, **SCALED, **PRICED, **{name: called(way) for name, way in TIMED.items()}}
+    )
 
     def assumptions(self) -> tuple[str, ...]:
         """Of all rows."""

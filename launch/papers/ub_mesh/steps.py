@@ -43,12 +43,12 @@ MODELS: Mapping[str, str] = MappingProxyType(  # of table 5
     }
 )
 UB, A, B, CLOS = "2D-FM", "1D-FM-A", "1D-FM-B", "Clos"
-RACKS: Mapping[str, str] = MappingProxyType(  # of figure 17, whose racks are joined as in UB-Mesh, but for the Clos
+RACKS: Mapping[str, str] = MappingProxyType(  # of figure 17: all are joined by a 2D full mesh, as in UB-Mesh (6.2)
     {
         UB: "ub-mesh:superpod",
         A: "ub-mesh:superpod-1d-fm-a",
         B: "ub-mesh:superpod-1d-fm-b",
-        CLOS: f"switch:n={NPUS},bandwidth=896GB/s,latency=1200ns",
+        CLOS: "ub-mesh:superpod-rack-clos",
     }
 )
 NOTES = (
@@ -58,41 +58,50 @@ NOTES = (
     f"tokens of a sequence, as 192 MB of 12,288 numbers are (table 1), or more where {NPUS} NPUs are not enough; {_BATCHES} "
     f"microbatches, as 26 transfers of a stage are; EP={_EP}, as 10.5 MB are 7/8 of 192 MB / 16; as few stages as hold "
     "weights, gradients and states of the optimizer (ZeRO-1) in 64 GB; all is recomputed",
-    "the Clos is one switch with x64 of every NPU: nothing is oversubscribed, and a message is spread over all its leaves",
+    "racks of figure 17 are joined by a 2D full mesh, those of the Clos too (6.2), each with as many lanes out of it as its "
+    "NPUs have to its HRS: x64 of an NPU in the Clos's",
     "sequences: 8K and 32K, 64K and 1M, which stands for up to 10M: there, a step of most models takes longer than Emu's clock",
 )
 
 
-def plan_of(name: str, seq: int) -> Plan:
+def plan_of(name: str, seq: int, npus: int = NPUS) -> Plan:
     """Of a model and a sequence."""
-    return _plan(model_of(name), _stages(name), seq)
+    return _plan(model_of(name), stages(name, npus), seq, npus)
 
 
-def _plan(model: Model, pp: int, seq: int) -> Plan:
-    pairs = NPUS // (_BOARD * pp)  # cp * dp
-    cp = min(max(1, seq // _TOKENS), pairs)
+def _plan(model: Model, pp: int, seq: int, npus: int) -> Plan:
+    return split(model, pp, seq, npus, min(max(1, seq // _TOKENS), npus // (_BOARD * pp)))
+
+
+def split(model: Model, pp: int, seq: int, npus: int, cp: int) -> Plan:
+    """A plan of so many stages whose sequences so many ranks share."""
+    dp = npus // (_BOARD * pp * cp)
     return Plan(
         tp=_BOARD,
         sp=True,
         cp=cp,
         cp_comm="all_gather",
         pp=pp,
-        dp=pairs // cp,
+        dp=dp,
         ep=_EP if model.experts else 1,
         sharding="zero1",
         recompute="full",
-        global_batch=_BATCHES * pairs // cp,
+        global_batch=_BATCHES * dp,
         seq=seq,
         microbatch=1,
     )
 
 
 @cache
-def _stages(name: str) -> int:
-    """As few as hold what an NPU keeps whatever is recomputed."""
+def stages(name: str, npus: int) -> int:
+    """As few as hold what an NPU keeps whatever is recomputed.
+
+    Raises:
+        InputError: no number does.
+    """
     model, most = model_of(name), find_device(_DEVICE, "bfloat16").memory_bytes
     for pp in map(int, 2 ** np.arange(10)):
-        parts = memory_by_part(model, _plan(model, pp, SHORT[0]), parse_stack(_STACK, STACKS))
+        parts = memory_by_part(model, _plan(model, pp, SHORT[0], npus), parse_stack(_STACK, STACKS))
         if sum(parts.values()) - parts["activations"] <= most:
             return pp
     raise InputError(f"repro: no stages of {name} fit an NPU")
@@ -126,12 +135,20 @@ class Steps(Estimated):
     computes, software = _DEVICE, _STACK
 
     def of(self, name: str, seq: int, fabric: Fabric) -> PlanRow:
-        """One step.
+        """One step of all NPUs of a SuperPod.
 
         Raises:
             InputError: as `estimate`.
         """
-        return self.estimated(model_of(name), plan_of(name, seq), f"{fabric} {_text(name)}", fabric.built)
+        return self.by(name, plan_of(name, seq), fabric)
+
+    def by(self, name: str, plan: Plan, fabric: Fabric) -> PlanRow:
+        """One step by a plan.
+
+        Raises:
+            InputError: as `estimate`.
+        """
+        return self.estimated(model_of(name), plan, f"{fabric} {_text(name)}", fabric.built)
 
 
 @cache

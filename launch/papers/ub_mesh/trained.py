@@ -83,7 +83,7 @@ def losses(steps: Steps, model: str, strategies: Iterable[str] = _STRATEGIES) ->
 
 def _loss(strategy: str) -> Way:
     def way(paper: Any, _: object) -> Answer:
-        return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all four sequences",))
+        return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
 
     return way
 

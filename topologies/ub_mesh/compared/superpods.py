@@ -1,4 +1,4 @@
-"""SuperPods of the racks that UB-Mesh's is held against: 1D-FM-A and 1D-FM-B (6.2), between racks a 2D full mesh as in UB-Mesh.
+"""SuperPods of the racks that UB-Mesh's is held against: 1D-FM-A, 1D-FM-B and Clos (6.2), all in a 2D full mesh as in UB-Mesh.
 
 UB-Mesh 6.2, Figures 16 and 17. A rack's HRS have as many lanes out of it as into it, of which a quarter leads to other pods, as
 in UB-Mesh's rack (3.3.3), and the rest to the racks of its row and column. The switches of a tier that a message could take are
@@ -34,11 +34,13 @@ class _Kind(NamedTuple):
     hrs: int  # lanes of an NPU to the rack's HRS
     lrs: int  # lanes of an NPU to the LRS that join NPUs of equal place; 0: HRS join them, too
     cpu_lrs: int  # LRS of a rack of 64 that lead to CPUs alone
+    meshed: bool = True  # whether the NPUs of a board have links between them
 
 
 _WORDS = {"X": "x", "LRS": "NPU to LRS x", "HRS": "NPU to HRS x", "pods": "HRS to HRS of pods x"}
 _A = _Kind("ub-mesh:superpod-1d-fm-a", 16, 16, 0)
 _B = _Kind("ub-mesh:superpod-1d-fm-b", 32, 0, 16)
+_CLOS = _Kind("ub-mesh:superpod-rack-clos", 64, 0, 16, meshed=False)
 
 
 class _Laid(NamedTuple):
@@ -73,7 +75,7 @@ def _lay(kind: _Kind, dims: tuple[int, ...], lane: Lane) -> _Laid:
     top, out = n + lrs.size + racks, kind.hrs * y * x  # lanes out of a rack
     to_rack, to_pods = out * (_TO_PODS - 1) // _TO_PODS / _LIKE, out / _TO_PODS
     ends = {
-        "X": (npu[..., pairs(x)[0]], npu[..., pairs(x)[1]], X4),
+        "X": (npu[..., pairs(x)[0]], npu[..., pairs(x)[1]], X4 * kind.meshed),
         "LRS": (npu, lrs, kind.lrs),
         "HRS": (npu, hrs.reshape(-1, 1, 1), kind.hrs),
         "Z": (hrs[..., pairs(z)[0]], hrs[..., pairs(z)[1]], to_rack),
@@ -109,10 +111,10 @@ def _build(kind: _Kind, dims: tuple[int, ...], lane: Lane) -> Topology:
 
 
 def _words(kind: _Kind, dims: tuple[int, ...]) -> tuple[str, ...]:
-    out = kind.hrs * dims[3] * dims[4]
+    out, joined = kind.hrs * dims[3] * dims[4], "boards" if kind.meshed else "NPUs of a board"
     return (
         f"an NPU has x{kind.hrs} to the HRS of its rack"
-        + (f" and x{kind.lrs} to the LRS that join NPUs of equal place" if kind.lrs else ", which join the boards too"),
+        + (f" and x{kind.lrs} to the LRS that join NPUs of equal place" if kind.lrs else f", which join the {joined} too"),
         f"a rack's HRS have x{out} out of it: x{out * (_TO_PODS - 1) // _TO_PODS // _LIKE} to each other rack of its row and "
         f"column, and x{out // _TO_PODS} to other pods (how they are divided is not printed; as in UB-Mesh's rack)",
         "switches of a tier that a message could take are one here: it is spread over all of them",
@@ -124,12 +126,12 @@ def _digits(dims: Sequence[int], npu: I64) -> list[I64]:
 
 
 def _route(kind: _Kind, dims: tuple[int, ...], laid: _Laid, src: I64, dst: I64, key: I64) -> Routes:
-    """On a board; in a rack along X, then by LRS, or by HRS alone; out of it by HRS, racks of a pod in either order."""
+    """On a meshed board; in a rack along X, then by LRS, or by HRS alone; out of it by HRS, racks of a pod in either order."""
     _, _, _, y, x = dims
     a, b = _digits(dims, src), _digits(dims, dst)
     near, boards = src // (y * x) == dst // (y * x), a[3] != b[3]
-    on_board = near & (a[4] != b[4]) & (~boards | bool(kind.lrs))
-    by_lrs, up = near & boards & bool(kind.lrs), ~near | (near & boards & (not kind.lrs))
+    on_board = near & (a[4] != b[4]) & (~boards | bool(kind.lrs)) & kind.meshed
+    by_lrs, up = near & boards & bool(kind.lrs), ~near | ((boards | (not kind.meshed)) & (not kind.lrs))
     relay = np.where(on_board, src - a[4] + b[4], src)
     mesh = laid.first["X"] + src // x * (x * (x - 1) // 2) + pair(x, a[4], b[4])
     return join(
@@ -189,16 +191,17 @@ def _shifts(dims: tuple[int, ...], laid: _Laid) -> list[I64]:
 def _invariants(kind: _Kind, dims: tuple[int, ...], lane: Lane) -> Invariants:
     pods, a, z, _, x = dims
     racks, n = pods * a * z, prod(dims)
-    cables = n * (x - 1) // 2 + n * (1 + bool(kind.lrs)) + pods * (a * z * (z - 1) + z * a * (a - 1)) // 2 + racks
+    on_board = (x - 1) * kind.meshed
+    cables = n * on_board // 2 + n * (1 + bool(kind.lrs)) + pods * (a * z * (z - 1) + z * a * (a - 1)) // 2 + racks
     across = 2 if pods > 1 else (a > 1) + (z > 1)
     inside = (3 if x > 1 else 2) if kind.lrs else 2
     return Invariants(
         2 * cables,
-        x - 1 + 1 + bool(kind.lrs),
+        on_board + 1 + bool(kind.lrs),
         2 + across if racks > 1 else inside,
         npus=n,
         switches=racks * (1 + x * bool(kind.lrs)) + 1,
-        injection_Bps=(X4 * (x - 1) + kind.lrs + kind.hrs) * lane.lane_rate,
+        injection_Bps=(X4 * on_board + kind.lrs + kind.hrs) * lane.lane_rate,
         shortest=not kind.lrs,  # a rack's HRS would be a nearer way to another board and place, which they do not serve
     )
 
@@ -216,3 +219,9 @@ def superpod_a(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
 def superpod_b(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
     """1D-FM-B's racks in pods as UB-Mesh's: boards in a full mesh, x32 to HRS between boards and racks: 8192 NPUs."""
     return _build(_B, dims, lane)
+
+
+@topology(_CLOS.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _CLOS), full=("",))
+def superpod_clos_racks(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
+    """Racks of the Clos in pods as UB-Mesh's: no links between NPUs, x64 to HRS, as many lanes out of a rack: 8192 NPUs."""
+    return _build(_CLOS, dims, lane)
