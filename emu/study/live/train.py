@@ -1,11 +1,12 @@
 """Training that keeps what it learns in a folder, and goes on from there: after a loss, or as a run of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emu.arrays import digest
-from emu.errors import InputError, must_be
+from emu.errors import InputError, RunError, must_be
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
@@ -13,7 +14,7 @@ from emu.study.live.disturbed import Disturbed
 from emu.study.live.elastic import run_elastic, timed_elastic, traces
 from emu.study.live.times import of_trace
 from emu.study.training.composed.calls import device_under
-from emu.study.training.learn.kept import Kept, job_of
+from emu.study.training.learn.kept import Kept, job_of, last
 from emu.study.training.learn.learn import RunOn, on_threads
 from emu.study.training.train import TrainRequest, program_of
 from emu.topology.live.script import faults_of
@@ -75,10 +76,23 @@ def train_kept(
         raise InputError(f"--checkpoint: cannot make {str(keeping.folder)!r}: {error.strerror}") from None
     kept = Kept(str(keeping.folder.resolve()), keeping.every, job)
     program = replace(program, kept=kept, dies=keeping.dies)
-    done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
+    with _telling_what_is_kept(kept):
+        done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
     asked = device_under(stack, device)
     times = {
         plan: of_trace(trace, lambda each: choice_on(each, request.algorithms, request.dtype), asked, request.dtype, stack)
         for plan, trace in traces(done, choice, run_on).items()
     }
     return timed_elastic(done, topology, known, times, device.name)
+
+
+@contextmanager
+def _telling_what_is_kept(kept: Kept) -> Iterator[None]:
+    """Have an error that ends a job say how far it had come."""
+    try:
+        yield
+    except RunError as error:
+        found = last(Path(kept.folder), kept.job)
+        if found is not None:
+            error.args = (f"{error}; {found.step} steps are kept, the last with loss {found.loss[-1]:.6f}",)
+        raise
