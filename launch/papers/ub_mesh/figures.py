@@ -64,10 +64,10 @@ def _capex(_: Any) -> Figure:
 
 
 def _scaled(paper: Any) -> Figure:
-    curves = [Curve(name, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name in BASES]
-    bases = ", ".join(f"{name} {npus:,}" for name, npus in BASES.items())
+    named = {name: f"{name}, 1x is {npus:,} NPUs" for name, npus in BASES.items()}
+    curves = [Curve(words, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name, words in named.items()]
     return Figure(
-        f"UB-Mesh figure 22: linearity with sequences of 256K, up to a SuperPod; 1x is {bases} NPUs",
+        "UB-Mesh figure 22: linearity with sequences of 256K, up to a SuperPod",
         "times the smallest size",
         "% of the performance of an NPU at the smallest size",
         curves,
