@@ -5,6 +5,7 @@ when it begins a test, and a test has passed only where all have.
 """
 
 import contextlib
+import gc
 import json
 import multiprocessing
 import os
@@ -116,6 +117,7 @@ def _start(test: Any, n: int, be: Callable[..., int]) -> None:
 
 
 def _leave_with(be: Callable[[int], int], process: int) -> None:
+    gc.freeze()  # a store of the tests before would wait here for its thread, which only the process that was forked has
     try:
         code = be(process)
     except BaseException:
