@@ -339,14 +339,14 @@ def comes_not(rank):
         dist.all_reduce(torch.ones(3))
 
 
-def test_a_deadlock_is_named_at_once(cluster):
+def test_a_deadlock_is_named_long_before_the_time_that_a_request_may_take(cluster):
     cluster.run(2, Choice(), place_of)  # there are actors
     began = time.monotonic()
     with pytest.raises(
         RunError, match=rf"^deadlock: rank 1 waits in all_reduce \(sum\) of 3 float32 {LINE} .* for rank 0; rank 0 has ended$"
     ):
         cluster.run(2, Choice(), comes_not)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < cluster._timeout_s / 2
 
 
 def test_a_job_whose_npu_is_killed_goes_on_with_the_losses_of_one_that_nothing_disturbs(cluster, tmp_path):
