@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import click
 
@@ -113,9 +114,14 @@ def _uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
+        _freeze()
         gc.enable()
+
+
+@cache
+def _freeze() -> None:
+    """Once: what a command leaves behind may be collected when the next one is loaded."""
+    gc.freeze()
 
 
 def _run(args: list[str] | None) -> int:

@@ -353,15 +353,13 @@ def _nobody(*_: object) -> None:
 
 @contextmanager
 def _collected_less() -> Iterator[None]:
-    """Let Python's collector look for cycles less often, and only among what is new: it looks at the objects of all ranks."""
+    """Let Python's collector look for cycles less often: it looks at the objects of all ranks."""
     thresholds = gc.get_threshold()
-    gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 @contextmanager
