@@ -5,7 +5,8 @@ link; a message whose link is halved when half of it has passed. A job asks once
 begin at one moment; the halved link is met in N jobs of one round, as its clock begins with the first request. A round is from
 when the first rank asks to when the last has its answer, by the clock that all processes of a machine share. The fabric's time
 is what the engine says, which is given all messages at once, for ranks that ask at these moments. Shown is the round that is
-off by the median, the middle half of all rounds, and how many were off by 2 % at most.
+off by the median, the middle half of all rounds, how many were off by 2 % at most, and how many of the answers the host gave in
+time, as `--pace` tells it.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from emu.arrays import column
+from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice, Served
@@ -154,11 +156,11 @@ def _opened(word: str) -> Iterator[Any]:
         yield ranks
 
 
-def _took(cluster: Any, case: Case, factor: float, rounds: int) -> Iterator[tuple[float, float]]:
-    """What the engine says of each round, and what it took, in seconds of this host."""
+def _took(cluster: Any, case: Case, factor: float, rounds: int, kept: Kept) -> Iterator[tuple[float, float]]:
+    """What the engine says of each round, and what it took, in seconds of this host; `kept` counts what was in time."""
     first, end, jobs = (0, 1, rounds) if case.faults else (1, rounds + 1, 1)
     for _ in range(jobs):
-        tempo = Tempo(factor, find_device("h100", "bfloat16"), computes=False)
+        tempo = Tempo(factor, find_device("h100", "bfloat16"), computes=False, kept=kept)
         cluster.pace = Pace(tempo, RING, case.faults)
         for times in zip(*cluster.run(case.ranks, CHOICE, partial(_rounds, case.ready, first, end)), strict=True):
             began, ended = zip(*times, strict=True)
@@ -170,7 +172,8 @@ def rows(word: str, factor: float, rounds: int) -> Iterator[list[str]]:
     """The cells of each case."""
     with _opened(word) as cluster:
         for case in cases():
-            found = sorted(_took(cluster, case, factor, rounds), key=lambda each: each[1] / each[0])
+            kept = Kept()
+            found = sorted(_took(cluster, case, factor, rounds, kept), key=lambda each: each[1] / each[0])
             off = [100 * (took_s / wanted_s - 1) for wanted_s, took_s in found]
             wanted_s, took_s = found[rounds // 2]
             yield [
@@ -182,6 +185,7 @@ def rows(word: str, factor: float, rounds: int) -> Iterator[list[str]]:
                 f"{off[rounds // 2]:+.2f}",
                 f"{off[rounds // 4]:+.2f} to {off[rounds * 3 // 4]:+.2f}",
                 f"{sum(each <= MOST_OFF for each in off)} of {rounds}",
+                f"{100 * kept.late.in_time / kept.late.messages:.0f}",
             ]
 
 
@@ -195,7 +199,7 @@ def main() -> None:
     factor = given.message / 1e3 / MESSAGE_S
     found = [row for word in given.clusters for row in rows(word, factor, given.rounds)]
     clocks = ("fabric x pace (ms)", "program's clock (ms)", "off (%)", "middle half (%)", f"within {MOST_OFF:g} %")
-    heads = ("cluster", "job", "ranks", *clocks)
+    heads = ("cluster", "job", "ranks", *clocks, "in time (%)")
     sys.stdout.write(f"pace {factor:g}: a message alone lasts {given.message:g} ms\n\n{table(heads, found)}\n")
 
 

@@ -61,7 +61,7 @@ class Beyond:
         self._made = 0
         self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
         self._open: dict[int, Arrival] = {}
-        self._paced: dict[int, object] = {}  # the keys  # of those of which it is not known when they are answered
+        self._paced: dict[int, object] = {}  # the keys of those of which it is not known when they are answered
         self._heard: list[Any] = []  # before there was a listener
         self._behind_s = 0.0 if tempo is None else self._compare_clocks()
 
