@@ -143,6 +143,7 @@ for _ in range(2):
     assert rows[:, 0].tolist() == list(range(rank, 12, 3)), rows
     assert rows[:, 1].tolist() == [0, 0, 1, 1], rows
     dist.all_reduce(rows)
+del loader  # left to the collector of cycles, it would wait for 5 s a worker: the queues that tell them to end are gone by then
 """
 CHILDREN = """
 import multiprocessing, os, subprocess, sys
