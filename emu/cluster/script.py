@@ -94,7 +94,10 @@ class Script:
                             raise
                     leave(on_thread)
 
-            return cluster.run_bare(program)
+            try:
+                return cluster.run_bare(program)
+            finally:
+                main.end()
 
     def _settled(self) -> Path:
         """Go to the folder; or stay in the copy of the script's own that Ray has brought to a machine where it is not."""

@@ -56,6 +56,11 @@ class Main:
             self._modules[rank] = module
         return self._modules[rank]
 
+    def end(self) -> None:
+        """Let go of what ranks have, when all have ended, as a process does: with it end processes such as a DataLoader's."""
+        for module in self._modules.values():
+            module.__dict__.clear()
+
     def save(self) -> types.ModuleType:
         """What the process has now."""
         return sys.modules["__main__"]

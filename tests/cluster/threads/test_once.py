@@ -4,6 +4,7 @@ import atexit
 import signal
 import textwrap
 
+import psutil
 import pytest
 import torch
 from torch._library import custom_ops
@@ -143,7 +144,6 @@ for _ in range(2):
     assert rows[:, 0].tolist() == list(range(rank, 12, 3)), rows
     assert rows[:, 1].tolist() == [0, 0, 1, 1], rows
     dist.all_reduce(rows)
-del loader  # left to the collector of cycles, it would wait for 5 s a worker: the queues that tell them to end are gone by then
 """
 CHILDREN = """
 import multiprocessing, os, subprocess, sys
@@ -163,8 +163,10 @@ dist.barrier()
 
 
 @pytest.mark.parametrize("text", [WORKERS, CHILDREN], ids=["workers of a loader", "children"])
-def test_a_rank_may_start_processes_of_its_own(run, text):
+def test_a_rank_may_start_processes_of_its_own_which_end_with_it(run, text):
+    before = set(psutil.Process().children())
     assert run(text)[1] == 0
+    assert set(psutil.Process().children()) <= before
 
 
 def test_every_rank_may_set_the_threads_between_operators(run):
