@@ -107,6 +107,8 @@ def _start_gloo(test: Any, folder: Path) -> None:
 
 def _start(test: Any, n: int, be: Callable[..., int]) -> None:
     """N processes of one function, in the way in which PyTorch's harness knows them."""
+    gc.collect()
+    gc.freeze()  # a store of the tests before would wait in a fork for its thread, which only the process that was forked has
     for process in range(n):
         ours, theirs = FORK.Pipe()
         started_one = FORK.Process(target=_leave_with, args=(be, process), name=f"process {process}")
@@ -114,10 +116,10 @@ def _start(test: Any, n: int, be: Callable[..., int]) -> None:
         theirs.close()
         test.pid_to_pipe[started_one.pid] = ours
         test.processes.append(started_one)
+    gc.unfreeze()
 
 
 def _leave_with(be: Callable[[int], int], process: int) -> None:
-    gc.freeze()  # a store of the tests before would wait here for its thread, which only the process that was forked has
     try:
         code = be(process)
     except BaseException:
