@@ -73,15 +73,16 @@ class Store:
         for _, size, path in sorted(self._files(), reverse=True):
             total += size
             if total > self.most_bytes:
-                path.unlink(missing_ok=True)
+                Path(path).unlink(missing_ok=True)
 
-    def _files(self) -> list[tuple[float, int, Path]]:
+    def _files(self) -> list[tuple[float, int, str]]:
         """When each file was of use, its bytes, its path; without those that another process deletes right now."""
         files = []
-        for path in self.folder.iterdir():
-            try:
-                stat = path.stat()
-            except OSError:
-                continue
-            files.append((stat.st_mtime, stat.st_size, path))
+        with os.scandir(self.folder) as found:
+            for file in found:
+                try:
+                    stat = file.stat()
+                except OSError:
+                    continue
+                files.append((stat.st_mtime, stat.st_size, file.path))
         return files

@@ -34,15 +34,24 @@ class Machine:
         for rank in range(self.n):
             self.chunks |= {self.home(rank, "i", c): Counter({(rank, c): 1}) for c in range(inputs)}
         blocks = [(int(g.get("id")), tb) for g in self.root for tb in g]
+        blocks = [(rank, tb) for rank, tb in blocks if len(tb)]
         while blocks:
-            free = [(rank, tb) for rank, tb in blocks if self.may_step(rank, tb)]
-            assert free, "deadlock"
-            rank, tb = self.random.choice(free)
+            rank, tb = self.any_free(blocks)
             self.step(rank, tb, tb[self.done[rank, int(tb.get("id"))]])
             self.done[rank, int(tb.get("id"))] += 1
-            blocks = [(r, b) for r, b in blocks if self.done[r, int(b.get("id"))] < len(b)]
+            if self.done[rank, int(tb.get("id"))] == len(tb):
+                blocks.remove((rank, tb))
         outputs = self.parts if self.op == "reduce_scatter" else self.total
         return all(self.chunks.get(self.home(r, "o", c)) == self.wanted(r, c) for r in range(self.n) for c in range(outputs))
+
+    def any_free(self, blocks: list[tuple[int, ET.Element]]) -> tuple[int, ET.Element]:
+        """One of those that may step, drawn among all of them; to draw until one may is sooner than to look at each."""
+        for left in range(len(blocks), 0, -1):
+            at = self.random.randrange(left)
+            if self.may_step(*blocks[at]):
+                return blocks[at]
+            blocks[at], blocks[left - 1] = blocks[left - 1], blocks[at]
+        raise AssertionError("deadlock")
 
     def wanted(self, rank: int, chunk: int) -> Counter:
         block, part = divmod(chunk, self.parts)
@@ -55,8 +64,6 @@ class Machine:
         }[self.op]
 
     def may_step(self, rank: int, tb: ET.Element) -> bool:
-        if self.done[rank, int(tb.get("id"))] >= len(tb):
-            return False
         step = tb[self.done[rank, int(tb.get("id"))]]
         awaited = int(step.get("depid")) < 0 or self.done[rank, int(step.get("depid"))] > int(step.get("deps"))
         receives = step.get("type").startswith("r") and step.get("type") != "re"

@@ -134,7 +134,7 @@ class Piece:
         """Bytes of those that are averaged over all ranks that see other tokens: not of experts that tokens travel to."""
         return sum(self.gradient(o) for o in self.operators if not self.travels(o))
 
-    @property
+    @cached_property
     def table_bytes(self) -> int:
         """Of constants beside the parameters, of eager PyTorch; a table of all positions is cut to those of the rank."""
         if self.stack.software != "pytorch":

@@ -87,6 +87,7 @@ class _Walk:
     asked: I64 = field(init=False)  # the first event of each instance
     stages: dict[int, int] = field(init=False)
     columns: tuple[memoryview, ...] = field(init=False)  # of tasks and what they wait for; one at a time, numpy is slow
+    computing: dict[int, What] = field(init=False)  # by rank, made once: most tasks of a long path compute
 
     def __post_init__(self) -> None:
         self.firsts = [instance.first for instance in self.replayed.instances]
@@ -95,7 +96,7 @@ class _Walk:
         self.columns = tuple(c.data for c in (*moments, graph.pred_start, graph.pred, graph.pred_left, self.ranks))
         number, first = np.unique(self.replayed.instance, return_index=True)
         self.asked = first[number >= 0]
-        self.stages = stages_of(self.trace)
+        self.stages, self.computing = stages_of(self.trace), {}
 
     def back(self, task: int, rank: int, until: int) -> None:
         """From a task of a rank, which ends then, to the beginning of the step."""
@@ -108,14 +109,15 @@ class _Walk:
         """Through one computation, or the tasks of one collective; the task before with its rank, and when that released it."""
         instance, left_by, ended = self._instance(task), rank, until
         while True:
-            until, before = max(int(self.timeline.start_fs[task]), self.began_fs), self._released_by(task, rank)
+            until, before = max(self.columns[0][task], self.began_fs), self._released_by(task, rank)
             if before is None or until == self.began_fs or instance < 0 or self._instance(before) != instance:
                 self.spent[self._what(task, instance, left_by)] += ended - until
                 return (None if before is None else (before, self._rank(before, rank))), until
             task, rank = before, self._rank(before, rank)
 
     def _rank(self, task: int, otherwise: int) -> int:
-        return int(self.ranks[task]) if self.ranks[task] >= 0 else otherwise
+        found: int = self.columns[-1][task]
+        return found if found >= 0 else otherwise
 
     def _instance(self, task: int) -> int:
         return bisect_right(self.firsts, task) - 1
@@ -133,7 +135,7 @@ class _Walk:
 
     def _what(self, task: int, instance: int, left_by: int) -> What:
         if instance < 0:
-            return What(COMPUTATION, None, self.stages.get(int(self.ranks[task])), None)
+            return self._computation(self.columns[-1][task])
         event = int(self.asked[instance])
         rank = int(np.searchsorted(self.replayed.first_event, event, side="right")) - 1
         events, row = self.trace.events_of(rank), event - int(self.replayed.first_event[rank])
@@ -141,6 +143,11 @@ class _Walk:
         if events.kind[row] != Kind.COLLECTIVE:
             return What(MESSAGE, axis, self.stages.get(left_by), None)
         return What(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
+
+    def _computation(self, rank: int) -> What:
+        if rank not in self.computing:
+            self.computing[rank] = What(COMPUTATION, None, self.stages.get(rank), None)
+        return self.computing[rank]
 
     def _late(self, entry: int, instance: int, left_by: int) -> int | None:
         """The rank that enters by a join, if it does so after another one."""
