@@ -146,10 +146,10 @@ def test_no_schedule_beats_the_bound(line, name) -> None:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        # Half of the operations on each topology by turns, the other half is slow.
-        pytest.param(lines[0], [*OPERATIONS][half::2], marks=pytest.mark.slow if (turn + half) % 2 else ())
+        # A quarter of the operations on each topology by turns, the others are slow.
+        pytest.param(lines[0], [*OPERATIONS][quarter::4], marks=pytest.mark.slow if (turn + quarter) % 4 else ())
         for turn, lines in enumerate(EXAMPLES)
-        for half in range(2)
+        for quarter in range(4)
     ],
     ids=lambda each: each if isinstance(each, str) else each[0],
 )

@@ -68,6 +68,7 @@ def test_a_killed_rank_is_one_line_and_leaves_nothing(tmp_path):
     Path(log).unlink()
 
 
+@pytest.mark.slow  # a killed rank ends Ray as an interrupt does
 def test_an_interrupt_leaves_nothing(tmp_path):
     with endless(tmp_path, 1) as (command, started, work):
         command.send_signal(signal.SIGINT)

@@ -35,7 +35,7 @@ def undisturbed(tmp_path_factory) -> tuple[float, ...]:
     return trained(tmp_path_factory.mktemp("kept"), HBD).loss
 
 
-@pytest.mark.parametrize("line", [HBD, RACK])
+@pytest.mark.parametrize("line", [HBD, pytest.param(RACK, marks=pytest.mark.slow)])  # as the next test's
 def test_a_spare_takes_the_place_of_a_lost_npu_and_the_losses_stay_the_same_to_the_bit(line, undisturbed, tmp_path):
     found = trained(tmp_path, line, "npu 1 at step 3")
     assert found.loss == undisturbed
