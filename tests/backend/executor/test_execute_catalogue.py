@@ -45,7 +45,7 @@ def cases(found: Algorithm, n: int):
 
 
 def some_counts(op: Operation, *, few: bool):
-    """Elements of each block: whatever comes; unless few are asked for none, one in all, a whole that divides, one that does not."""
+    """Elements of each block: whatever comes; unless few are wanted, none, one, a whole that divides, and one that does not."""
     yield np.random.default_rng(op.n_ranks).integers(0, 6, op.n_blocks)
     yield from () if few else (counts_of(op, size) for size in (0, 1, 3 * op.n_ranks, 3 * op.n_ranks + 2))
 
