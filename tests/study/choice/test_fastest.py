@@ -1,25 +1,21 @@
 """What is chosen is what timing every algorithm would choose, though few are timed; and no bound is beyond a time."""
 
-import json
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm, Served, algorithm, collective, stored
+from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm, stored
 from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule, Sends
-from emu.collective.shape import Part, ranks_of
+from emu.collective.shape import ranks_of
 from emu.errors import InputError
 from emu.fabric import symmetric
 from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuits import TornError
-from emu.store import Store
 from emu.study.choice import fastest as room
-from emu.study.choice import kept
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
@@ -166,20 +162,6 @@ def test_messages_are_counted_before_routes_are_tried(fewer: int, tries: bool, m
     assert bool(tried) == tries == (found.end_fs > 0)
 
 
-@pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The schedules that are timed from now on."""
-    names: list[str] = []
-
-    def counted(*job):
-        names.append(Job(*job).name)
-        return time_collective(*job)
-
-    monkeypatch.setattr(room, "time_collective", counted)
-    fastest.cache_clear()
-    return names
-
-
 def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_built(
     timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,98 +290,3 @@ def test_where_all_need_a_switch_that_adds_none_is_chosen(monkeypatch: pytest.Mo
     monkeypatch.setattr(room, "takers", lambda *_: [algorithm("all_reduce", "in-switch")])
     with pytest.raises(InputError, match=r"3 ranks of ring:n=3,.*; all need a switch that adds, or are too large; name one"):
         fastest(Site.first(build_topology(f"ring:n=3,{LINK}")), Wanted("all_reduce", 0, 3, 4))
-
-
-class TestKept:
-    @pytest.fixture(autouse=True)
-    def _of_the_catalogue_alone(self, monkeypatch):
-        """What earlier tests have filed is nobody's own here."""
-        foreign = {key for key, found in kept.ALGORITHMS if not kept.is_of_catalogue(found)}
-        every = kept.ALGORITHMS
-
-        class Rest:
-            def __iter__(self):
-                return (pair for pair in every if pair[0] not in foreign)
-
-        monkeypatch.setattr(kept, "ALGORITHMS", Rest())
-
-    WANTED = Wanted("all_reduce", 0, 2**20, 4)
-
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        store = Store(tmp_path / "choices", 2**20)
-        kept.keep_in(store)
-        fastest.cache_clear()
-        return store
-
-    def again(self, site: Site, wanted: Wanted = WANTED) -> Served:
-        """As another process would ask."""
-        fastest.cache_clear()
-        return fastest(site, wanted).served
-
-    def test_the_second_time_nothing_is_timed(self, store: Store, timed: list[str]) -> None:
-        first = self.again(Site.first(build_topology(TORUS)))
-        assert timed
-        timed.clear()
-        assert self.again(Site.first(build_topology(TORUS))) == first
-        assert timed == []
-
-    def test_what_differs_in_anything_is_chosen_anew(self, store: Store, timed: list[str]) -> None:
-        site, wanted = Site.first(build_topology(TORUS)), self.WANTED
-        grid = Part((4, 4), site.npus)
-        sites = [
-            site,
-            Site.first(build_topology(TORUS.replace("500ns", "501ns"))),
-            Site.of(site.topology, site.npus[:8]),
-            replace(site, npus=site.npus[::-1]),
-            replace(site, grid=(2, 8)),
-            replace(site, grid=grid),
-            replace(site, only=True),
-            replace(site, topology=replace(site.topology, adds=True)),
-            replace(site, topology=replace(site.topology, name="another")),
-        ]
-        asked = [(each, wanted) for each in sites]
-        asked += [(site, wanted._replace(**{key: value})) for key, value in (("elements", 7), ("item_bytes", 2))]
-        asked += [(site, Wanted("broadcast", root, 2**20, 4, overhead)) for root, overhead in ((0, 0), (1, 0), (1, 9))]
-        for one in asked:
-            timed.clear()
-            self.again(*one)
-            assert timed, one
-        timed.clear()
-        for one in asked:
-            self.again(*one)
-        assert timed == []
-
-    def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        site = Site.first(build_topology(TORUS))
-        self.again(site)
-        monkeypatch.setattr(kept, "code", lambda: "other")
-        timed.clear()
-        self.again(site)
-        assert timed
-
-    @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"KEY": 3}', '{"KEY": ["no-such", []]}', '{"KEY": ["ring:0x", []]}'])
-    def test_what_cannot_be_read_is_chosen_anew(self, store: Store, text: str) -> None:
-        site = Site.first(build_topology(TORUS))
-        best = self.again(site)
-        (path,) = store.folder.iterdir()
-        (key,) = json.loads(store.read(path.name) or b"")
-        store.write(path.name, text.replace("KEY", key).encode())
-        assert self.again(site) == best
-        path.write_bytes(b"damaged")
-        assert self.again(site) == best
-
-    def test_a_folder_that_cannot_be_written_is_no_fault(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("in the way")
-        kept.keep_in(Store(tmp_path / "file" / "choices", 2**20))
-        assert self.again(Site.first(build_topology(TORUS))).algorithm
-
-    def test_nothing_is_kept_where_an_algorithm_is_a_users_own(self, store: Store) -> None:
-        collective("all_reduce", "own-direct")(algorithm("all_reduce", "direct").build)
-        try:
-            self.again(Site.first(build_topology(TORUS)))
-            assert not store.folder.exists()
-            self.again(Site.first(build_topology(TORUS)), Wanted("broadcast", 0, 2**20, 4))
-            assert len(list(store.folder.iterdir())) == 1
-        finally:
-            ALGORITHMS._filed.pop("all_reduce/own-direct")

@@ -1,0 +1,21 @@
+"""What tests of choices share."""
+
+import pytest
+
+from emu.study.choice import fastest as room
+from emu.study.choice.fastest import fastest
+from emu.study.timing.collective import Job, time_collective
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The schedules that are timed from now on."""
+    names: list[str] = []
+
+    def counted(*job):
+        names.append(Job(*job).name)
+        return time_collective(*job)
+
+    monkeypatch.setattr(room, "time_collective", counted)
+    fastest.cache_clear()
+    return names

@@ -1,0 +1,113 @@
+"""What is chosen is kept: the second time nothing is timed, and whatever differs is chosen anew."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emu.collective.algorithm import ALGORITHMS, Served, algorithm, collective
+from emu.collective.shape import Part
+from emu.store import Store
+from emu.study.choice import kept
+from emu.study.choice.fastest import fastest
+from emu.study.choice.site import Site
+from emu.study.choice.wanted import Wanted
+from emu.topology.catalogue import build_topology
+
+TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
+
+
+class TestKept:
+    @pytest.fixture(autouse=True)
+    def _of_the_catalogue_alone(self, monkeypatch):
+        """What earlier tests have filed is nobody's own here."""
+        foreign = {key for key, found in kept.ALGORITHMS if not kept.is_of_catalogue(found)}
+        every = kept.ALGORITHMS
+
+        class Rest:
+            def __iter__(self):
+                return (pair for pair in every if pair[0] not in foreign)
+
+        monkeypatch.setattr(kept, "ALGORITHMS", Rest())
+
+    WANTED = Wanted("all_reduce", 0, 2**20, 4)
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        store = Store(tmp_path / "choices", 2**20)
+        kept.keep_in(store)
+        fastest.cache_clear()
+        return store
+
+    def again(self, site: Site, wanted: Wanted = WANTED) -> Served:
+        """As another process would ask."""
+        fastest.cache_clear()
+        return fastest(site, wanted).served
+
+    def test_the_second_time_nothing_is_timed(self, store: Store, timed: list[str]) -> None:
+        first = self.again(Site.first(build_topology(TORUS)))
+        assert timed
+        timed.clear()
+        assert self.again(Site.first(build_topology(TORUS))) == first
+        assert timed == []
+
+    def test_what_differs_in_anything_is_chosen_anew(self, store: Store, timed: list[str]) -> None:
+        site, wanted = Site.first(build_topology(TORUS)), self.WANTED
+        grid = Part((4, 4), site.npus)
+        sites = [
+            site,
+            Site.first(build_topology(TORUS.replace("500ns", "501ns"))),
+            Site.of(site.topology, site.npus[:8]),
+            replace(site, npus=site.npus[::-1]),
+            replace(site, grid=(2, 8)),
+            replace(site, grid=grid),
+            replace(site, only=True),
+            replace(site, topology=replace(site.topology, adds=True)),
+            replace(site, topology=replace(site.topology, name="another")),
+        ]
+        asked = [(each, wanted) for each in sites]
+        asked += [(site, wanted._replace(**{key: value})) for key, value in (("elements", 7), ("item_bytes", 2))]
+        asked += [(site, Wanted("broadcast", root, 2**20, 4, overhead)) for root, overhead in ((0, 0), (1, 0), (1, 9))]
+        for one in asked:
+            timed.clear()
+            self.again(*one)
+            assert timed, one
+        timed.clear()
+        for one in asked:
+            self.again(*one)
+        assert timed == []
+
+    def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        site = Site.first(build_topology(TORUS))
+        self.again(site)
+        monkeypatch.setattr(kept, "code", lambda: "other")
+        timed.clear()
+        self.again(site)
+        assert timed
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"KEY": 3}', '{"KEY": ["no-such", []]}', '{"KEY": ["ring:0x", []]}'])
+    def test_what_cannot_be_read_is_chosen_anew(self, store: Store, text: str) -> None:
+        site = Site.first(build_topology(TORUS))
+        best = self.again(site)
+        (path,) = store.folder.iterdir()
+        (key,) = json.loads(store.read(path.name) or b"")
+        store.write(path.name, text.replace("KEY", key).encode())
+        assert self.again(site) == best
+        path.write_bytes(b"damaged")
+        assert self.again(site) == best
+
+    def test_a_folder_that_cannot_be_written_is_no_fault(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("in the way")
+        kept.keep_in(Store(tmp_path / "file" / "choices", 2**20))
+        assert self.again(Site.first(build_topology(TORUS))).algorithm
+
+    def test_nothing_is_kept_where_an_algorithm_is_a_users_own(self, store: Store) -> None:
+        collective("all_reduce", "own-direct")(algorithm("all_reduce", "direct").build)
+        try:
+            self.again(Site.first(build_topology(TORUS)))
+            assert not store.folder.exists()
+            self.again(Site.first(build_topology(TORUS)), Wanted("broadcast", 0, 2**20, 4))
+            assert len(list(store.folder.iterdir())) == 1
+        finally:
+            ALGORITHMS._filed.pop("all_reduce/own-direct")
