@@ -42,6 +42,13 @@ OPERATIONS = ("all_reduce", "all_gather", "all_to_all", "broadcast", "reduce", "
 SIZES = (1, 2**12, 2**22)
 
 
+def by_turns(first: int) -> pytest.MarkDecorator:
+    """Every operation on every fabric: half of them by turns, the others are slow."""
+    pairs = [(turn, line, name) for i, line in enumerate(FABRICS) for turn, name in enumerate(OPERATIONS, i)]
+    marked = [pytest.param(line, name, marks=pytest.mark.slow if (turn + first) % 2 else ()) for turn, line, name in pairs]
+    return pytest.mark.parametrize(("line", "name"), marked)
+
+
 def whole(name: str, n: int, elements: int) -> int:
     """So many elements or a few more, as the operation can have them."""
     return elements + -elements % operation(name, n).count_step
@@ -59,8 +66,7 @@ def taken_fs(found: Algorithm, site: Site, wanted: Wanted) -> float:
     return np.inf if plan.helpers and not site.topology.adds else float(timeline.end_fs.max(initial=0))
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("line", FABRICS)
+@by_turns(0)
 def test_what_is_chosen_is_what_timing_all_chooses(line: str, name: str) -> None:
     topology = build_topology(line)
     job = Site.first(topology).npus[:16]
@@ -74,8 +80,7 @@ def test_what_is_chosen_is_what_timing_all_chooses(line: str, name: str) -> None
                 assert fastest(site, wanted).served.algorithm == best, (npus, elements)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("line", FABRICS)
+@by_turns(1)
 def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
     topology = build_topology(line)
     site = Site.of(topology, Site.first(topology).npus[:16])
