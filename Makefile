@@ -15,8 +15,9 @@ demo: .venv/ready
 	@echo && echo "3 of 3: Llama 3 70B on the 1,024 NPUs of a UB-Mesh pod: nothing runs, its step is generated and timed (some 10 s)"
 	$(BIN)/emu estimate --model llama3-70b --plan tp=8,sp,pp=4,dp=32,sharding=zero1 --topology ub-mesh:pod --global-batch 1024 --seq 8192
 
+# Bytecode is kept, whatever the environment says: a hundred processes start, and each would compile Emu and its tests anew.
 test: .venv/ready
-	$(BIN)/python -m pytest $(JOBS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(JOBS)
 
 slow: .venv/ready
 	$(BIN)/python -m pytest -m slow
