@@ -103,7 +103,7 @@ def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
     with closing(Kept(tmp_path)) as kept:
         first = Steps(kept).of(DENSE, plan)
-    monkeypatch.setattr(estimated, "estimate", None)  # whoever asks for it now fails
+    monkeypatch.setattr(estimated, "prepare", None)  # whoever asks for it now fails
     with closing(Kept(tmp_path)) as kept:
         assert Steps(kept).of(DENSE, plan) == first
 

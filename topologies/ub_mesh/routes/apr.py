@@ -21,6 +21,7 @@ from emu.arrays import I64
 from emu.errors import must_be
 
 LANES = 2  # virtual lanes that a port has (4.1.3)
+_TABLED = 2**18  # walks, all of which are kept, as routers ask for them again and again
 
 Node = tuple[int, ...]  # a digit each dimension
 
@@ -94,9 +95,23 @@ class Ways:
 
     def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
         """[P, H + 1] the nodes of some ways from some nodes, the last one repeated, and [P, H] the virtual lane of each hop."""
-        here = np.stack(np.unravel_index(src, self.dims), axis=-1)[:, None]
-        digits = (here + self.offset[way]) % np.array(self.dims)
-        return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), self.dims), lanes(digits)
+        nodes, n_ways = len(self.start) - 1, len(self.offset)
+        if nodes * n_ways > _TABLED:
+            return _walked(self, src, way)
+        every, at = _every_walk(self), src * n_ways + way
+        return every[0][at], every[1][at]
+
+
+def _walked(known: Ways, src: I64, way: I64) -> tuple[I64, I64]:
+    here = np.stack(np.unravel_index(src, known.dims), axis=-1)[:, None]
+    digits = (here + known.offset[way]) % np.array(known.dims)
+    return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), known.dims), lanes(digits)
+
+
+@cache
+def _every_walk(known: Ways) -> tuple[I64, I64]:
+    """What is walked from each node by each way, nodes first."""
+    return _walked(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
 
 
 @cache

@@ -6,6 +6,7 @@ what all send to all is even on all cables, and a shift of both ends shifts the 
 as a rack has cables to them for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from math import gcd
 from typing import NamedTuple
@@ -45,6 +46,9 @@ def router(plan: Plan, links: Links, routing: str = BASELINE) -> Router:
     return between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
 
 
+_Hop = tuple[I64, I64]  # of each pair the link, -1 where it takes none, and the virtual lane
+
+
 class _Known(NamedTuple):
     """What a route is computed from."""
 
@@ -65,14 +69,28 @@ class _Ends(NamedTuple):
 
 def _route(known: _Known, src: I64, dst: I64, key: I64) -> Routes:
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
-    turn = _turn(known.plan, a, b, key)
-    hops = _inside(known, a, b, key) + _outside(known, a, b, turn) + _beyond(known, a, b, turn)
-    return on_lanes(*(np.stack(columns, axis=-1) for columns in zip(*hops, strict=True)))
+    turn, near, far = _turn(known.plan, a, b, key), a.rack == b.rack, _far(known.plan, a, b)
+    kinds = ((near, _inside, key), (~near & ~far, _outside, turn), (far, _beyond, turn))
+    return on_lanes(*_table(len(src), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds]))
+
+
+def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I64, I64]:
+    """[P, H] and [P, H] the link of each hop, -1 where there is none, and its virtual lane, by those of kinds of pairs."""
+    most = max(len(hops) for _, hops in kinds)
+    link, lane = np.full((count, most), -1), np.zeros((count, most), np.int64)
+    for rows, hops in kinds:
+        for i, (links, lanes) in enumerate(hops):
+            link[rows, i], lane[rows, i] = links, lanes
+    return link, lane
 
 
 def _ends(plan: Plan, npu: I64) -> _Ends:
     y, x = plan.dims[-2:]
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
+
+
+def _of(ends: _Ends, rows: Bool) -> _Ends:
+    return _Ends(*(digit[rows] for digit in ends))
 
 
 def _turn(plan: Plan, a: _Ends, b: _Ends, key: I64) -> I64:
@@ -97,37 +115,36 @@ def planes_a_board(plan: Plan) -> int:
     return plan.planes // gcd(plan.planes, plan.dims[-2])
 
 
-def _link(taken: Bool, cable: I64, back: Bool | bool = False) -> I64:
+def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
     """[P] the cable's link there or back, -1 where the pair does not take it."""
     return np.where(taken, 2 * cable + back, -1)
 
 
-def _inside(known: _Known, a: _Ends, b: _Ends, key: I64) -> list[tuple[I64, I64]]:
-    """The hops of a pair of one rack, each its link and its virtual lane."""
-    x, near = known.plan.dims[-1], a.rack == b.rack
+def _inside(known: _Known, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
+    """The hops of pairs of one rack."""
+    x = known.plan.dims[-1]
     nodes, lanes = walked(known.inside, a.y * x + a.x, b.y * x + b.x, key * known.strategy.by_channel)
     hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
-    return [(_relay(known, a.rack, here, there, near), lane) for here, there, lane in hops]
+    return [(_relay(known, a.rack, here, there), lane) for here, there, lane in hops]
 
 
-def _relay(known: _Known, rack: I64, here: I64, there: I64, taken: Bool) -> I64:
+def _relay(known: _Known, rack: I64, here: I64, there: I64) -> I64:
     """[P] the link from an NPU of a rack to another of its board or its place."""
     y, x = known.plan.dims[-2:]
     along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
     along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)
     cable = np.where(here // x == there // x, known.first["X"] + along_x, known.first["Y"] + along_y)
-    return _link(taken & (here != there), cable, here > there)
+    return _link(cable, here > there, here != there)
 
 
-def _outside(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[tuple[I64, I64]]:
-    """The hops of a pair of two racks of a SuperPod: to the board's LRS, to one that leads out, across, and so down."""
+def _outside(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
+    """The hops of pairs of two racks of a SuperPod: to the board's LRS, to one that leads out, across, and so down."""
     plan = known.plan
-    away = (a.rack != b.rack) & ~_far(plan, a, b)
     rounds, place = np.divmod(turn, plan.planes * plan.dims[-1])
     out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # a few channels take several ways already
-    up, down = ([_link(away, cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
+    up, down = ([_link(cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
     lane = np.zeros_like(out)
-    return [*((u, lane) for u in up), *_across(known, a.rack, b.rack, out, turn, away), *((d, lane) for d in down[::-1])]
+    return [*((u, lane) for u in up), *_across(known, a.rack, b.rack, out, turn), *((d, lane) for d in down[::-1])]
 
 
 def _climb(known: _Known, end: _Ends, out: I64) -> tuple[I64, I64]:
@@ -137,9 +154,9 @@ def _climb(known: _Known, end: _Ends, out: I64) -> tuple[I64, I64]:
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
 
 
-def _across(known: _Known, a: I64, b: I64, out: I64, turn: I64, away: Bool) -> list[tuple[I64, I64]]:
+def _across(known: _Known, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
     """The hops from rack to rack, over racks of the pod or over an HRS."""
-    plan, found, over, pick = known.plan, [], np.ones_like(away), turn
+    plan, found, over, pick = known.plan, [], np.ones(len(a), np.bool_), turn
     if known.ways is not None:
         size = plan.five[1] * plan.five[2]
         first, count = known.ways.between(a % size, b % size)
@@ -148,9 +165,9 @@ def _across(known: _Known, a: I64, b: I64, out: I64, turn: I64, away: Bool) -> l
         over = pick >= count
         nodes, lanes = known.ways.walk(a % size, first + np.where(over, 0, pick))
         hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
-        found = [(_step(known, a // size, here, there, out, away & ~over), lane) for here, there, lane in hops]
+        found = [(_step(known, a // size, here, there, out, ~over), lane) for here, there, lane in hops]
         pick = pick - count
-    return found + _over(known, a, b, out, pick, away & over) if plan.uplinks else found
+    return found + _over(known, a, b, out, pick, over) if plan.uplinks else found
 
 
 def _step(known: _Known, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
@@ -163,15 +180,15 @@ def _step(known: _Known, pod: I64, here: I64, there: I64, out: I64, taken: Bool)
     along_a = (pod * row + here % row) * exits + out
     z = known.first["Z"] + along_z * (row * (row - 1) // 2) + pair(row, here % row, there % row)
     alpha = known.first["alpha"] + along_a * (column_ * (column_ - 1) // 2) + pair(column_, here // row, there // row)
-    return _link(taken & (here != there), np.where(in_row, z, alpha), here > there)
+    return _link(np.where(in_row, z, alpha), here > there, taken & (here != there))
 
 
-def _over(known: _Known, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[tuple[I64, I64]]:
+def _over(known: _Known, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[_Hop]:
     """The two hops by one of the HRS that LRS `out` of every rack is cabled to."""
     plan = known.plan
     of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
     lane = np.zeros_like(out)
-    return [(_link(taken, known.first["pods"] + cable, back), lane) for cable, back in zip(of_rack, (False, True), strict=True)]
+    return [(_link(known.first["pods"] + cable, back, taken), lane) for cable, back in zip(of_rack, (False, True), strict=True)]
 
 
 def _far(plan: Plan, a: _Ends, b: _Ends) -> Bool:
@@ -180,20 +197,20 @@ def _far(plan: Plan, a: _Ends, b: _Ends) -> Bool:
     return column(a.rack // size != b.rack // size, np.bool_)
 
 
-def _beyond(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[tuple[I64, I64]]:
-    """The hops of a pair of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and so down.
+def _beyond(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
+    """The hops of pairs of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and so down.
 
     LRS go by turns as those that lead out do, spines by turns over the racks of the sender's SuperPod.
     """
     plan = known.plan
     if not plan.beyond:
         return []
-    far, lane = _far(plan, a, b), np.zeros_like(turn)
+    lane = np.zeros_like(turn)
     turn, spare = np.divmod(turn, plan.planes * SPARES)
     plane = (spare // SPARES + a.y * planes_a_board(plan)) % plan.planes
     out = plane * SPARES + (spare + a.x * spares_a_place(plan)) % SPARES
     spine = _shifted(plan.standing[1:], a.rack % plan.spines, turn % plan.spines)
-    up, down = ([_link(far, cable, back) for cable in _ascend(known, end, out, spine)] for end, back in ((a, False), (b, True)))
+    up, down = ([_link(cable, back) for cable in _ascend(known, end, out, spine)] for end, back in ((a, False), (b, True)))
     return [(link, lane) for link in (*up, *down[::-1])]
 
 
