@@ -76,7 +76,7 @@ def split(schedule: Schedule, op: Operation, made: dict[int, Buffers], counts: n
 
 
 @given(random_schedules() | translated_schedules(), st.integers(2, 5))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_any_schedule_split_over_processes_ends_as_in_one(case: tuple[Schedule, Operation, list[int]], n_homes: int) -> None:
     schedule, op, sizes = case
     counts = np.array(sizes, np.int64)

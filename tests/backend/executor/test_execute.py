@@ -124,7 +124,7 @@ def translated_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int
 
 
 @given(random_schedules() | translated_schedules(), st.booleans())
-@settings(max_examples=400)
+@settings(max_examples=250)
 def test_any_schedule_ends_as_its_rules_read_row_by_row(
     case: tuple[Schedule, Operation, list[int]], side_by_side: bool
 ) -> None:

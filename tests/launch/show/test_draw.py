@@ -101,7 +101,9 @@ def test_few_nodes_in_so_long_a_row_that_none_would_be_seen_are_drawn_as_structu
     assert "GPU to NVSwitch: 256 cables, 450 GB/s, 300 ns each way, within groups" in legend
 
 
-@pytest.mark.parametrize("line", ["ub-mesh:board", "fat-tree:radix=4,tiers=3", "ub-mesh:pod", "hpn:pod"])
+@pytest.mark.parametrize(
+    "line", ["ub-mesh:board", "fat-tree:radix=4,tiers=3", "ub-mesh:pod", pytest.param("hpn:pod", marks=pytest.mark.slow)]
+)
 def test_the_picture_is_the_same_png_each_time(line, tmp_path):
     topology = build_topology(line)
     for file in ("a.png", "b.png"):

@@ -99,7 +99,7 @@ def dom_of(path: Path, folder: Path) -> tuple[str, str]:
 @pytest.mark.skipif(
     BROWSER is None, reason="no chromium is installed: `apt-get install chromium` lets this test open the report"
 )
-@pytest.mark.parametrize("command", ["estimate", "train", "run", "replay", "plan"])
+@pytest.mark.parametrize("command", ["estimate", "train", pytest.param("run", marks=pytest.mark.slow), "replay", "plan"])
 def test_a_browser_opens_the_report_and_shows_its_figures(command: str, report: Callable[..., Report], tmp_path: Path) -> None:
     made = {
         "estimate": lambda: estimated(report),
