@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,6 +14,7 @@ from launch.show.page import INK, page, save
 
 _WIDE_IN, _HIGH_IN = 10.0, 5.6
 _PART_IN = 3.6  # high
+_PART_LETTERS = 56  # of a line above a part, so that it stays above its own
 _MARKS, _MARKED = "osD^v<>ph*", 40
 
 
@@ -44,7 +46,7 @@ def _pictures(parts: Sequence[Figure]) -> Picture:
     alike = _names(parts) == _names(parts[:1])
     for part, axes in zip(parts, places, strict=False):
         _draw(axes, part, _names(parts if alike else [part]))
-        axes.set_title(part.title, fontsize=10, color=INK)
+        axes.set_title(fill(part.title, _PART_LETTERS), fontsize=10, color=INK)
         axes.tick_params("x", labelsize=8)
         if not alike:
             axes.legend(fontsize=8, frameon=False)
