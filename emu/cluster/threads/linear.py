@@ -82,10 +82,20 @@ class _Product(torch.autograd.Function):
             gradient = gradient.redistribute(placements=ctx.cut.gradient)
         rows = gradient._local_tensor.reshape(-1, gradient._local_tensor.size(-1))
         into = of_weight = None
-        if ctx.needs_input_grad[1]:
+        if _is_wanted(ctx, 1):
             here = x._local_tensor
             of_weight = _laid(rows.t().mm(here.reshape(-1, here.size(-1))), weight._spec, weight.placements, weight.shape)
-        if ctx.needs_input_grad[0]:
+        if _is_wanted(ctx, 0):
             local = rows.mm(weight._local_tensor).view(x._local_tensor.shape)
             into = _laid(local, x._spec, ctx.cut.given, x.shape)
         return into, of_weight, None, None
+
+
+def _is_wanted(ctx: Any, at: int) -> bool:
+    """Whether this pass goes on to what was given there: a backward in two asks first for one, and later for the other."""
+    if not ctx.needs_input_grad[at]:
+        return False
+    try:
+        return torch._C._will_engine_execute_node(ctx.next_functions[at][0])
+    except RuntimeError:  # it does not say it of a leaf whose gradient `autograd.grad` has been asked for
+        return True
