@@ -320,8 +320,11 @@ class Sharded(Whole):
             self.ledger.change(activations=-self.copied)
             self.ledger.change(activations=made)
             own = made // self.shards[group.experts]
+            divided = own if group.experts else 0  # added up, they are divided into another tensor
+            if own == made:  # nothing is sent: what was copied is there until the copy is divided
+                self.ledger.rise(gradients=own, activations=divided)
             self.ledger.change(gradients=own, activations=-lived)
-            self.ledger.rise(activations=own if group.experts else 0)  # added up, they are divided into another tensor
+            self.ledger.rise(activations=divided)
             self.copied = made
 
     def _settle(self) -> None:
