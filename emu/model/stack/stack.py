@@ -14,6 +14,7 @@ from emu.registry import unknown
 EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only
 INTERLEAVED = "interleaved"  # in that order of a pipeline only
+CHUNKED = "chunked"  # of each chunk of a pipeline at once, beside what others compute
 FLASH, FUSED, UNFUSED = "flash", "fused", "unfused"
 WHOLE, SCATTERED = "whole", "scattered"
 
@@ -33,7 +34,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "tp": (BACKWARD, EXPOSED, OVERLAPPED),
         "cp": (OVERLAPPED, EXPOSED),
         "ep": (EXPOSED, OVERLAPPED),
-        "dp": (EXPOSED, OVERLAPPED),
+        "dp": (EXPOSED, OVERLAPPED, CHUNKED),
         "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
         "messages": (WHOLE, SCATTERED),
         "accumulation": (FUSED, UNFUSED),
@@ -112,6 +113,11 @@ class Stack:
         for name in ("launch_s", "alpha_s", "adding_s"):
             if not getattr(self, name) >= 0:
                 raise must_be("stack", name, "0 or more seconds", getattr(self, name))
+
+    @property
+    def overlaps_gradients(self) -> bool:
+        """Whether gradients are reduced, and weights gathered, beside what is computed."""
+        return self.dp != EXPOSED
 
     def boundary_share(self, tp: int, *, sp: bool) -> int:
         """Of how many parts of what passes between two stages each rank of tp sends one."""

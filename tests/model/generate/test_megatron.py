@@ -136,7 +136,8 @@ def test_what_overlaps_asks_for_the_same_bytes():
     experts = MODELS.find("mixtral-tiny")
     assert asked(traced("dp=2,ep=2", "ep=overlapped", experts)) == asked(traced("dp=2,ep=2", model=experts))
     for words, stack in (("tp=4,sp,dp=2", "tp=overlapped"), ("tp=4,sp,dp=2", "tp=exposed"), ("pp=2,vp=2", "pp=exposed"),
-                         ("pp=4", "pp=overlapped"), ("dp=4,sharding=zero1", "dp=overlapped")):  # fmt: skip
+                         ("pp=4", "pp=overlapped"), ("dp=4,sharding=zero1", "dp=overlapped"),
+                         ("pp=2,vp=2,dp=2,sharding=zero1", "dp=chunked")):  # fmt: skip
         assert asked(traced(words, stack)) == asked(traced(words))
 
 
@@ -186,6 +187,18 @@ def test_weights_that_are_gathered_as_a_step_begins_are_waited_for_where_they_ar
     (first, *_) = (i for i in range(len(events)) if events.name[i] == "embedding")
     assert gather < first
     assert gather in events.wait[events.wait_start[first] : events.wait_start[first + 1]]
+
+
+@pytest.mark.parametrize(("chunks", "words"), [(1, "dp=2"), (1, "pp=2,dp=2"), (2, "pp=2,vp=2,dp=2")])
+def test_gradients_of_a_chunk_are_reduced_at_once_after_its_last_backward(chunks, words):
+    """Of the first stage too; only the chunk whose backward is the step's last has nothing to compute beside its own."""
+    events = traced(words, "dp=chunked").events[0]
+    reduces = [
+        i for i in range(len(events)) if events.name[i] == "all_reduce" and events.dtype[i] == "float32" and events.count[i] > V
+    ]
+    products = [i for i in range(len(events)) if events.name[i] == "attention.wq"]
+    assert len(reduces) == chunks
+    assert [any(after > asked for after in products) for asked in reduces] == [True] * (chunks - 1) + [False]
 
 
 @pytest.mark.parametrize(("tp", "words"), [(1, "dp=1"), (4, "tp=4,sp")])

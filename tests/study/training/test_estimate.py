@@ -85,6 +85,15 @@ def test_the_more_of_a_stack_overlaps_the_less_is_exposed():
     assert dp[0].exposed_comm_by_axis_s["dp"] > 1.5 * dp[1].exposed_comm_by_axis_s["dp"]
 
 
+@pytest.mark.parametrize(("words", "exposed"), [("tp=4,sp,dp=2", 1.0), ("pp=4,dp=2", 1.0), ("pp=4,vp=4,dp=2", 0.25)])
+def test_gradients_of_chunks_are_hidden_but_for_those_of_the_last(words, exposed):
+    """The last chunk's backward ends the step, and its gradients come after it: of v chunks 1 / v."""
+    batch = {"global_batch": 32, "seq": 2048, "microbatch": 1}
+    whole, chunked = (under(f"software=megatron,dp={how}", words, **batch) for how in ("exposed", "chunked"))
+    shares = [each.exposed_comm_by_axis_s["dp"] for each in (chunked, whole)]
+    assert shares[0] / shares[1] == pytest.approx(exposed, abs=0.1)  # the first and the last stage have a matrix of words more
+
+
 def test_launches_and_alphas_make_a_step_longer_by_their_number():
     batch = {"global_batch": 1, "seq": 512}
     plain, slow, far = (

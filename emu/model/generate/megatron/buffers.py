@@ -3,7 +3,8 @@
 With the distributed optimizer (a plan's `sharding=zero1`) gradients are scattered over the ranks that have copies, and weights
 gathered from them; without it gradients are reduced. Exposed, a buffer is one bucket, reduced after the last backward and
 gathered after the optimizer. Overlapped, the first stage's buckets of 40 M parameters, or 1 M a rank if that is more, are each
-reduced once their gradients are there; weights are gathered as the next step begins, one bucket ahead.
+reduced once their gradients are there; every other buffer, and chunked the first stage's, is one bucket. Weights are gathered
+as the next step begins, one bucket ahead.
 Source: Megatron-LM, megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari et al.,
 ZeRO (2020), section 5.1.
 """

@@ -72,10 +72,10 @@ def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at
     routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
     parts = stage_parts(model, plan, stack, number, lambda layer, _: routed[model.kinds[layer]])[0]
     layers = tuple(Layer(part, at) for part in parts)
-    overlaps = stack.dp == OVERLAPPED
+    overlaps = stack.overlaps_gradients
     axes = dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
-    bucketed = overlaps and number == 0
+    bucketed = stack.dp == OVERLAPPED and number == 0
     buffers = {
         axis: Buffer(
             tape,

@@ -57,7 +57,7 @@ class Charts:
         ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
         shape = (plan.pp, plan.vp)
         weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
-        if self.ways.overlaps:
+        if self.ways.stack.overlaps_gradients:
             for place in range(plan.pp):
                 of = [self._of(plan, int(stage)) for stage in outline.cut.stages[place]]
                 weights[place] = _gathered(of, requests, place)

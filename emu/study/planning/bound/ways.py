@@ -26,7 +26,7 @@ from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
 from emu.model.routed import classes
-from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
 from emu.trace.order import computes
@@ -125,8 +125,8 @@ class Ways:
         key = (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp)
         if key not in self._ends:
             tapes = (self._ends_of_megatron if self.is_megatron else self._ends_of_pytorch)(plan, held)
-            before, after = (self._way(tape, beside=self.overlaps) for tape in tapes)
-            alone = self.is_megatron and self.overlaps
+            before, after = (self._way(tape, beside=self.stack.overlaps_gradients) for tape in tapes)
+            alone = self.is_megatron and self.stack.overlaps_gradients
             self._ends[key] = Ends(before, after, self._way(self._update(plan, held)) if alone else after)
         return self._ends[key]
 
@@ -135,11 +135,6 @@ class Ways:
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
         return (name, *_cut(plan), again, plan.pp == 1 or not self.model.tied, *own)
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether gradients are reduced, and weights gathered, beside what is computed."""
-        return self.stack.dp == OVERLAPPED
 
     @property
     def is_megatron(self) -> bool:

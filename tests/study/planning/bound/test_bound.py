@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.model.memory.peak import memory_by_part
 from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
-from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
@@ -20,6 +20,7 @@ SPACES = [
     (asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"),
     (asked("gpt-moe-tiny", 8, 8, 128), "fat-tree:radix=4"),
     (replace(asked("gpt-moe-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, ep=OVERLAPPED)), "fat-tree:radix=4"),
+    (replace(asked("llama-tiny", 8, 8, 128), stack=Stack("megatron", dp=CHUNKED)), "servers:nodes=2,gpus=4"),
 ]
 LARGE = [
     (asked("llama-tiny", 16, 32, 128, "pytorch"), "ub-mesh:rack"),
