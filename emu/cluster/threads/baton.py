@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from emu.cluster.own.own import Own
+from emu.cluster.threads.core import Core
 
 
 class Baton:
@@ -20,11 +21,13 @@ class Baton:
         ranks: Whose threads share it.
         own: What is swapped.
         stuck: Called when no rank is ready; must make at least one so, or raise, or leave it to another thread to wake one.
+        core: Where its holder runs, if it always runs until it hands on.
     """
 
-    def __init__(self, ranks: Sequence[int], own: Sequence[Own], stuck: Callable[[], None]) -> None:
+    def __init__(self, ranks: Sequence[int], own: Sequence[Own], stuck: Callable[[], None], core: Core | None = None) -> None:
         self._own = own
         self._stuck = stuck
+        self._core = core
         self._gates = {rank: threading.Lock() for rank in ranks}  # locked while its rank rests
         for gate in self._gates.values():
             gate.acquire()
@@ -59,6 +62,8 @@ class Baton:
     def await_turn(self, rank: int) -> None:
         """Block until this rank has it."""
         self._gates[rank].acquire()
+        if self._core is not None:
+            self._core.turn()
 
     def rest(self, rank: int) -> None:
         """Hand it on, and return once somebody has woken this rank and its turn has come."""

@@ -40,6 +40,7 @@ from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.threads.baton import Baton
+from emu.cluster.threads.core import Core
 from emu.cluster.threads.isolate import isolated
 from emu.cluster.threads.rests import Rests
 from emu.collective.algorithm import Choice
@@ -91,7 +92,9 @@ class Threads:
         self._polls = 0
         self._here = threading.local()  # its `rank`: whose thread this is
         self._attributes, library = of_library()
-        self._baton = Baton(self.ranks, (*library, *own), self._stuck)
+        # Where ranks wait for other processes, or for a time, they do not have a processor all the time.
+        core = Core() if beyond is None and pace is None else None
+        self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
         self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)

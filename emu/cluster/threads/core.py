@@ -1,0 +1,58 @@
+"""On which processor of the host the ranks of a process run.
+
+One rank runs at a time, and what it computes is small. Where another processor is idle, the system wakes the next rank there,
+and it finds nothing in its caches: a step of 64 ranks took a third longer. So all ranks keep to one processor as long as they
+have it for themselves, and go wherever the system likes when they had to wait for it.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+
+_LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor
+_HAD, _WAITED = 0.95, 0.8  # of the time since: keep to one, or let go of it
+_here = threading.local()  # its `own`: the processors that a thread was told to keep to, and before
+
+
+class Core:
+    """Of the ranks of one run; nothing is done where the system does not let threads choose."""
+
+    def __init__(self) -> None:
+        self._all = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
+        self._wanted = self._all
+        self._looked = time.perf_counter(), time.process_time()
+
+    def turn(self) -> None:
+        """Of the rank that this thread is: from now on it runs."""
+        if len(self._all) < 2:
+            return
+        now = time.perf_counter()
+        if now - self._looked[0] > _LOOK_S:
+            self._look(now, time.process_time())
+        if getattr(_here, "own", self._all) != self._wanted:
+            _here.own, _here.before = self._wanted, self._all
+            with suppress(OSError):  # the process may use other processors by now
+                os.sched_setaffinity(0, self._wanted)
+
+    def _look(self, now_s: float, spent_s: float) -> None:
+        """A process that waits for the processor spends less time on it than passes."""
+        share = (spent_s - self._looked[1]) / (now_s - self._looked[0])
+        if share < _WAITED:
+            self._wanted = self._all
+        elif share > _HAD and self._wanted == self._all:
+            self._wanted = frozenset({ctypes.CDLL(None).sched_getcpu()})
+        self._looked = now_s, spent_s
+
+
+def _let_go() -> None:
+    """A process that a rank forks, such as one that loads data, runs beside the ranks."""
+    if hasattr(_here, "before"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, _here.before)
+
+
+if sys.platform == "linux":
+    os.register_at_fork(after_in_child=_let_go)

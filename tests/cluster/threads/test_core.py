@@ -1,0 +1,62 @@
+"""Ranks keep to one processor of the host as long as they have it for themselves."""
+
+import os
+from itertools import accumulate, chain, count, repeat
+from types import SimpleNamespace
+
+import pytest
+import torch.distributed as dist
+
+from emu.cluster.threads import core
+from emu.cluster.threads.threads import Threads
+
+ALL = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="threads cannot choose between processors here")
+
+
+def clocks(*shares):
+    """A second passes between two looks, of which the process has had its share; the last share from then on."""
+    moments, spent_s = count(0.0), accumulate(chain(shares, repeat(shares[-1])))
+    return SimpleNamespace(perf_counter=lambda: next(moments), process_time=lambda: next(spent_s))
+
+
+def where(rank, rounds=8):
+    found = []
+    for _ in range(rounds):
+        dist.barrier()
+        found.append(frozenset(os.sched_getaffinity(0)))
+    return found
+
+
+def test_ranks_share_a_processor_that_they_have_for_themselves(monkeypatch):
+    monkeypatch.setattr(core, "time", clocks(1.0))
+    last = {places[-1] for places in Threads(3).run(where)}
+    assert len(last) == 1
+    assert len(*last) == 1
+    assert os.sched_getaffinity(0) == ALL
+
+
+def test_ranks_that_had_to_wait_for_their_processor_may_go_to_any(monkeypatch):
+    monkeypatch.setattr(core, "time", clocks(*[1.0] * 6, 0.5))
+    of_first = Threads(3).run(where)[0]
+    assert len(of_first[0]) == 1
+    assert of_first[-1] == ALL
+
+
+def test_what_a_rank_forks_may_run_beside_the_ranks(monkeypatch):
+    monkeypatch.setattr(core, "time", clocks(1.0))
+
+    def program(rank):
+        here = where(rank)[-1]
+        reads, writes = os.pipe()
+        if not (child := os.fork()):
+            os.write(writes, bytes(sorted(os.sched_getaffinity(0))))
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writes)
+        with os.fdopen(reads, "rb") as found:
+            return here, set(found.read())
+
+    for here, childs in Threads(2).run(program):
+        assert len(here) == 1
+        assert childs == ALL
