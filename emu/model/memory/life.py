@@ -132,7 +132,9 @@ class Stage:
                 if experts and operator is experts[-1]:
                     weights.enter_experts_backward(place)
                 if piece.whole(operator):  # it is cut when all others have been added up
-                    ledger.rise(activations=piece.beside(operator))
+                    # ... but one of two of a tied table at once, and both and their sum live then.
+                    both = 2 * piece.gradient(operator) if late and piece.tied(operator) else 0
+                    ledger.rise(activations=piece.beside(operator) + both)
                     ledger.change(activations=-late)
                     late = 0
                 late += self._operator(piece, operator, saved, of)

@@ -100,6 +100,7 @@ QUICK = {
     ("nemotron", "cp=2,recompute=selective"),
     ("mixtral", "cp=2,cp_comm=all_gather"),
     ("gpt", "pp=2"),
+    ("gpt", "tp=2,sp,microbatch=1"),
     ("deepseek", "tp=2"),
     ("gpt-moe", "tp=2,ep=2,dp=2"),
     ("mixtral", "ep=2,dp=2,recompute=full"),
