@@ -20,7 +20,7 @@ test: .venv/ready
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(JOBS)
 
 slow: .venv/ready
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=3600
 
 check: .venv/ready
 	$(BIN)/ruff check

@@ -76,8 +76,9 @@ class Streams:
         new = {event: queue for event, queue in moment.events.items() if of.clock.get(queue, -1) < event}
         if not new:
             return
-        # What the moment comes after itself need not be waited for.
-        kept = {e: q for e, q in of.joined.items() if moment.clock.get(q, -1) < e or e in moment.events}
+        # What the moment comes after itself need not be waited for, and of a queue only its last.
+        later = new.values()
+        kept = {e: q for e, q in of.joined.items() if q not in later and (moment.clock.get(q, -1) < e or e in moment.events)}
         of.joined = {**kept, **new}
         for queue, event in (*moment.clock.items(), *((q, e) for e, q in new.items())):
             of.clock[queue] = max(event, of.clock.get(queue, -1))

@@ -190,7 +190,7 @@ def test_the_buckets_of_ddp_are_joined_at_the_end_of_the_backward(ddp):
     assert len(reduces) >= 3
     joining = [i for i in last if set(waits(ddp, i)) & set(reduces)]
     assert len(joining) == 1
-    assert waits(ddp, joining[0]) == reduces
+    assert waits(ddp, joining[0]) == reduces[-1:]  # those of a group end in their order
     products = [i for i in last if ddp.name[i] == "aten.mm"]
     assert reduces[0] < products[-1] < reduces[-1] < joining[0]
     assert min(i for i in last if ddp.name[i] == "aten.add_") > joining[0]

@@ -86,3 +86,12 @@ def test_a_stream_that_computes_nothing_keeps_no_list_of_all_it_waited_for():
         streams.current = other
         assert len(streams.request(event + 1, "group")) <= 2
         streams.wait(other, streams.done(event + 1))
+
+
+def test_of_requests_one_after_another_the_next_waits_for_the_last_only():
+    streams = Streams()
+    waits = []
+    for event in range(50):
+        waits.append(streams.request(event, "group"))
+        streams.wait(streams.current, streams.done(event))
+    assert waits[1:] == [(event - 1,) for event in range(1, 50)]
