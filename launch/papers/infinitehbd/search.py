@@ -11,6 +11,7 @@ from emu.model.generate.item import Ask
 from emu.model.memory.peak import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
+from emu.study.planning.bound.aside import Charts
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.bound.ways import Ways
@@ -68,12 +69,16 @@ def _states(steps: Steps, training: Training, plan: Plan) -> int:
 
 def _least_s(steps: Steps, training: Training, plans: Sequence[Plan]) -> Iterator[float]:
     """No step of each takes less; what all plans have in common is worked out once."""
-    outlines: dict[int, Outlines] = {}
+    known: dict[int, tuple[Outlines, Charts]] = {}
     for plan in plans:
         stack, model = steps.stack(plan), MODELS.find(training.model)
         device = device_under(stack, steps.device).over(plan.world)
-        of = outlines.setdefault(plan.world, Outlines(Ways(model, stack, device)))
-        yield of.of(plan).seconds(_Rings.under(plan, topology_under(stack, steps.topology(plan))))
+        if plan.world not in known:
+            ways = Ways(model, stack, device)
+            known[plan.world] = Outlines(ways), Charts(ways)
+        outlines, charts = known[plan.world]
+        outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, steps.topology(plan)))
+        yield max(outline.seconds(rings), charts.seconds(outline, rings))
 
 
 @dataclass(frozen=True, eq=False)

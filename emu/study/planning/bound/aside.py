@@ -16,7 +16,7 @@ from emu.model.generate.megatron.chunk import chunk_of
 from emu.model.generate.tape import Tape
 from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import Outline
+from emu.study.planning.bound.bound import ROUNDED, Outline
 from emu.study.planning.bound.chart import AXES, MOST, Shape, Times
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.study.planning.bound.ways import Ways
@@ -47,7 +47,7 @@ class Charts:
             return 0.0
         shape = Shape(plan.pipeline, plan.pp, plan.vp, plan.passes, outline.waits)
         try:
-            return shape.end_s(self._times(outline, requests))
+            return shape.end_s(self._times(outline, requests)) * (1 - ROUNDED)
         except InputError:  # longer than the clock counts
             return 0.0
 

@@ -30,7 +30,7 @@ from emu.study.planning.bound.ways import Ends, Turns, Ways
 
 T = TypeVar("T")
 _NOTHING = (0.0, 0.0, 0.0)  # what passes take of a part that is not there
-_ROUNDED = 1e-9  # of a bound, more than all its ticks are rounded by
+ROUNDED = 1e-9  # of a bound, more than all its ticks are rounded by
 
 
 class Cut(NamedTuple):
@@ -75,7 +75,7 @@ class Outline:
             if not plan.splits:
                 after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
-        return float((before + works + after).max()) * (1 - _ROUNDED)
+        return float((before + works + after).max()) * (1 - ROUNDED)
 
     def spans(self, requests: Requests) -> F64:
         """[P, V, 3] what the forward, the first backward and a later one of each stage take."""
