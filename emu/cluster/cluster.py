@@ -136,6 +136,8 @@ def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:
     """[B] elements of each block, as the members tell; 0 where none here knows."""
     counts = np.full(what.n_blocks, -1, np.int64)
     for i, call in enumerate(calls):
+        if i and call.known is calls[i - 1].known:
+            continue
         block, count = call.known
         told = counts[block]
         differs = np.flatnonzero((told >= 0) & (told != count))

@@ -1,6 +1,7 @@
 """Where buffers lie in memory: at a constant stride, or over one another."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -16,18 +17,32 @@ from emu.errors import InputError
 def address(n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> tuple[I64, list[Tensor]]:
     """[regions, P] the address of each participant's regions; buffers that lie at a constant stride share one memory."""
     memories = [torch.empty(0)] * REGIONS
-    where = np.tile(np.arange(REGIONS)[:, None] * MEMORY, n_participants)
+    steps = []
     for region, tensors in ((INPUT, inputs), (OUTPUT, outputs)):
-        ranks, step = list(tensors), stride(list(tensors.values()), read_only=region == INPUT)
+        every = list(tensors.values())
+        steps.append(stride(every, read_only=region == INPUT))
+        if steps[-1] is None:
+            memories.extend(every)
+        else:
+            memories[region] = every[0]
+    in_place = tuple(r for r, given in inputs.items() if given.numel() and given.data_ptr() == outputs[r].data_ptr())
+    return _where(n_participants, tuple(inputs), tuple(steps), in_place), memories
+
+
+@lru_cache(maxsize=1024)
+def _where(n_participants: int, ranks: tuple[int, ...], steps: tuple[int | None, ...], in_place: tuple[int, ...]) -> I64:
+    """[regions, P] the addresses; of ranks whose buffers do not lie at a constant step each has a memory of its own."""
+    where = np.tile(np.arange(REGIONS)[:, None] * MEMORY, n_participants)
+    n_memories = REGIONS
+    for region, step in zip((INPUT, OUTPUT), steps, strict=True):
         if step is not None:
-            memories[region] = tensors[ranks[0]]
             where[region, ranks] += np.arange(len(ranks)) * step
             continue
-        where[region, ranks] = (np.arange(len(ranks)) + len(memories)) * MEMORY
-        memories.extend(tensors.values())
-    in_place = [r for r, given in inputs.items() if given.numel() and given.data_ptr() == outputs[r].data_ptr()]
+        where[region, ranks] = (np.arange(len(ranks)) + n_memories) * MEMORY
+        n_memories += len(ranks)
     where[INPUT, in_place] = where[OUTPUT, in_place]
-    return where, memories
+    where.setflags(write=False)  # one for all who lie so
+    return where
 
 
 def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
@@ -55,6 +70,8 @@ def overwritten(operation: Operation, inputs: Mapping[int, Tensor], outputs: Map
     Raises:
         InputError: a rank's output lies over a buffer of another rank.
     """
+    if _all_apart(operation, inputs, outputs):
+        return []
     ranks = list(outputs)
     low, high = _span(outputs)
     order = np.flatnonzero(low < high)
@@ -68,6 +85,19 @@ def overwritten(operation: Operation, inputs: Mapping[int, Tensor], outputs: Map
     _refuse(operation, ranks, order[end[met] - 1], met, order[end[met] - 1] != met)
     own = [ranks[i] for i in met.tolist()]
     return [r for r in own if not _each_over_itself(operation, r, inputs[r], outputs[r], sizes)]
+
+
+def _all_apart(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> bool:
+    """Whether no two buffers share memory, but an input that is its rank's output, block by block: as nearly always."""
+    spans = []
+    for rank, made in outputs.items():
+        given = inputs[rank]
+        at, end = made.data_ptr(), made.data_ptr() + made.nbytes
+        spans.append((at, end))
+        if given.data_ptr() != at or not np.array_equal(operation.input_blocks(rank), operation.output_blocks(rank)):
+            spans.append((given.data_ptr(), given.data_ptr() + given.nbytes))
+    spans.sort()
+    return all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def _span(tensors: Mapping[int, Tensor]) -> tuple[I64, I64]:
