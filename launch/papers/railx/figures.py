@@ -5,20 +5,31 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.papers.figure import Curve, Figure
-from launch.papers.railx.counts import HYPERX, availability, largest
-from launch.papers.railx.timed import OTHERS, SEQUENCES, SIZES, all_to_all, ports_of_cp, reduced
+from launch.papers.railx.counts import availability, largest
+from launch.papers.railx.exchanged import BY_K, OTHERS, Drawn, all_to_all
+from launch.papers.railx.timed import SEQUENCES, SIZES, ports_of_cp, reduced
 
 
-def _throughput(_: Any) -> Figure:
-    words = ("RailX", "HammingMesh", "2D torus")
-    found = [all_to_all(word) for word in (f"{HYPERX},k=4", *OTHERS)]
-    return Figure(
-        "RailX figure 14: all_to_all among 1,296 chips of 8 ports each, links shared max-min fairly",
+def _latencies(title: str, drawn: Sequence[Drawn]) -> Figure:
+    curves = [Curve(each.name, each.loads(), [each.latency(load) for load in each.loads()]) for each in drawn]
+    return Figure(title, "flits that a chip offers in a cycle", "cycles of a packet", curves, low=0)
+
+
+def _all_to_all(_: Any) -> Sequence[Figure]:
+    compared = (BY_K[4], *OTHERS)
+    found = [all_to_all(each.word, each.ports_a_link) for each in compared]
+    most = Figure(
+        "RailX figure 14: all_to_all of large messages among 1,296 chips, links shared max-min fairly",
         "",
         "flits a cycle and chip",
         (Curve("ours", range(3), found), Curve("RailX as printed (6.3)", (0,), (0.8,), printed=True)),
-        words=words,
+        words=[each.name for each in compared],
     )
+    return [
+        _latencies("RailX figure 14a: packets among 1,296 chips of 8 ports each", compared),
+        _latencies("RailX figure 14b: links in a node have k times the bandwidth of those between", [*BY_K.values()]),
+        most,
+    ]
 
 
 def _reduced(_: Any) -> Sequence[Figure]:
@@ -62,5 +73,5 @@ def _available(_: Any) -> Sequence[Figure]:
 
 
 FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"14": _throughput, "15": _reduced, "16": _split, "17": _available}
+    {"14": _all_to_all, "15": _reduced, "16": _split, "17": _available}
 )

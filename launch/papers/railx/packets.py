@@ -1,43 +1,79 @@
-"""Uniform random packets among all chips of a RailX (6.1.2, 6.3): what a chip sends while its ports are never idle.
+"""Uniform random packets among all chips of a fabric (RailX 6.1.2, 6.3): what gets through, and how long a packet takes.
 
-Packets of 4 flits to chips drawn at random; each port of a chip has one under way, and then the next. Links share max-min
-fairly, as everywhere in Emu: buffers, virtual channels and routers are not modelled.
+Packets of 4 flits to chips drawn at random. Links share max-min fairly, as everywhere in Emu: buffers, virtual channels and
+routers are not modelled. A cycle is a tenth of the longest link's latency (6.1.2); in it a port carries one flit.
 """
+
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
-from emu.arrays import F64
+from emu.arrays import F64, I64, column
 from emu.collective.schedule import Schedule, Sends
+from emu.fabric.graph import Graph
 from emu.fabric.lower import lower
 from emu.fabric.run import run
+from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 from launch.papers.wiring import built
 
 _FLITS, _PORTS, _ROUNDS = 4, 8, 16  # of a packet; of a chip (m=4, n=2); packets that each port sends
 _CYCLES = 10  # of the longest link (6.1.2)
+_OFFERED = 120  # cycles in which packets are offered; the middle half is looked at
 
 
+@cache
 def saturated(word: str, ports: int = _PORTS) -> float:
-    """Flits a cycle and chip while the middle half of all packets arrives; the slowest link carries one a cycle."""
+    """Flits a cycle and chip while the middle half of all packets arrives, and no port is ever idle.
+
+    Each port of a chip has one packet under way, and then the next; the slowest link is a port.
+    """
     topology = built(word)
-    n, rate_Bps = topology.n_npus, float(topology.links.bandwidth_Bps.min())
-    cycle_s = int(topology.links.latency_fs.max()) / TICKS_PER_S / _CYCLES
-    size = round(_FLITS * cycle_s * rate_Bps)
-    arrived = np.sort(_arrivals_s(word, ports, size))
+    arrived = np.sort(_arrivals_s(topology, ports))
     first, last = len(arrived) // 4, 3 * len(arrived) // 4
-    return float((last - first) * _FLITS / n / ((arrived[last] - arrived[first]) / cycle_s))
+    return float((last - first) * _FLITS / topology.n_npus / ((arrived[last] - arrived[first]) / _cycle_s(topology)))
 
 
-def _arrivals_s(word: str, ports: int, size: int) -> F64:
-    """[packets] seconds until each has arrived."""
+@cache
+def latency(word: str, load: float, ports_a_link: int = 1) -> float:
+    """Cycles from when a packet is offered until all of it has arrived: the mean.
+
+    Args:
+        word: The topology.
+        load: Flits that each chip offers in a cycle, at random times.
+        ports_a_link: Of the slowest link.
+    """
     topology, rng = built(word), np.random.default_rng(0)
     n = topology.n_npus
+    number = round(n * load / _FLITS * _OFFERED)
+    at, src = rng.uniform(0, _OFFERED * _cycle_s(topology), number), rng.integers(n, size=number)
+    dst = (src + rng.integers(1, n, number)) % n
+    packets = np.arange(number)  # each on a channel of its own: on one, those of a pair would be one message
+    graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]), ports_a_link)
+    ready = column(np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64)  # packets come first
+    took_s = (run(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
+    middle = np.abs(at / _cycle_s(topology) - _OFFERED / 2) < _OFFERED / 4
+    return float(took_s[middle].mean() / _cycle_s(topology))
+
+
+def _cycle_s(topology: Topology) -> float:
+    return int(topology.links.latency_fs.max()) / TICKS_PER_S / _CYCLES
+
+
+def _graph(topology: Topology, packets: Schedule, ports_a_link: int = 1) -> Graph:
+    rate_Bps = float(topology.links.bandwidth_Bps.min()) / ports_a_link
+    sizes = np.full(packets.n_slots, round(_FLITS * _cycle_s(topology) * rate_Bps))
+    return lower(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32)).graph
+
+
+def _arrivals_s(topology: Topology, ports: int) -> F64:
+    """[packets] seconds until each has arrived."""
+    rng, n = np.random.default_rng(0), topology.n_npus
     src, port = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     rounds = []
     for number in range(_ROUNDS):
-        away = rng.integers(1, n, src.size)
+        away: I64 = rng.integers(1, n, src.size)
         rounds.append(Sends(src, (src + away) % n, np.arange(src.size) + number * src.size, channel=port))
-    packets = Schedule.build(n, _ROUNDS * src.size, rounds)
-    sizes = np.full(packets.n_slots, size)
-    found = run(lower(packets, sizes, topology, np.arange(n, dtype=np.int32)).graph).end_fs / TICKS_PER_S
+    found = run(_graph(topology, Schedule.build(n, _ROUNDS * src.size, rounds))).end_fs / TICKS_PER_S
     return np.asarray(found, np.float64)

@@ -9,11 +9,9 @@ import numpy as np
 
 from emu.arrays import I64
 from launch.papers.formulas import Case, follows
-from launch.papers.railx.counts import HYPERX
-from launch.papers.railx.packets import saturated
+from launch.papers.railx.exchanged import EXCHANGED
 from launch.papers.targets import Answer
 from launch.papers.timing import collective_s
-from launch.papers.wiring import built
 
 _B, _A, _LOCAL = 100e9, 300e-9, 10e-9  # of a port; between nodes and in a node (6.4)
 _RATE = "bandwidth=100GB/s"
@@ -211,44 +209,6 @@ def _f15_small() -> Answer:
     )
 
 
-# All to all (6.3): the share of an all_to_all of large messages in which a chip's ports of one flit a cycle are busy
-
-
-@cache
-def all_to_all(word: str) -> float:
-    """Flits a cycle and chip, where the slowest link carries one a cycle."""
-    topology = built(word)
-    n, item = topology.n_npus, 2**20
-    found = collective_s(word, "all_to_all", "at-once", n, n * item)
-    return float((n - 1) * item / found / topology.links.bandwidth_Bps.min())
-
-
-OTHERS = ("hammingmesh:boards=9x9,side=4,planes=2", "torus:dims=36x36,bandwidth=100GB/s,latency=300ns")
-
-
-def _saturated() -> Answer:
-    """Of random packets, as the paper has it."""
-    word = f"{HYPERX},k=4"
-    words = (
-        "packets of 4 flits to chips drawn at random, one under way from each of a chip's 8 ports; links share max-min fairly: "
-        "no buffers, virtual channels or routers are modelled"
-    )
-    others = f"with 4 under way {saturated(word, 4):.2f}; an all_to_all of 1 MiB a pair, at once, {all_to_all(word):.2f}"
-    return Answer(saturated(word), (words, others, "the bound by equation 3 is 1.125"))
-
-
-def _of_k() -> Answer:
-    by = {k: all_to_all(f"{HYPERX},k={k}") for k in (1, 2, 4)}
-    words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
-    return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])
-
-
-def _best() -> Answer:
-    ours, others = all_to_all(f"{HYPERX},k=4"), {word: all_to_all(word) for word in OTHERS}
-    words = ", ".join(f"{word} {found:.2f}" for word, found in others.items())
-    return Answer(f"{ours:.2f}", (f"flits a cycle and chip; {words}",), holds=ours > max(others.values()))
-
-
 # Bandwidth of one dimension for two uses (equation 11, figure 16)
 
 
@@ -325,9 +285,7 @@ TIMED: Mapping[str, Callable[[], Answer]] = MappingProxyType(
         "rx-eq13": _eq13,
         "rx-eq13-lat": _eq13_latency,
         "rx-eq13-vs8": _against_rings,
-        "rx-f14-thr": _saturated,
-        "rx-f14-k1": _of_k,
-        "rx-f14-best": _best,
+        **EXCHANGED,
         "rx-f15-1": _f15_best,
         "rx-f15-2": _f15_large,
         "rx-f15-3": _f15_small,
