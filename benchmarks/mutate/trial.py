@@ -32,10 +32,11 @@ ALSO = {
     "emu/fabric": ("tests/collectives", "tests/study/measure"),
     "launch/show": ("tests/launch",),
 }
-# The tests of commands are run file by file, then those of their texts. Left out are pictures, and the files below, which start
-# Ray, or a process for each test: they take most of the time, and see little that the others do not.
+# The tests of commands are run file by file, then those of their texts and of the papers. Left out are pictures, Ray, and the
+# files below, which start a process for each test: they take most of the time, and see little that the others do not.
 COMMANDS = "tests/launch"
-APART = ("test_loads.py", "test_clusters.py", "test_ray_cluster.py", "test_ray_ends.py", "test_ray_process.py")
+FOLDERS = ("show/text", "papers")
+APART = ("test_loads.py", "test_clusters.py")
 # Starting Ray takes longer than all the rest, and only launch/ray is about it.
 OPTIONS = ("-x", "-q", "-m", "not slow and not gpu and not ray", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 
@@ -58,8 +59,8 @@ def _of_commands(root: Path, tests: str, parts: tuple[str, ...]) -> list[str]:
     if tests != COMMANDS or parts[:1] == ("ray",):
         return [tests]
     files = sorted((root / tests).glob("test_*.py"))
-    texts = [f"{COMMANDS}/show/text"] if (root / COMMANDS / "show/text").is_dir() else []
-    return [*(str(file.relative_to(root)) for file in files if file.name not in APART), *texts]
+    folders = [f"{COMMANDS}/{folder}" for folder in FOLDERS if (root / COMMANDS / folder).is_dir()]
+    return [*(str(file.relative_to(root)) for file in files if file.name not in APART), *folders]
 
 
 def compiled(root: Path, path: Path) -> bool:

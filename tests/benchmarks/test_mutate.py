@@ -216,13 +216,13 @@ def test_what_is_known_to_be_without_effect_still_stands_in_the_files():
         ("launch/cli/replay.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
         ("launch/show/draw.py", ["tests/launch/show", "tests/launch/test_bench.py", "tests/launch/test_run.py"]),
         ("launch/show/text/step.py", ["tests/launch/show/text", "tests/launch/test_bench.py", "tests/launch/test_run.py"]),
-        ("launch/ray/actors.py", ["tests/launch"]),
+        ("launch/ray/actors.py", ["tests/launch/ray"]),
         ("emu/trace/one.py", ["tests", "tests/study/training", "tests/backend/rank/test_record.py"]),
     ],
 )
 def test_the_tests_that_see_a_file_are_those_of_its_name_and_folder_then_more(tmp_path, path, tests):
     names = ("test_units.py", "inner/test_one.py", "launch/test_bench.py", "launch/test_run.py", "launch/test_loads.py")
-    names = (*names, "launch/test_ray_cluster.py", "launch/show/test_draws.py", "launch/show/text/test_lines.py")
+    names = (*names, "launch/ray/test_cluster.py", "launch/show/test_draws.py", "launch/show/text/test_lines.py")
     repository(tmp_path, {f"tests/{name}": "" for name in names})
     assert seeing(tmp_path, Path(path))[:3] == tests
 

@@ -1,4 +1,4 @@
-"""The payload between ranks, here as threads; between processes it is in tests/launch/test_ray_cluster.py."""
+"""The payload between ranks, here as threads; between processes it is in tests/launch/ray/test_cluster.py."""
 
 from dataclasses import replace
 

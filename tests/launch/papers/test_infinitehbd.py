@@ -1,4 +1,4 @@
-"""`emu repro infinitehbd`: faults, placement, costs and wiring; tables 2, 4 and 5 are in test_repro_paper.py."""
+"""`emu repro infinitehbd`: faults, placement, costs and wiring; tables 2, 4 and 5 are in test_paper.py."""
 
 from dataclasses import replace
 

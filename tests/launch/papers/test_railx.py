@@ -1,4 +1,4 @@
-"""`emu repro railx`: the command, and packets at random; its rows are in test_repro_rows.py."""
+"""`emu repro railx`: the command, and packets at random; its rows are in test_rows.py."""
 
 import networkx
 import pytest

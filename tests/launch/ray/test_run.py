@@ -20,7 +20,7 @@ from launch.ray.cluster import RayCluster
 from tests.launch.processes import gone, wait_for
 
 pytestmark = pytest.mark.ray
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 N = 4
 
 

@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from tests.launch.processes import gone, wait_for
-from tests.launch.test_ray_run import COMMAND, ENDLESS
+from tests.launch.ray.test_run import COMMAND, ENDLESS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 RAY = str(Path(sys.executable).with_name("ray"))
 BOARD = ("--topology", "ub-mesh:board")
 WHERE = """

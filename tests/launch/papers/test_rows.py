@@ -15,7 +15,7 @@ from launch.papers.targets import judged
 from launch.papers.ub_mesh.report import Paper as UBMesh
 from launch.show.text.papers import line
 
-PAGES = "".join(path.read_text() for path in (Path(__file__).resolve().parents[2] / "docs" / "papers").glob("*.md"))
+PAGES = "".join(path.read_text() for path in (Path(__file__).resolve().parents[3] / "docs" / "papers").glob("*.md"))
 
 # What the papers' own figures contradict, and what nothing here works out.
 MISSED = {

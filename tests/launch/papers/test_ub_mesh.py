@@ -1,4 +1,4 @@
-"""`emu repro ub-mesh`: the command, and that it counts what is built; its rows are in test_repro_rows.py."""
+"""`emu repro ub-mesh`: the command, and that it counts what is built; its rows are in test_rows.py."""
 
 import numpy as np
 import pytest

@@ -41,7 +41,7 @@ from tests.study.training.axes import plan_of, word_of
 from tests.two_layers import TWO_LAYERS
 
 pytestmark = pytest.mark.ray
-LINE = r"\(\S*test_ray_cluster\.py:\d+\)"  # of the program
+LINE = r"\(\S*test_cluster\.py:\d+\)"  # of the program
 N = 4
 
 
@@ -211,7 +211,7 @@ def address(cluster, monkeypatch):
 
 
 def test_the_command_trains_on_ray_as_on_threads(emu, address):
-    """On one that runs; tests/launch/test_ray_ends.py has commands that start their own."""
+    """On one that runs; tests/launch/ray/test_ends.py has commands that start their own."""
     command = ("train", "--model", TWO_LAYERS, "--plan", "dp=2", "--topology", "ub-mesh:board", "--steps", "1", "--seq", "8")
     clusters = ("ray", "--ray-address", address), ("local",)
     ours, expected = (emu(*command, "--json", "--cluster", *where) for where in clusters)
