@@ -1,6 +1,7 @@
 """`emu repro` of papers: a sub-command for each, and one for all."""
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,15 +12,16 @@ from emu.errors import InputError
 from emu.study.planning.search.kept import Kept
 from launch.cli.options.common import import_option, json_option, kept_in, print_json
 from launch.papers.every import PAPERS
-from launch.papers.kept import row_of
 from launch.papers.paper import Paper
 from launch.papers.sources import SOURCES, notes_of
-from launch.papers.targets import Row
+from launch.papers.targets import Row, Target, judged
+from launch.papers.together import Asked, answers
 from launch.show.progress import tracked
 from launch.show.text.paper import paper_report
 from launch.show.text.papers import page, score, scores, unmet
 from launch.show.write import writing
 
+_PROCESSES = 4  # that work out rows, where there are cores for them
 _CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Keep rows in this folder. [default: the user's cache]")
 
 
@@ -44,13 +46,9 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
     emu repro all
     emu repro all --json
     """
-    with closing(Kept(kept_in(cache))) as kept:
-        papers = {name: make(kept) for name, make in PAPERS.items()}
-        asked = [(name, target) for name, paper in papers.items() for target in paper.targets]
-        rows: dict[str, list[Row]] = {name: [] for name in papers}
-        made = ((name, row_of(papers[name], target, kept)) for name, target in asked)
-        for name, row in tracked(made, f"working out {len(asked)} rows", len(asked)):
-            rows[name].append(row)
+    with closing(Kept(None)) as nowhere:
+        papers = {name: make(nowhere) for name, make in PAPERS.items()}
+        rows = _rows({name: (paper, paper.targets) for name, paper in papers.items()}, cache)
         if docs is not None:
             _write(docs, papers, rows)
     every = [row for each in rows.values() for row in each]
@@ -59,6 +57,17 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
         print_json({"score": score(every), "rows": told_rows})
     else:
         click.echo("\n\n".join((scores(rows), unmet(every), score(every))))
+
+
+def _rows(wanted: Mapping[str, tuple[Paper, Sequence[Target]]], cache: Path | None) -> dict[str, list[Row]]:
+    """Rows of papers, worked out with a bar."""
+    asked = [Asked(name, row.table, paper.targets.index(row)) for name, (paper, some) in wanted.items() for row in some]
+    processes = min(_PROCESSES, os.cpu_count() or 1)
+    found = answers({name: PAPERS[name] for name in wanted}, asked, kept_in(cache), processes)
+    rows: dict[str, list[Row]] = {name: [] for name in wanted}
+    for each, answer in zip(asked, tracked(found, f"working out {len(asked)} rows", len(asked)), strict=True):
+        rows[each.paper].append(judged(wanted[each.paper][0].targets[each.number], answer))
+    return rows
 
 
 def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[Row]]) -> None:
@@ -84,9 +93,15 @@ def _command(name: str) -> click.Command:
         place = table if figure is None else f"fig {figure}"
         with closing(Kept(kept_in(cache))) as kept:
             paper = PAPERS[name](kept)
+            targets = paper.of(place)
             if png is not None:
                 _draw(paper, figure, png)
-            _show(name, paper, place, kept, as_json=as_json)
+        rows = _rows({name: (paper, targets)}, cache)[name]
+        if as_json:
+            told_rows = [row.told() for row in rows]
+            print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
+        else:
+            click.echo(paper_report(rows, paper.assumptions()))
 
     command.help = (
         f"Work out the {name} paper again: each row of its tables and figures beside what is printed.\n\n"
@@ -105,14 +120,3 @@ def _draw(paper: Paper, figure: str | None, png: Path) -> None:
         known = ", ".join(paper.figures) or "none"
         raise InputError(f"repro: --png needs --figure of one that is drawn: {known}; got {figure}")
     importlib.import_module("launch.show.chart.paper").draw_figure(paper.figures[figure](paper), png)
-
-
-def _show(name: str, paper: Paper, place: str | None, kept: Kept, *, as_json: bool) -> None:
-    """The rows of a place, each when it is worked out, then all that they assume."""
-    targets = paper.of(place)
-    rows = [*tracked((row_of(paper, each, kept) for each in targets), f"working out {len(targets)} rows", len(targets))]
-    if as_json:
-        told_rows = [row.told() for row in rows]
-        print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
-    else:
-        click.echo(paper_report(rows, paper.assumptions()))

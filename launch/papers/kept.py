@@ -7,23 +7,22 @@ from emu.arrays import digest
 from emu.study.choice.kept import code
 from emu.study.planning.search.kept import Kept
 from launch.papers.paper import Paper
-from launch.papers.targets import Answer, Row, Target, judged
+from launch.papers.targets import Answer, Target
 
 _NO_CODE = (".pyc", ".md")
 _FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")
 
 
-def row_of(paper: Paper, target: Target, kept: Kept) -> Row:
-    """A row beside its answer, which is read where it is kept."""
+def answer_of(paper: Paper, target: Target, kept: Kept) -> Answer:
+    """What Emu says of a row, which is read where it is kept."""
     name = "row " + digest((code(), _more_code(), repr(target)))
     found = kept.read(name)
-    if found is None:
-        answer = paper.answer(target)
-        holds = None if answer.holds is None else bool(answer.holds)  # numpy's own is no JSON
-        kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
-    else:
-        answer = Answer(**{**found, "notes": tuple(found["notes"])})
-    return judged(target, answer)
+    if found is not None:
+        return Answer(**{**found, "notes": tuple(found["notes"])})
+    answer = paper.answer(target)
+    holds = None if answer.holds is None else bool(answer.holds)  # numpy's own is no JSON
+    kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
+    return answer
 
 
 @cache
