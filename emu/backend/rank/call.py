@@ -227,6 +227,8 @@ def check_written(made: Call) -> None:
     Raises:
         InputError: a tensor that repeats its elements, or two that lie over one another.
     """
+    if len(made.result) == 1 and made.result[0].is_contiguous():  # as nearly always
+        return
     spans = []
     for tensor in made.result:
         if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):

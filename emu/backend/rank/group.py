@@ -43,6 +43,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         size = options.group_size
         super().__init__(options.group_rank, size)
         self.axis: str | None = None  # set by a mesh that has no group of its own for a dim
+        self._named: tuple[str | None, Members] | None = None  # by the axis that it was set to
         self._coalesced: list[Work] | None = None  # since coalescing has begun
         self._store = options.store
         self._front = front
@@ -78,11 +79,18 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     @property
     def members(self) -> Members:
         """The group as calls name it; its axis is the mesh's dim, if it is one's."""
-        named = "world" if self.group_desc == "default_pg" else ""
-        mesh_dim = self.group_desc.removeprefix("mesh_")
-        if mesh_dim != self.group_desc and not mesh_dim.startswith("dim_"):
-            named = mesh_dim
-        return Members(self.group_name, self._ranks, self.axis or named)
+        if self._named is None or self._named[0] != self.axis:  # every request asks
+            self._named = self.axis, Members(self.group_name, self._ranks, self.axis or self._described)
+        return self._named[1]
+
+    @property
+    def _described(self) -> str:
+        """The axis that PyTorch's description of the group has."""
+        described = str(self.group_desc)
+        if described == "default_pg":
+            return "world"
+        mesh_dim = described.removeprefix("mesh_")
+        return mesh_dim if mesh_dim != described and not mesh_dim.startswith("dim_") else ""
 
     def _submit(self, make: Callable[..., Call], *given: Any) -> Work:
         asked_s = monotonic()  # what is done here is not the program's
