@@ -7,11 +7,17 @@ have it for themselves, and go wherever the system likes when they had to wait f
 
 import ctypes
 import os
+import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 
+from emu.cluster.own.device import replaced
+
+_posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else None
 _LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor
 _HAD, _WAITED = 0.95, 0.8  # of the time since: keep to one, or let go of it
 _here = threading.local()  # its `own`: the processors that a thread was told to keep to, and before
@@ -52,6 +58,29 @@ def _let_go() -> None:
     if hasattr(_here, "before"):
         with suppress(OSError):
             os.sched_setaffinity(0, _here.before)
+
+
+@contextmanager
+def letting_go() -> Iterator[None]:
+    """So does one that a rank starts anew, which Python tells nobody of: it has the processors of the thread that starts it."""
+    with ExitStack() as stack:
+        for place, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
+            if hasattr(place, name):
+                stack.enter_context(replaced(place, name, _beside(getattr(place, name))))
+        yield
+
+
+def _beside(start: Callable[..., int]) -> Callable[..., int]:
+    def started(*given: object) -> int:
+        _let_go()
+        try:
+            return start(*given)
+        finally:
+            if hasattr(_here, "own"):
+                with suppress(OSError):
+                    os.sched_setaffinity(0, _here.own)
+
+    return started
 
 
 if sys.platform == "linux":

@@ -40,7 +40,7 @@ from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.threads.baton import Baton
-from emu.cluster.threads.core import Core
+from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import isolated
 from emu.cluster.threads.rests import Rests
 from emu.collective.algorithm import Choice
@@ -127,8 +127,9 @@ class Threads:
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
         with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
-            self._start(threads)
-            self._await(threads)
+            with letting_go():
+                self._start(threads)
+                self._await(threads)
             self._baton.restore()
         if self._rests.failure is not None:
             raise self._rests.failure

@@ -1,6 +1,9 @@
 """Ranks keep to one processor of the host as long as they have it for themselves."""
 
+import multiprocessing
 import os
+import subprocess
+import sys
 from itertools import accumulate, chain, count, repeat
 from types import SimpleNamespace
 
@@ -60,3 +63,23 @@ def test_what_a_rank_forks_may_run_beside_the_ranks(monkeypatch):
     for here, childs in Threads(2).run(program):
         assert len(here) == 1
         assert childs == ALL
+
+
+def processors_of_spawned():
+    """In a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(os.sched_getaffinity, (0,))
+
+
+def processors_of_command():
+    done = subprocess.run([sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"], capture_output=True, check=True)
+    return {int(word) for word in done.stdout.split()}
+
+
+@pytest.mark.parametrize("start", [processors_of_spawned, processors_of_command])
+def test_what_a_rank_starts_anew_may_run_beside_the_ranks_which_stay(monkeypatch, start):
+    monkeypatch.setattr(core, "time", clocks(1.0))
+    for before, found, after in Threads(2).run(lambda rank: (where(rank)[-1], start(), set(os.sched_getaffinity(0)))):
+        assert len(before) == 1
+        assert found == ALL
+        assert after == before
