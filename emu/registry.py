@@ -39,7 +39,6 @@ class Registry(Generic[T]):
         self.kind = kind
         self.package = package
         self._filed: dict[str, T] = {}
-        self._sorted: list[tuple[str, T]] = []
 
     def file(self, name: str, thing: T) -> None:
         """File `thing` under `name`.
@@ -68,9 +67,7 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
         load_catalogue(self.package)
-        if len(self._sorted) != len(self._filed):  # nothing that is filed is taken away
-            self._sorted = sorted(self._filed.items())
-        return iter(self._sorted)
+        return iter(sorted(self._filed.items()))
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
