@@ -94,10 +94,17 @@ def _all_apart(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapp
         given = inputs[rank]
         at, end = made.data_ptr(), made.data_ptr() + made.nbytes
         spans.append((at, end))
-        if given.data_ptr() != at or not np.array_equal(operation.input_blocks(rank), operation.output_blocks(rank)):
+        if not _is_one(operation, rank, given, made):
             spans.append((given.data_ptr(), given.data_ptr() + given.nbytes))
     spans.sort()
     return all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def _is_one(operation: Operation, rank: int, given: Tensor, made: Tensor) -> bool:
+    """Whether input and output are the same memory with the same blocks."""
+    if given.data_ptr() != made.data_ptr():
+        return False
+    return np.array_equal(operation.input_blocks(rank), operation.output_blocks(rank))
 
 
 def _span(tensors: Mapping[int, Tensor]) -> tuple[I64, I64]:
@@ -116,9 +123,9 @@ def _refuse(operation: Operation, ranks: list[int], one: I64, other: I64, wrong:
 
 def _each_over_itself(operation: Operation, rank: int, given: Tensor, made: Tensor, sizes: I64) -> bool:
     """Whether the memory that both share holds, block by block, the same in both."""
-    has, wants = operation.input_blocks(rank), operation.output_blocks(rank)
-    if given.data_ptr() == made.data_ptr() and np.array_equal(has, wants):
+    if _is_one(operation, rank, given, made):
         return True
+    has, wants = operation.input_blocks(rank), operation.output_blocks(rank)
     starts = [t.data_ptr() + (np.cumsum(sizes[b]) - sizes[b]) * t.element_size() for t, b in ((given, has), (made, wants))]
     both, at, place = np.intersect1d(has, wants, assume_unique=True, return_indices=True)
     shared = min(given.data_ptr() + given.nbytes, made.data_ptr() + made.nbytes) - max(given.data_ptr(), made.data_ptr())
