@@ -33,9 +33,13 @@ class Drawn(NamedTuple):
     word: str
     ports_a_link: int = 1
 
+    def through(self) -> float:
+        """Flits a cycle and chip of an all_to_all of large messages."""
+        return all_to_all(self.word, self.ports_a_link)
+
     def loads(self) -> list[float]:
         """Flits a cycle and chip: what may be offered without end."""
-        most = 0.95 * all_to_all(self.word, self.ports_a_link)
+        most = 0.95 * self.through()
         return [load for load in (0.05, *np.arange(1, 9) / 10) if load <= most]
 
     def latency(self, load: float) -> float:
@@ -62,14 +66,14 @@ def _saturated() -> Answer:
 
 
 def _of_k() -> Answer:
-    by = {k: all_to_all(drawn.word) for k, drawn in BY_K.items()}
+    by = {k: drawn.through() for k, drawn in BY_K.items()}
     words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
     return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])
 
 
 def _best() -> Answer:
     ours, load = BY_K[4], 0.3
-    through = {each: all_to_all(each.word, each.ports_a_link) for each in (ours, *OTHERS)}
+    through = {each: each.through() for each in (ours, *OTHERS)}
     cycles = {each: each.latency(load) for each in (ours, *OTHERS)}
     words = "; ".join(f"{each.word} {through[each]:.2f}, {cycles[each]:.0f} cycles" for each in OTHERS)
     holds = all(through[ours] > through[each] and cycles[ours] < cycles[each] for each in OTHERS)

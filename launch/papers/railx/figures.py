@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.papers.figure import Curve, Figure
 from launch.papers.railx.counts import availability, largest
-from launch.papers.railx.exchanged import BY_K, OTHERS, Drawn, all_to_all
+from launch.papers.railx.exchanged import BY_K, OTHERS, Drawn
 from launch.papers.railx.timed import SEQUENCES, SIZES, ports_of_cp, reduced
 
 
@@ -17,7 +17,7 @@ def _latencies(title: str, drawn: Sequence[Drawn]) -> Figure:
 
 def _all_to_all(_: Any) -> Sequence[Figure]:
     compared = (BY_K[4], *OTHERS)
-    found = [all_to_all(each.word, each.ports_a_link) for each in compared]
+    found = [each.through() for each in compared]
     most = Figure(
         "RailX figure 14: all_to_all of large messages among 1,296 chips, links shared max-min fairly",
         "",
