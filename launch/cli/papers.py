@@ -48,7 +48,7 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
     """
     with closing(Kept(None)) as nowhere:
         papers = {name: make(nowhere) for name, make in PAPERS.items()}
-        rows = _rows({name: (paper, paper.targets) for name, paper in papers.items()}, cache)
+        rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
         if docs is not None:
             _write(docs, papers, rows)
     every = [row for each in rows.values() for row in each]
@@ -59,14 +59,14 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
         click.echo("\n\n".join((scores(rows), unmet(every), score(every))))
 
 
-def _rows(wanted: Mapping[str, tuple[Paper, Sequence[Target]]], cache: Path | None) -> dict[str, list[Row]]:
+def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[Row]]:
     """Rows of papers, worked out with a bar."""
-    asked = [Asked(name, row.table, paper.targets.index(row)) for name, (paper, some) in wanted.items() for row in some]
+    asked = [Asked(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
     processes = min(_PROCESSES, os.cpu_count() or 1)
-    found = answers({name: PAPERS[name] for name in wanted}, asked, kept_in(cache), processes)
-    rows: dict[str, list[Row]] = {name: [] for name in wanted}
-    for each, answer in zip(asked, tracked(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[each.paper].append(judged(wanted[each.paper][0].targets[each.number], answer))
+    found = answers({name: PAPERS[name] for name in papers}, asked, kept_in(cache), processes)
+    rows: dict[str, list[Row]] = {name: [] for name in papers}
+    for (name, target), answer in zip(wanted, tracked(found, f"working out {len(asked)} rows", len(asked)), strict=True):
+        rows[name].append(judged(target, answer))
     return rows
 
 
@@ -96,7 +96,7 @@ def _command(name: str) -> click.Command:
             targets = paper.of(place)
             if png is not None:
                 _draw(paper, figure, png)
-        rows = _rows({name: (paper, targets)}, cache)[name]
+        rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
         if as_json:
             told_rows = [row.told() for row in rows]
             print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})

@@ -1,13 +1,12 @@
 """Rows of papers worked out by several processes where there are cores for them; what they come to is that of one."""
 
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from emu.study.forked import ahead, forked
 from emu.study.planning.search.kept import Kept
 from launch.papers.kept import answer_of
 from launch.papers.paper import Paper
@@ -25,28 +24,25 @@ class Asked(NamedTuple):
 
 
 class _Desk:
-    """Works out rows."""
+    """Works out rows, in whichever process asks it first: a connection to SQLite is of one."""
 
-    def __init__(self, makers: Mapping[str, Make], kept: Kept) -> None:
-        self._kept = kept
-        self._papers = {name: make(kept) for name, make in makers.items()}
+    def __init__(self, makers: Mapping[str, Make], folder: Path | None) -> None:
+        self._makers, self._folder = makers, folder
+        self._kept: Kept | None = None
+        self._papers: dict[str, Paper] = {}
 
-    def __call__(self, asked: Asked) -> Answer:
-        """What Emu says of one."""
-        paper = self._papers[asked.paper]
-        return answer_of(paper, paper.targets[asked.number], self._kept)
+    def __call__(self, group: Sequence[Asked]) -> list[Answer]:
+        """What Emu says of each."""
+        if self._kept is None:
+            self._kept = Kept(self._folder)
+            self._papers = {name: make(self._kept) for name, make in self._makers.items()}
+        papers = self._papers
+        return [answer_of(papers[row.paper], papers[row.paper].targets[row.number], self._kept) for row in group]
 
-
-_DESKS: list[_Desk] = []  # of a process that was forked
-
-
-def _begin(makers: Mapping[str, Make], folder: Path | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process says when it ends
-    _DESKS[:] = [_Desk(makers, Kept(folder))]
-
-
-def _answers(group: Sequence[Asked]) -> list[Answer]:
-    return [_DESKS[0](asked) for asked in group]
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        if self._kept is not None:
+            self._kept.close()
 
 
 def answers(makers: Mapping[str, Make], asked: Sequence[Asked], folder: Path | None, processes: int) -> Iterator[Answer]:
@@ -59,10 +55,6 @@ def answers(makers: Mapping[str, Make], asked: Sequence[Asked], folder: Path | N
         processes: How many, at most.
     """
     groups = [[*each] for _, each in groupby(asked, key=lambda row: row[:2])]
-    if min(processes, len(groups)) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        with closing(Kept(folder)) as kept:
-            yield from map(_Desk(makers, kept), asked)
-        return
-    with multiprocessing.get_context("fork").Pool(min(processes, len(groups)), _begin, (makers, folder)) as pool:
-        for found in pool.imap(_answers, groups):
+    with closing(_Desk(makers, folder)) as desk, forked(desk, max(1, min(processes, len(groups)))) as submit:
+        for _, found in ahead(((None, submit(group)) for group in groups), len(groups)):
             yield from found

@@ -16,6 +16,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
 from emu.model.read import find_model
+from emu.study.forked import forked
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.placed import Placed
@@ -24,7 +25,7 @@ from emu.study.planning.reasons import why
 from emu.study.planning.search.kept import Kept, Names
 from emu.study.planning.search.row import BY, Candidate, Planned, PlanRequest, PlanRow
 from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timed import COMPOSED, Submit, Timer, timing
+from emu.study.planning.search.timed import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.composed.composed import COMPOSED as TOLD
@@ -68,7 +69,7 @@ def find_plans(
         _check_beside(request, search, plan)
     space = _space(request, search)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
-    with timing(timer, processes) as submit:
+    with forked(timer, processes) as submit:
         ours = _found(search, space, device, submit, 2 * processes)
         theirs = [
             placed

@@ -18,6 +18,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
 from emu.model.stack.stack import Stack
+from emu.study.forked import Waiting, ahead
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.placed import Placed
 from emu.study.planning.bound.rates import Taken
@@ -25,7 +26,7 @@ from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, WO
 from emu.study.planning.search.kept import Kept, Names
 from emu.study.planning.search.requests import Request
 from emu.study.planning.search.row import Candidate, PlanRow
-from emu.study.planning.search.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step, Submit, Waiting, ahead
+from emu.study.planning.search.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step, Submit
 from emu.study.planning.space import placements
 from emu.units import format_time
 
@@ -98,7 +99,7 @@ class Search:
             raise
 
     def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
-        under_way = deque[tuple[Candidate, Waiting]]()
+        under_way = deque[tuple[Candidate, Waiting[Found]]]()
         while under_way or frontier.has(self.worst_s):
             full = len(under_way) == side_by_side or not frontier.has(self.worst_s)
             if full or (under_way and under_way[0][1].ready()):
@@ -123,7 +124,7 @@ class Search:
             told += f"; of those timed {spell(first.plan)} is the fastest, {format_time(time_s)}"
         return f"{told}; started again, the search goes on from here"
 
-    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, Waiting]]:
+    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, Waiting[Found]]]:
         """The step of a candidate, if it fits."""
         if not self._fits(ready.candidate.plan):
             self.large.append(Bound(ready.bound_s, 1))
@@ -203,7 +204,7 @@ class Search:
             self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
         return self.fits[plan]
 
-    def _asked(self, job: Step | Lone, submit: Submit) -> Waiting:
+    def _asked(self, job: Step | Lone, submit: Submit) -> Waiting[Found]:
         """What is kept of a job, or is timed now."""
         known = self.kept.read(self.names.of(job))
         return submit(job) if known is None else _Known(known)

@@ -1,15 +1,12 @@
-"""Steps and requests of one search timed, by several processes where there are cores for them; results are those of one."""
+"""Steps and requests of one search timed."""
 
-import multiprocessing
-import signal
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from emu.errors import InputError
 from emu.model.model import Model
+from emu.study.forked import Waiting
 from emu.study.planning.search.requests import Request, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.calls import device_under, topology_under
@@ -21,7 +18,6 @@ COMPOSED, FULL = "composed", "full"  # ways to time: each request once, and as `
 _EVENTS = {COMPOSED: 0, FULL: MOST_EVENTS}
 Found = dict[str, Any]  # a `PlanRow`, or a `Taken`; or why there is none under REFUSED
 REFUSED = "refused"
-K = TypeVar("K")
 
 
 class Step(NamedTuple):
@@ -68,66 +64,4 @@ class Timer:
         return time_request(request, topology, algorithms, device.request_overhead_fs)._asdict()
 
 
-class Waiting(Protocol):
-    """What is being timed."""
-
-    def ready(self) -> bool:
-        """Whether nobody waits for it any more."""
-
-    def get(self) -> Found:
-        """Wait for it."""
-
-
-Submit = Callable[[Job], Waiting]
-
-
-@dataclass(frozen=True)
-class _Now:
-    """Timed in this process, once it is waited for."""
-
-    timer: Timer
-    job: Job
-
-    def ready(self) -> bool:
-        return True
-
-    def get(self) -> Found:
-        return self.timer(self.job)
-
-
-_TIMERS: list[Timer] = []  # of a process that was forked
-
-
-def _time(job: Job) -> Found:
-    return _TIMERS[0](job)
-
-
-def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process says when it ends
-
-
-@contextmanager
-def timing(timer: Timer, processes: int) -> Iterator[Submit]:
-    """What takes jobs to be done, by so many processes; what these do is given up when the context ends."""
-    served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
-    if processes == 1 or served or "fork" not in multiprocessing.get_all_start_methods():
-        yield lambda job: _Now(timer, job)
-        return
-    _TIMERS[:] = [timer]
-    try:
-        with multiprocessing.get_context("fork").Pool(processes, _begin) as pool:
-            yield lambda job: pool.apply_async(_time, (job,))
-    finally:
-        _TIMERS.clear()
-
-
-def ahead(asked: Iterator[tuple[K, Waiting]], most: int) -> Iterator[tuple[K, Found]]:
-    """The results in the order in which they were asked for, a few being under way at a time."""
-    under_way: deque[tuple[K, Waiting]] = deque()
-    for each in asked:
-        under_way.append(each)
-        if len(under_way) >= most:
-            name, waiting = under_way.popleft()
-            yield name, waiting.get()
-    for name, waiting in under_way:
-        yield name, waiting.get()
+Submit = Callable[[Job], Waiting[Found]]
