@@ -221,15 +221,19 @@ def _seen(tensor: Tensor) -> _Seen:
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Calls `sink` for every operator of this thread that does work, and keeps account of the storage that lives.
 
-    One a rank, entered in the rank's thread. A view costs nothing and is not reported; communication is not work.
+    One a thread of a rank, entered there. A view costs nothing and is not reported; communication is not work.
+
+    Args:
+        sink: Is given each operator.
+        memory: What lives on the rank, where it has other threads that count; None: it has none.
 
     Raises:
         RunError: from inside the program, an operator multiplies matrices and no formula for its FLOPs is known.
     """
 
-    def __init__(self, sink: Callable[[Operator], None]) -> None:
+    def __init__(self, sink: Callable[[Operator], None], memory: Memory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory = Memory()
+        self.memory = Memory() if memory is None else memory
         self._sink = sink
         self._fake = False
         self._paused = False

@@ -25,7 +25,7 @@ from emu.backend.rank.call import Call, Members, dtype_name
 from emu.backend.rank.count import Count, Operator, tensors_in, uncounted
 from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.notes import EVEN, Notes, Row, Splits, merge, splits_of
-from emu.backend.rank.streams import Streams
+from emu.backend.rank.streams import Moment, Streams, here
 from emu.errors import RunError
 from emu.trace.kernel import MOVES
 from emu.trace.trace import UPDATE, Kind, Trace
@@ -45,7 +45,7 @@ class Recorder:
         self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
         self.count = Count(self.operator)
         self._numbers: dict[object, int] = {}
-        self.streams = Streams()
+        self._lane = Streams()  # of the thread of the rank's program
         self._step = 0
         self._updating = 0  # optimizers that are stepping, one inside another
         self._deferred: list[int] = []
@@ -55,6 +55,24 @@ class Recorder:
         self.tell: Callable[[Operator], None] | None = None  # of each computation, once it is taken down
         self.aside = False  # whether what is asked for now is no part of the run
         self._ends: tuple[int, Exception] | None = None  # with the step that it does not come to, and why
+
+    @property
+    def streams(self) -> Streams:
+        """Those of the calling thread, if it is one of this rank's that has its own."""
+        found = here()
+        return found if found is not None and found.is_beside(self._lane) else self._lane
+
+    def fork(self) -> Streams:
+        """Return the streams of a thread that this one starts: what it does comes after all that was done here."""
+        return self.streams.fork()
+
+    def now(self) -> Moment:
+        """Return the end of all that the calling thread has done so far on its current stream."""
+        return self.streams.now(self.streams.current)
+
+    def goes_on_after(self, moment: Moment) -> None:
+        """Let what the calling thread does next come after a moment of another thread of the rank."""
+        self.streams.wait(self.streams.current, moment)
 
     def operator(self, operator: Operator) -> None:
         """Add a computation; it waits for every request that its stream has joined since the one before."""
@@ -260,11 +278,16 @@ class Recording:
         return self._recorders[rank]
 
     @contextmanager
-    def on(self, rank: int) -> Iterator[None]:
-        """Record the operators of this thread as those of `rank`."""
+    def on(self, rank: int, lane: Streams | None = None) -> Iterator[None]:
+        """Record the operators of this thread as those of `rank`.
+
+        Args:
+            rank: Whose thread it is.
+            lane: The streams of a thread that the rank has started; None: it is that of its program.
+        """
         recorder = self._here.recorder = self._recorders[rank]
-        with ExitStack() as counting, recorder.streams.on_thread():
-            counting.enter_context(recorder.count)
+        with ExitStack() as counting, (recorder.streams if lane is None else lane).on_thread():
+            counting.enter_context(recorder.count if lane is None else Count(recorder.operator, recorder.count.memory))
             _thread.begin_alike = lambda key: self._begin_alike(recorder, counting, key)
             _thread.recorder = recorder
             try:

@@ -32,12 +32,27 @@ class _Stream:
 
 
 class Streams:
-    """The streams of a rank; number 0 is the default one."""
+    """The streams of a rank, as one of its threads uses them; number 0 is the default one of its program's thread."""
 
     def __init__(self) -> None:
-        self.current = DEFAULT
+        self.default = self.current = DEFAULT
         self._streams = [_Stream()]
         self._requests: dict[int, Moment] = {}
+
+    def fork(self) -> "Streams":
+        """Return the streams of the rank as a thread uses them that this one starts: with a default one of its own.
+
+        What is asked of that comes after all that was asked of the current stream of this thread.
+        """
+        forked = Streams()
+        forked._streams, forked._requests = self._streams, self._requests
+        forked.default = forked.current = self.add()
+        forked.wait(forked.default, self.now(self.current))
+        return forked
+
+    def is_beside(self, other: "Streams") -> bool:
+        """Return whether both are of one rank."""
+        return self._streams is other._streams
 
     def add(self) -> int:
         """Make a stream; its number."""

@@ -84,8 +84,9 @@ class Stream(torch.cpu.Stream):
 
     @classmethod
     def default(cls) -> "Stream":
-        """The first of the rank that is here."""
-        return cls.of(streams.here(), DEFAULT)
+        """The first of the thread that is here."""
+        found = streams.here()
+        return cls.of(found, found.default if found else DEFAULT)
 
     @classmethod
     def priority_range(cls) -> tuple[int, int]:
@@ -93,10 +94,12 @@ class Stream(torch.cpu.Stream):
         return 0, 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and (self.streams, self.number) == (other.streams, other.number)
+        if not isinstance(other, Stream) or self.number != other.number:
+            return False
+        return self.streams is other.streams or bool(self.streams and other.streams and self.streams.is_beside(other.streams))
 
     def __hash__(self) -> int:
-        return hash((id(self.streams), self.number))
+        return hash(self.number)
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
         """Take the moment when all that was asked of it has ended."""
@@ -126,18 +129,23 @@ class Stream(torch.cpu.Stream):
 
 
 class On(AbstractContextManager[None]):
-    """In place of `torch.cpu.StreamContext`."""
+    """In place of `torch.cpu.StreamContext`; of the thread that enters it alone."""
 
     def __init__(self, stream: Stream | None) -> None:
         self._stream, self._before = stream, DEFAULT
 
     def __enter__(self) -> None:
-        if self._stream is not None and self._stream.streams is not None:
-            self._before, self._stream.streams.current = self._stream.streams.current, self._stream.number
+        if (found := self._streams()) is not None and self._stream is not None:
+            self._before, found.current = found.current, self._stream.number
 
     def __exit__(self, *error: object) -> None:
-        if self._stream is not None and self._stream.streams is not None:
-            self._stream.streams.current = self._before
+        if (found := self._streams()) is not None:
+            found.current = self._before
+
+    def _streams(self) -> Streams | None:
+        """Return the streams of this thread, if the one that is entered is of the same rank."""
+        found, of = streams.here(), self._stream.streams if self._stream else None
+        return found if found is not None and of is not None and found.is_beside(of) else None
 
 
 def current_stream(device: object = None) -> Stream:

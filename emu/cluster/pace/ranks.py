@@ -20,6 +20,7 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
 from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
+from emu.cluster.strands.strand import Wait, current
 from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
@@ -129,7 +130,7 @@ class Clock:
             return
         if now_s() >= held.due_s:
             self._land(key)
-        elif not self._rests.wake(held.rank, key):
+        elif not self._rests.wake(key):
             self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
@@ -139,7 +140,7 @@ class Clock:
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
                 return
             held.answered = True
-        if not self._rests.answer(held.rank, held.work, held.due_s):
+        if not self._rests.answer(held.work, held.due_s):
             self._went_on(key)
 
     def block(self, work: Work, rank: int, timeout: timedelta | None) -> None:
@@ -151,7 +152,7 @@ class Clock:
         reached_s = self.settle(rank, now_s())
         until_s = now_s() + timeout.total_seconds() if timeout else None
         while not work.done and self._rests.failure is None and (until_s is None or now_s() < until_s):
-            self._rests.rest(rank, work, until_s)
+            self._rests.rest(_strand(), work, until_s)
             self._look_at_the_clock(work.key)
         if work.done:
             self._went_on(work.key)
@@ -195,7 +196,7 @@ class Clock:
 
     def _rest_until(self, rank: int, time_s: float) -> None:
         if now_s() < time_s:
-            self._rests.rest(rank, object(), time_s)
+            self._rests.rest(_strand(), Wait("a time"), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
         """Of `time.sleep`: a rank that sleeps lets the others run."""
@@ -214,3 +215,10 @@ class Clock:
                 self._computing.goes_on(rank)
 
         return slept
+
+
+def _strand() -> int:
+    """Return the number of the calling thread's strand, which is known to be one."""
+    strand = current()
+    assert strand is not None
+    return strand.number

@@ -24,6 +24,7 @@ from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import Met
 from emu.cluster.processes.desk import Address, connection
+from emu.cluster.strands.strand import Wait
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
@@ -78,11 +79,11 @@ class Beyond:
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
             self._tell("ask", number, bare, at_s - self._behind_s, step)
 
-    def wait(self, rank: int, work: Work) -> None:
-        """Say that a rank goes on only once a request of its own is done."""
-        number = self._numbers.get(work)
-        if number is not None:
-            self._tell("wait", rank, number)
+    def wait(self, rank: int, waits: Sequence[object]) -> None:
+        """Say that a rank goes on only once one of these is done: requests of its own, and what the desk cannot know of."""
+        numbers = [self._numbers.get(each) for each in waits if isinstance(each, Work)]
+        if None not in numbers:  # one that has been answered lets it go on
+            self._tell("wait", rank, numbers, [each.told(rank) for each in waits if isinstance(each, Wait)])
 
     def end(self, rank: int) -> None:
         """Say that a rank's program has ended."""

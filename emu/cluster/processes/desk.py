@@ -42,6 +42,13 @@ class Address(NamedTuple):
     store_port: int
 
 
+class _Waits(NamedTuple):
+    """What a rank waits for: it goes on when one of them is there."""
+
+    requests: Sequence[object]
+    others: Sequence[str]  # what else, in words; of this the desk does not hear
+
+
 def connection(by: socket.socket) -> Connection:
     """A connection over a socket, which sends a small message at once."""
     by.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -74,7 +81,7 @@ class Desk:
         self._open: dict[object, Arrival] = {}  # (process, number): what has been asked for and not been carried out
         self._met: set[object] = set()  # of these, what has been told to be carried out
         self._latest: dict[int, str] = {}
-        self._waits: dict[int, object] = {}
+        self._waits: dict[int, _Waits] = {}  # by rank
         self._ended: set[int] = set()
         self._processes: dict[Connection, int] = {}
         self._guests: set[Connection] = set()  # who have not said anything
@@ -172,7 +179,8 @@ class Desk:
             process, number = arrival.made
             numbers[process].append(number)
             self._met.add(arrival.made)
-            if self._waits.get(arrival.call.global_rank) == arrival.made:
+            waits = self._waits.get(arrival.call.global_rank)
+            if waits is not None and arrival.made in waits.requests:
                 del self._waits[arrival.call.global_rank]
         for each, process in self._processes.items():
             if process in numbers:
@@ -208,10 +216,10 @@ class Desk:
             if self._latest[rank] == f"in {told}":
                 self._latest[rank] = f"after {told}"
 
-    def _wait(self, process: int, rank: int, number: int) -> None:
-        made = (process, number)
-        if made in self._open and made not in self._met:
-            self._waits[rank] = made
+    def _wait(self, process: int, rank: int, numbers: Sequence[int], others: Sequence[str]) -> None:
+        requests = [(process, number) for number in numbers]
+        if all(made in self._open and made not in self._met for made in requests):
+            self._waits[rank] = _Waits(requests, others)
             self._look_for_deadlock()
 
     def _ended_rank(self, process: int, rank: int) -> None:
@@ -234,7 +242,13 @@ class Desk:
     def _look_for_deadlock(self) -> None:
         stuck = self._waits.keys() | self._ended
         if self._waits and len(stuck) == self._n_ranks and not self._lost:
-            self._fail(RunError(f"deadlock: {self._meetings.story(self._waits, self._ended)}"))
+            self._fail(RunError(f"deadlock: {self._story()}"))
+
+    def _story(self) -> str:
+        """Return who waits for what."""
+        ranks = sorted(self._waits.items())
+        told = self._meetings.story([(rank, made) for rank, waits in ranks for made in waits.requests], self._ended)
+        return "; ".join(filter(None, [told, *(words for _, waits in ranks for words in waits.others)]))
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:

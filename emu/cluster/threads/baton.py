@@ -1,11 +1,13 @@
-"""Threads of which one runs at a time, and where it hands on is the same in every run.
+"""Strands of which one runs at a time, and where it hands on is the same in every run.
 
 What a process has once and every rank should have for itself (random generators, environment) is swapped as the baton goes
-on.
+on to a strand of another rank. A strand goes by its number; that of a rank's own program is the rank.
 """
 
 import threading
+import time
 from collections import deque
+from _thread import LockType, allocate_lock
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,14 +15,16 @@ from typing import Any
 from emu.cluster.own.own import Own
 from emu.cluster.threads.core import Core
 
+_OVERDUE_S = 0.5  # who rests for a time goes on after so much more, though others are ready
+
 
 class Baton:
-    """The right to run; ranks get it in the order in which they became ready.
+    """The right to run; strands get it in the order in which they became ready.
 
     Args:
-        ranks: Whose threads share it.
+        ranks: Whose programs share it.
         own: What is swapped.
-        stuck: Called when no rank is ready; must make at least one so, or raise, or leave it to another thread to wake one.
+        stuck: Called when no strand is ready; must make at least one so, or raise, or leave it to another thread to wake one.
         core: Where its holder runs, if it always runs until it hands on.
     """
 
@@ -28,24 +32,56 @@ class Baton:
         self._own = own
         self._stuck = stuck
         self._core = core
-        self._gates = {rank: threading.Lock() for rank in ranks}  # locked while its rank rests
-        for gate in self._gates.values():
-            gate.acquire()
+        self._gates: dict[int, LockType] = {}  # by strand; locked while it rests
+        self._ranks: dict[int, int] = {}  # of each strand
         self._lock = threading.RLock()
-        self._ready = deque(ranks)
+        self._ready: deque[int] = deque()
+        self._timed: dict[int, float] = {}  # until when strands rest, by this host's monotonic clock
+        self._outside: set[int] = set()  # strands that run without it
+        for rank in ranks:
+            self.add(rank, rank)
         self._lies = False  # nobody has it, as none is ready
         self._holder = -1  # whose own the process has
         self._states: dict[int, list[Any]] = {}
-        self._left = len(ranks)
         self._before: list[Any] = []
         self._finished = threading.Event()
         self.abandoned = False
+        self.running: int | None = None  # the strand that has it
+        self.turns = 0  # how often it was handed on
 
     def start(self) -> None:
         """Give it to the first rank."""
         self._before = [each.save() for each in self._own]
-        self._states = {rank: [each.of(rank) for each in self._own] for rank in self._gates}
+        self._states = {rank: [each.of(rank) for each in self._own] for rank in self._ranks.values()}
         self._hand_on()
+
+    def add(self, strand: int, rank: int, *, outside: bool = False) -> None:
+        """Let another strand of a rank take part: after all that are ready now, or outside, which runs without the baton."""
+        with self._lock:
+            self._gates[strand] = gate = allocate_lock()  # the system's, whatever `threading.Lock` is now
+            gate.acquire()
+            self._ranks[strand] = rank
+            if outside:
+                self._outside.add(strand)
+            else:
+                self._ready.append(strand)
+
+    def strands(self, rank: int) -> list[int]:
+        """Return the numbers of the strands of a rank that have not left."""
+        return [strand for strand, of in self._ranks.items() if of == rank]
+
+    def rank_of(self, strand: int) -> int:
+        """Return the rank of a strand that has not left."""
+        return self._ranks[strand]
+
+    def has_others(self, rank: int) -> bool:
+        """Return whether a rank has more than one strand that takes turns."""
+        return len(self._ranks) > len(self._states) and sum(each not in self._outside for each in self.strands(rank)) > 1
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether a strand goes on at a time, or runs without the baton."""
+        return bool(self._timed or self._outside)
 
     def restore(self) -> None:
         """Give the process what it had before the start; when every rank has left."""
@@ -53,42 +89,78 @@ class Baton:
             self._load(self._before)
 
     def abandon(self) -> None:
-        """Let every rank go on at once: whatever went wrong, none is left waiting for a baton that does not come."""
+        """Let every strand go on at once, from now on without it: none is left waiting for a baton that does not come."""
         self.abandoned = True
-        for rank in self._gates:
-            self._open(rank)
+        for strand in list(self._gates):
+            self._open(strand)
         self._finished.set()
 
-    def await_turn(self, rank: int) -> None:
-        """Block until this rank has it."""
-        self._gates[rank].acquire()
+    def await_turn(self, strand: int, until_s: float | None = None) -> None:
+        """Block until this strand has it; one that rests until a time asks for it then."""
+        gate = self._gates[strand]
+        while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
+            until_s = self._ask_again(strand)
         if self._core is not None:
             self._core.turn()
 
-    def rest(self, rank: int) -> None:
-        """Hand it on, and return once somebody has woken this rank and its turn has come."""
+    def _ask_again(self, strand: int) -> float | None:
+        """Make a strand ready whose time has come, if no other is or it has waited long; return when to ask again, if not."""
+        with self._lock:
+            due_s = self._timed.get(strand)
+            if due_s is None:  # it has been woken
+                return None
+            late_s = time.monotonic() - due_s
+            if self._lies:
+                self.wake(min((each for each in self._timed if self._timed[each] <= due_s), key=self._timed.__getitem__))
+            elif late_s > _OVERDUE_S:
+                self.wake(strand)
+            return None if strand not in self._timed else time.monotonic() + max(_OVERDUE_S - late_s, 1e-3)
+
+    def rest(self, strand: int, until_s: float | None = None) -> None:
+        """Hand it on, and return once somebody has woken this strand, or a time has come, and it is its turn."""
         with self._lock:
             if self.abandoned:
                 return
-            if not self._ready:
+            if until_s is not None and strand not in self._ready:
+                self._timed[strand] = until_s
+            self._outside.discard(strand)
+            if not self._ready and not self.has_timers:
                 self._stuck()
-            if self._ready and self._ready[0] == rank:  # nobody else is ready
-                self._ready.popleft()
-                return
-            self._hand_on()
-        self.await_turn(rank)
+            if self.running == strand:
+                if self._ready and self._ready[0] == strand:  # nobody else is ready
+                    self._ready.popleft()
+                    return
+                self._hand_on()
+        self.await_turn(strand, until_s)
 
-    def give_way(self, rank: int) -> None:
+    def give_way(self, strand: int) -> None:
         """Let the others that are ready run, then go on."""
-        self.wake(rank)
-        self.rest(rank)
+        self.wake(strand)
+        self.rest(strand)
 
-    def wake(self, rank: int) -> None:
-        """Make a resting rank ready."""
+    def wake(self, strand: int) -> None:
+        """Make a resting strand ready."""
         with self._lock:
-            self._ready.append(rank)
+            self._timed.pop(strand, None)
+            self._ready.append(strand)
             if self._lies:
                 self._hand_on()
+
+    def step_out(self, strand: int) -> None:
+        """Hand it on while the strand runs on beside the others."""
+        with self._lock:
+            self._outside.add(strand)
+            if self.running == strand and not self.abandoned:
+                self._hand_on()
+
+    def step_in(self, strand: int) -> None:
+        """Block until a strand that runs beside the others has it."""
+        with self._lock:
+            self._outside.discard(strand)
+            if self.abandoned:
+                return
+            self.wake(strand)
+        self.await_turn(strand)
 
     def prepare(self, rank: int) -> None:
         """Give the process what is a resting rank's own, if nobody runs: it will be the next, and goes on sooner then."""
@@ -98,39 +170,48 @@ class Baton:
 
     def rehearse(self) -> None:
         """Do of the running rank what its next rest will do, so that the processor has all at hand then; nothing changes."""
-        if len(self._gates) > 1:
+        if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
         """Ask anew what is to be done if nobody is ready; from another thread, which wakes nobody any more."""
         with self._lock:
-            if self._lies and not self.abandoned:
+            if self._lies and not self._ready and not self.abandoned and not self.has_timers:
                 self._stuck()
 
-    def leave(self) -> None:
+    def leave(self, strand: int) -> None:
         """Hand it on for good."""
         with self._lock:
-            if self.abandoned:
+            if self.abandoned or strand not in self._ranks:
                 return
-            self._left -= 1
-            if not self._left:
-                self._finished.set()
-                return
-            if not self._ready:
-                self._stuck()
-            self._hand_on()
+            del self._ranks[strand]
+            self._outside.discard(strand)
+            if self._is_over():
+                self.abandon()  # those that are left hinder nobody
+            elif self.running == strand:
+                if not self._ready and not self.has_timers:
+                    self._stuck()
+                self._hand_on()
+            else:
+                self.look()
+
+    def _is_over(self) -> bool:
+        """Return whether only threads are left that a rank has started and that run without the baton, for ever perhaps."""
+        return all(strand in self._outside and strand != rank for strand, rank in self._ranks.items())
 
     def await_end(self) -> None:
-        """Block until every rank has left, or the baton was abandoned."""
+        """Block until every strand has left, or the baton was abandoned."""
         self._finished.wait()
 
     def _hand_on(self) -> None:
         self._lies = not self._ready
+        self.turns += 1
         if self._lies:
+            self.running = None
             return
-        rank = self._ready.popleft()
-        self._swap(rank)
-        self._open(rank)
+        self.running = strand = self._ready.popleft()
+        self._swap(self._ranks[strand])
+        self._open(strand)
 
     def _swap(self, rank: int) -> None:
         if rank != self._holder:
@@ -139,9 +220,9 @@ class Baton:
             self._load(self._states[rank])
             self._holder = rank
 
-    def _open(self, rank: int) -> None:
+    def _open(self, strand: int) -> None:
         with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
-            self._gates[rank].release()
+            self._gates[strand].release()
 
     def _load(self, states: Sequence[Any]) -> None:
         for each, state in zip(self._own, states, strict=True):

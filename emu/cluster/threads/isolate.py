@@ -4,7 +4,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -13,26 +13,31 @@ from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.group import BACKEND, Front, Group
+from emu.cluster.own.device import replaced
+from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
 _NUMBERS = itertools.count()
+_TABLES = (
+    "pg_map",
+    "pg_names",
+    "pg_group_ranks",
+    "pg_backend_config",
+    "tags_to_pg",
+    "pg_to_tag",
+    "pg_coalesce_state",
+)
+_thread = threading.local()  # its `named`: the groups that C++ finds by name on this thread
 
 
-class _RankWorld(threading.local):
-    """The groups that one rank has made; in place of `torch.distributed.distributed_c10d._world`."""
+class RankWorld(RankLocal):
+    """The process groups of each rank; in place of `torch.distributed.distributed_c10d._world`."""
 
-    def __init__(self) -> None:
-        self.number = next(_NUMBERS)  # never given twice, as a thread's identity is
-        self.default_pg: Any = None
-        self.pg_map: dict[Any, Any] = {}
-        self.pg_names: dict[Any, Any] = {}
-        self.pg_group_ranks: dict[Any, Any] = {}
-        self.pg_backend_config: dict[Any, Any] = {}
-        self.group_count = 0
-        self.tags_to_pg: dict[Any, Any] = {}
-        self.pg_to_tag: dict[Any, Any] = {}
-        self.pg_coalesce_state: dict[Any, Any] = {}
-        self.comms: list[Any] = []
+    def first(self) -> dict[str, Any]:
+        """Return a world without groups."""
+        numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
+        tables: dict[str, Any] = {name: {} for name in _TABLES}
+        return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}}
 
     @property
     def pg_config_info(self) -> Any:
@@ -47,13 +52,13 @@ def isolated(front: Front) -> Iterator[None]:
     c10d: Any = distributed_c10d
     kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method")}
     excepthook = sys.excepthook  # every rank's init_process_group wraps it once more
-    world = _RankWorld()
+    world = RankWorld()
     try:
         c10d._world = world
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: Group(options, front))
-        with _meshes_by_rank(world), bare_tensors(), bare_labels(), bare_guards():
+        with _meshes_by_rank(world), _named_by_rank(world), bare_tensors(), bare_labels(), bare_guards():
             yield
     finally:
         _unregister()
@@ -62,6 +67,51 @@ def isolated(front: Front) -> Iterator[None]:
         sys.excepthook = excepthook
         for name, value in kept.items():
             setattr(c10d, name, value)
+
+
+@contextmanager
+def _named_by_rank(world: RankWorld) -> Iterator[None]:
+    """Keep which groups a rank's name stands for, as C++ keeps them for each thread: see `find_groups`."""
+    c10d: Any = distributed_c10d
+    register, unregister = c10d._register_process_group, c10d._unregister_process_group
+    unregister_all = c10d._unregister_all_process_groups
+
+    def registered(name: str, group: Any) -> None:
+        register(name, group)
+        world.named[name] = _here()[name] = group
+
+    def unregistered(name: str) -> None:
+        unregister(name)
+        world.named.pop(name, None)
+        _here().pop(name, None)
+
+    def all_unregistered() -> None:
+        unregister_all()
+        world.named.clear()
+        _here().clear()
+
+    with ExitStack() as changes:
+        changes.enter_context(replaced(c10d, "_register_process_group", registered))
+        changes.enter_context(replaced(c10d, "_unregister_process_group", unregistered))
+        changes.enter_context(replaced(c10d, "_unregister_all_process_groups", all_unregistered))
+        yield
+
+
+def find_groups() -> None:
+    """Let C++ find all process groups of a rank by name on the calling thread, and none that is gone."""
+    world: Any = distributed_c10d._world
+    named, here = world.named, _here()
+    for name in [name for name in here if here[name] is not named.get(name)]:
+        native._unregister_process_group(name)  # type: ignore[attr-defined]
+        del here[name]
+    for name in named.keys() - here.keys():
+        native._register_process_group(name, named[name])  # type: ignore[attr-defined]
+        here[name] = named[name]
+
+
+def _here() -> dict[str, Any]:
+    found: dict[str, Any] = _thread.__dict__.setdefault("named", {})
+    return found
 
 
 def _isolate_threads(on: bool) -> None:
@@ -85,7 +135,7 @@ def _unregister() -> None:
 
 
 @contextmanager
-def _meshes_by_rank(world: _RankWorld) -> Iterator[None]:
+def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
     """Meshes of two ranks never equal, or DTensor's process-wide caches would mix their coordinates.
 
     And a mesh whose dim is the whole world names the default group, which it shares.

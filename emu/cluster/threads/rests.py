@@ -1,6 +1,7 @@
-"""Which ranks of a process rest, and for what; and the first error of the run, with which all of them go on and end."""
+"""Which strands of a process rest, and for what; and the first error of the run, with which all of them go on and end."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from emu.backend.rank.lines import traceback_of
 from emu.backend.rank.work import Work
 from emu.cluster.cluster import failed
 from emu.cluster.processes.beyond import Beyond
+from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
 from emu.errors import EmuError, RunError
 
@@ -29,49 +31,79 @@ class Rests:
     """Good for one run.
 
     Args:
-        baton: Of the ranks here.
-        beyond: The way to the others; None: all are here.
+        baton: Of the strands here.
+        beyond: The way to the other processes; None: all ranks are here.
     """
 
     def __init__(self, baton: Baton, beyond: Beyond | None) -> None:
         self.baton, self._beyond = baton, beyond
-        self.rings: Rings | None = None  # wakes ranks at times; None: none rests for a time
-        self.lock = threading.RLock()  # over what a thread beside the ranks changes: works, and who waits for them
-        self.waits: dict[int, object] = {}  # by rank
+        self.rings: Rings | None = None  # wakes strands at times; None: the baton does
+        self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
+        self.waits: dict[int, object] = {}  # by strand
+        self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
+        self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
         self.failure: BaseException | None = None
 
-    def rest(self, rank: int, what: object, until_s: float | None = None) -> None:
-        """Let others run until this rank is woken for that, at the latest at a time, or the run has failed."""
+    def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
+        """Let others run until this strand is woken for that, at the latest at a time, or the run has failed.
+
+        Returns:
+            Whether it was woken, and not by the time.
+        """
         with self.lock:
-            if (isinstance(what, Work) and what.done) or self.failure is not None:
-                return
-            self.waits[rank] = what
-        if self._beyond is not None and isinstance(what, Work) and until_s is None:
-            self._beyond.wait(rank, what)
+            if self.failure is not None or (what.done if isinstance(what, Work) else isinstance(what, Wait) and what.is_over()):
+                return True
+            self.waits[strand] = what
+            self._waiting[_key(what)].append(strand)
+            if until_s is not None:
+                self._timed.add(strand)
+        self._tell_beyond(self.baton.rank_of(strand))
         rings = self.rings if until_s is not None else None
-        ring = rings and rings.at(until_s or 0.0, partial(self.wake, rank, _key(what)))
+        ring = rings and rings.at(until_s or 0.0, partial(self.wake, _key(what)))
         with self.held_by_none():
-            self.baton.rest(rank)
+            self.baton.rest(strand, None if rings else until_s)
         if rings:
             rings.forget(ring)
-
-    def wake(self, rank: int, what: object) -> bool:
-        """Let a rank go on that rests for that, a work by its key; whether it did."""
         with self.lock:
-            waits = _key(self.waits.get(rank)) is what
-            if waits:
-                del self.waits[rank]
-                self.baton.wake(rank)
-            return waits
+            return not self._forget(strand)
 
-    def finish(self, rank: int, work: Work) -> bool:
-        """The answer to a request is there; whether the rank has waited for it."""
+    def _tell_beyond(self, rank: int) -> None:
+        """Say that a rank goes on only when a request is done, if that is so of each of its strands."""
+        if self._beyond is None:
+            return
+        with self.lock:
+            strands = self.baton.strands(rank)
+            if self._timed.isdisjoint(strands) and self.waits.keys() >= set(strands):
+                self._beyond.wait(rank, [self.waits[each] for each in strands])
+
+    def _forget(self, strand: int) -> bool:
+        """A strand waits no longer; return whether it did."""
+        self._timed.discard(strand)
+        if strand not in self.waits:
+            return False
+        key = _key(self.waits.pop(strand))
+        self._waiting[key].remove(strand)
+        if not self._waiting[key]:
+            del self._waiting[key]
+        return True
+
+    def wake(self, key: object) -> bool:
+        """Let the strands go on that wait for that, a work by its key; return whether any did."""
+        with self.lock:
+            strands = list(self._waiting.get(key, ()))
+            for strand in strands:
+                self._forget(strand)
+                self.baton.wake(strand)
+            return bool(strands)
+
+    def finish(self, work: Work) -> bool:
+        """Mark a request as answered; return whether a strand has waited for it."""
         with self.lock:
             work.finish()
-            return self.wake(rank, work.key)
+            return self.wake(work.key)
 
-    def answer(self, rank: int, work: "ref[Work]", due_s: float) -> bool:
-        """The same of what was due at a time, and nothing holds the work that the rank may be done with."""
+    def answer(self, work: "ref[Work]", due_s: float) -> bool:
+        """Mark a request as answered that was due at a time; nothing holds the work that its rank may be done with."""
         with self.lock:
             known = work()
             if known is None:  # nobody can wait for it
@@ -79,16 +111,16 @@ class Rests:
             key, known.due_s = known.key, due_s
             known.finish()
             del known
-            return self.wake(rank, key)
+            return self.wake(key)
 
     def wake_all(self) -> None:
-        """Let all ranks go on that rest."""
-        for rank in sorted(self.waits):
-            self.baton.wake(rank)
-        self.waits.clear()
+        """Let all strands go on that rest."""
+        for strand in sorted(self.waits):
+            self._forget(strand)
+            self.baton.wake(strand)
 
     def fail(self, rank: int, error: BaseException) -> None:
-        """Keep the first error and wake every rank, so that it ends where it waits."""
+        """Keep the first error and wake every strand, so that it ends where it waits."""
         with self.lock:
             if self.failure is None:
                 self.failure = failed(rank, error)
@@ -105,14 +137,14 @@ class Rests:
                 self._beyond.explain(rank, failure.lines)
 
     def stop(self, error: BaseException) -> None:
-        """End every rank where it waits, as the job has failed elsewhere."""
+        """End every strand where it waits, as the job has failed elsewhere."""
         with self.lock:
             self.failure = self.failure or error
             self.wake_all()
 
     @contextmanager
     def held_by_none(self) -> Iterator[None]:
-        """An error of the cluster itself in here ends the run: it is named, and no rank is left where it waits."""
+        """An error of the cluster itself in here ends the run: it is named, and no strand is left where it waits."""
         try:
             yield
         except BaseException as error:
@@ -127,10 +159,30 @@ class Rests:
             self.failure.add_note(f"after that, in the cluster itself: {type(error).__name__}: {error}")
         self.baton.abandon()
 
+    def give_way(self, strand: int) -> None:
+        """Let the others that are ready run, then go on."""
+        with self.held_by_none():
+            self.baton.give_way(strand)
+
+    def has_threads(self, rank: int) -> bool:
+        """Return whether a rank has more than one strand that takes turns."""
+        return self.baton.has_others(rank)
+
+    def step_out(self, strand: Strand) -> None:
+        """Let others run while a strand runs on without the turn."""
+        strand.is_free = True
+        with self.held_by_none():
+            self.baton.step_out(strand.number)
+
+    def step_in(self, strand: Strand) -> None:
+        """Return when it is the turn of a strand that ran on without it."""
+        with self.held_by_none():
+            self.baton.step_in(strand.number)
+
     def stopped(self) -> RunError:
-        """What a rank is told that goes on after the run has failed."""
+        """Return what a strand is told that goes on after the run has failed."""
         return RunError(f"stopped, as the run has failed: {self.failure}")
 
 
 def _key(what: object) -> object:
-    return what.key if isinstance(what, Work) else what
+    return what.key if isinstance(what, Work | Wait) else what

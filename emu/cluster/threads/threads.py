@@ -39,9 +39,11 @@ from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.beyond import Beyond
+from emu.cluster.strands.strand import Strand, StrandEnd, current, take_turn
+from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
-from emu.cluster.threads.isolate import isolated
+from emu.cluster.threads.isolate import find_groups, isolated
 from emu.cluster.threads.rests import Rests
 from emu.collective.algorithm import Choice
 from emu.errors import RunError, must_be
@@ -90,12 +92,12 @@ class Threads:
         self._meetings = Meetings()
         self._ended: set[int] = set()
         self._polls = 0
-        self._here = threading.local()  # its `rank`: whose thread this is
         self._attributes, library = of_library()
         # Where ranks wait for other processes, or for a time, they do not have a processor all the time.
         core = Core() if beyond is None and pace is None else None
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
+        self._strands = Strands(n_ranks, self._rests, recording, find_groups)
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
         self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
         self._pacer = None
@@ -127,7 +129,7 @@ class Threads:
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
         with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
-            with letting_go():
+            with letting_go(), self._strands.watched():
                 self._start(threads)
                 self._await(threads)
             self._baton.restore()
@@ -191,14 +193,15 @@ class Threads:
             raise
 
     def _check_here(self, rank: int) -> None:
-        here = self._rank_here()
+        strand = current()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
             raise RunError(f"cluster: a process that rank {rank} has started asks for communication; {mend}")
-        if here != rank:
-            who = "a thread that a rank has started" if here is None else f"rank {here}"
+        if strand is None or strand.rank != rank:
+            who = "a thread that no rank has started by `threading`" if strand is None else f"rank {strand.rank}"
             what = f"asks for communication of rank {rank}, or waits for it"
-            raise RunError(f"cluster: {who} {what}; let each rank do so on its own thread")
+            raise RunError(f"cluster: {who} {what}; let each rank do so on threads of its own")
+        take_turn(strand)
 
     def _submit(self, call: Call, asked_s: float) -> Work:
         rank = call.global_rank
@@ -229,7 +232,7 @@ class Threads:
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
-        ended = [(a.call.global_rank, a.made, a.call.operation) for a in arrivals]
+        ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
         with _aside():
@@ -237,13 +240,13 @@ class Threads:
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
         while ended:
-            rank, work, operation = ended.pop(0)
+            work, operation = ended.pop(0)
             with self._rests.lock:
                 if operation == "recv":
                     work.met(agreed.source, agreed.instance)
                 work.watch.sized(agreed.size)
             if self._clock is None:
-                self._rests.finish(rank, work)
+                self._rests.finish(work)
             else:
                 key = work.key
                 del work
@@ -264,8 +267,10 @@ class Threads:
             self._clock.block(work, rank, timeout)
         elif not work.done:
             self._check_here(rank)
-            self._rests.rest(rank, work)
+            self._rests.rest(_here().number, work)
         if not work.done:
+            if _here().ends:
+                raise StrandEnd
             work.finish(self._rests.stopped())
 
     def _poll(self, rank: int, work: Work) -> None:
@@ -277,20 +282,19 @@ class Threads:
             self._asks_for_ever(rank, work)
         if self._rests.failure is not None:
             raise self._rests.stopped()
-        with self._rests.held_by_none():
-            self._baton.give_way(rank)
+        self._rests.give_way(_here().number)
 
     def _asks_for_ever(self, rank: int, work: Work) -> None:
         self._polls = 0
         if self._beyond is not None:
-            self._beyond.wait(rank, work)
+            self._beyond.wait(rank, [work])
             return
         self._rests.fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
 
     def _rank_here(self) -> int | None:
         """Whose thread this is."""
-        rank: int | None = getattr(self._here, "rank", None)
-        return rank
+        strand = current()
+        return None if strand is None else strand.rank
 
     def _stuck(self) -> None:
         if self._beyond is not None:  # the desk knows whether any other rank can go on
@@ -304,28 +308,30 @@ class Threads:
         self._rests.wake_all()
 
     def _story(self) -> str:
-        return self._meetings.story(self._rests.waits, self._ended)
+        waits = [(self._baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
+        return self._meetings.story(waits, self._ended)
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
+            strand = self._strands.main(rank)
             self._baton.await_turn(rank)
-            self._here.rank = rank
             if not self._baton.abandoned:
                 try:
-                    results[rank] = self._whole(rank, program)
+                    results[rank] = self._whole(strand, program)
                 except BaseException as error:
                     self._rests.fail(rank, error)
                     self._rests.explain(rank, error)
             self._ended.add(rank)
             if self._beyond is not None and self._rests.failure is None:
                 self._beyond.end(rank)
-            self._baton.leave()
+            self._baton.leave(rank)
 
-    def _whole(self, rank: int, program: Callable[[int], T]) -> T:
+    def _whole(self, strand: Strand, program: Callable[[int], T]) -> T:
         torch.set_num_threads(1)  # OpenMP keeps it a thread
-        with self._recording.on(rank) if self._recording else nullcontext():
-            result = program(rank)
+        with self._recording.on(strand.rank) if self._recording else nullcontext():
+            result = program(strand.rank)
+            self._strands.end(strand)
         if dist.is_initialized():
             dist.destroy_process_group()
         return result
@@ -349,6 +355,13 @@ class Threads:
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+
+
+def _here() -> Strand:
+    """Return the strand of the calling thread, which is known to be one."""
+    strand = current()
+    assert strand is not None
+    return strand
 
 
 def _nobody(*_: object) -> None:

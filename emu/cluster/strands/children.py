@@ -1,0 +1,159 @@
+"""Threads that a rank starts: each becomes a strand of the rank at its start, and hands on its turn where it waits."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import thread as pools
+from functools import wraps
+from typing import Any, Protocol
+
+from emu.backend.rank.lines import caller
+from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.strands.strand import Strand, Wait, current, take_turn
+
+_pools: Any = pools  # the stubs do not have what is used here
+_FREE = "multiprocessing."  # modules whose threads only serve pipes: they run beside the ranks
+
+
+class Family(Protocol):
+    """Who brings up the strands of threads that ranks start."""
+
+    def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
+        """Return the strand of a thread that `parent` is about to start."""
+
+    def live(self, child: Strand, body: Callable[[], object]) -> None:
+        """Do what a thread does, as its strand, on that thread."""
+
+    def find(self, thread: threading.Thread) -> Strand | None:
+        """Return the strand of a thread that a rank has started; None if there is none."""
+
+    def moment(self) -> Any:
+        """Return the end of all that the calling strand has done so far."""
+
+    def goes_on_after(self, moment: Any) -> None:
+        """Take down that what the calling strand does next comes after a moment of another strand of its rank."""
+
+
+def children(family: Family) -> Iterator[Replacement]:
+    """Return what stands in place of what starts, ends and awaits threads."""
+    thread, future = threading.Thread, Future
+    yield thread, "start", _starting(thread.start, family)
+    yield thread, "join", _joining(thread.join, family)
+    yield thread, "is_alive", _living(thread.is_alive, family)
+    for name in ("set_result", "set_exception"):
+        yield future, name, _setting(getattr(future, name), family)
+    for name in ("result", "exception"):
+        yield future, name, _getting(getattr(future, name), family)
+    yield future, "done", _asking(future.done)
+
+
+def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], None]:
+    @wraps(start)
+    def started(thread: threading.Thread) -> None:
+        parent = current()
+        if parent is None:
+            start(thread)
+            return
+        take_turn(parent)
+        child = family.child(parent, thread, is_free=_is_free(thread))
+        body: Any = thread
+        body.run = lambda run=thread.run: family.live(child, run)
+        parent.is_native, before = True, parent.is_native  # it waits for the thread to be there, which has no turn then
+        try:
+            start(thread)
+        finally:
+            parent.is_native = before
+
+    return started
+
+
+def _is_free(thread: Any) -> bool:
+    """Return whether a thread runs code of a library that serves pipes."""
+    target = getattr(thread, "_target", None) or type(thread).run
+    return str(getattr(target, "__module__", "")).startswith(_FREE)
+
+
+def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
+    @wraps(join)
+    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+        strand, child = current(), family.find(thread)
+        if strand is None or child is None or strand is child:
+            join(thread, timeout)
+        elif await_end(strand, child, timeout):
+            join(thread)  # it has nothing left to do
+            family.goes_on_after(child.end)
+
+    return joined
+
+
+def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> bool:
+    """Let others run until a thread of a rank has ended, or for so long; return whether it has."""
+    until_s = None if timeout_s is None else time.monotonic() + max(timeout_s, 0.0)
+    take_turn(strand)
+    wait = Wait(f"the end of its thread {child.thread.name!r}", caller(), child, lambda: child.is_done)
+    while not child.is_done and (until_s is None or time.monotonic() < until_s):
+        rest(strand, wait, until_s)
+    return child.is_done
+
+
+def _living(is_alive: Callable[[Any], bool], family: Family) -> Callable[[Any], bool]:
+    @wraps(is_alive)
+    def living(thread: threading.Thread) -> bool:
+        strand, child = current(), family.find(thread)
+        if strand is not None and child is not None and not child.is_done:
+            _give_way(strand)
+        return is_alive(thread) and not (child is not None and child.is_done)
+
+    return living
+
+
+def _give_way(strand: Strand) -> None:
+    """Let the others run for a moment: the program may ask again and again."""
+    take_turn(strand)
+    strand.turns.give_way(strand.number)
+
+
+def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    @wraps(done)
+    def asked(future: Any) -> bool:
+        strand = current()
+        if strand is not None and not (strand.is_native or done(future)):
+            _give_way(strand)
+        return done(future)
+
+    return asked
+
+
+def _setting(settle: Callable[..., None], family: Family) -> Callable[..., None]:
+    @wraps(settle)
+    def settled(future: Any, value: Any) -> None:
+        if current() is not None:
+            future.emu_moment = family.moment()
+        settle(future, value)
+
+    return settled
+
+
+def _getting(get: Callable[..., Any], family: Family) -> Callable[..., Any]:
+    @wraps(get)
+    def got(future: Any, timeout: float | None = None) -> Any:
+        try:
+            return get(future, timeout)
+        finally:
+            if current() is not None and future.done() and hasattr(future, "emu_moment"):
+                family.goes_on_after(future.emu_moment)
+
+    return got
+
+
+def end_pools(threads: Callable[[threading.Thread], bool]) -> None:
+    """Let the idle workers of thread pools end, as Python does when a process ends.
+
+    Args:
+        threads: Says whether a worker is one of those.
+    """
+    _pools._shutdown = True
+    for worker, work in list(_pools._threads_queues.items()):
+        if threads(worker):
+            work.put(None)

@@ -1,0 +1,111 @@
+"""Locks of which a strand that waits for one hands on its turn; all other waits of `threading` and `queue` are made of them.
+
+A thread that belongs to no rank waits for them as for the system's own.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from emu.backend.rank.lines import caller
+from emu.cluster.strands.strand import Strand, Turns, Wait, check_goes_on, current, take_turn
+
+Replacement = tuple[object, str, object]  # where, under which name, by what
+_new_lock = threading.Lock
+_python: Any = threading  # has its classes in Python, too, which the stubs do not say
+_python_queue: Any = queue
+
+
+class Lock:
+    """In place of `threading.Lock`."""
+
+    __slots__ = ("__weakref__", "_lock", "_turns")
+
+    def __init__(self) -> None:
+        self._lock = _new_lock()
+        self._turns: Turns | None = None  # of strands that have waited for it
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it; return whether that was possible in time."""
+        if self._lock.acquire(False):
+            return True
+        if not blocking:
+            return False
+        strand = current()
+        if strand is None or strand.is_native or strand.is_free:
+            return self._lock.acquire(True, timeout)
+        return self._rest(strand, None if timeout < 0 else time.monotonic() + timeout)
+
+    def _rest(self, strand: Strand, until_s: float | None) -> bool:
+        self._turns = strand.turns
+        wait = Wait("a lock", caller(), self, lambda: not self._lock.locked())
+        while not self._lock.acquire(False):
+            if until_s is not None and time.monotonic() >= until_s:
+                return False
+            rest(strand, wait, until_s)
+        return True
+
+    def release(self) -> None:
+        """Let go of it, and let those go on that wait for it."""
+        self._lock.release()
+        if self._turns is not None:
+            self._turns.wake(self)
+
+    def locked(self) -> bool:
+        """Return whether somebody has it."""
+        return self._lock.locked()
+
+    def _at_fork_reinit(self) -> None:
+        self._lock, self._turns = _new_lock(), None
+
+    __enter__ = acquire
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
+    """Hand on the turn of the calling thread's strand until what it waits for has come, at the latest at a time.
+
+    Args:
+        strand: That of the calling thread.
+        wait: For what.
+        until_s: By this host's monotonic clock.
+
+    Returns:
+        Whether the strand was woken, and not by the time.
+
+    Raises:
+        RunError: the run has failed.
+        StrandEnd: the rank of a thread that it has started has ended.
+    """
+    check_goes_on(strand)
+    woken = strand.turns.rest(strand.number, wait, until_s)
+    strand.is_free = False
+    check_goes_on(strand)
+    return woken
+
+
+def locks() -> Iterator[Replacement]:
+    """Return what stands in place of the locks of Python, and of what waits in C."""
+    yield threading, "Lock", Lock
+    yield threading, "_allocate_lock", Lock
+    yield threading, "RLock", _python._PyRLock
+    yield queue, "SimpleQueue", _python_queue._PySimpleQueue
+    yield time, "sleep", _sleeping(time.sleep)
+
+
+def _sleeping(sleep: Any) -> Any:
+    """Return what stands in place of `time.sleep`: a strand lets the others of its rank run meanwhile."""
+
+    def slept(seconds: float) -> None:
+        strand = current()
+        if strand is None or strand.is_native or seconds < 0 or not strand.turns.has_threads(strand.rank):
+            sleep(seconds)
+            return
+        take_turn(strand)
+        rest(strand, Wait("a time", caller()), time.monotonic() + seconds)
+
+    return slept

@@ -1,0 +1,117 @@
+"""The strands of the ranks of a process: brought up where a rank starts a thread, and ended with their rank."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from emu.backend.rank.record import Recording
+from emu.backend.rank.streams import NEVER
+from emu.cluster.own.device import replaced
+from emu.cluster.strands.children import await_end, children, end_pools
+from emu.cluster.strands.locks import locks
+from emu.cluster.strands.strand import Strand, StrandEnd, current, enter
+from emu.cluster.strands.waits import waits
+from emu.cluster.threads.rests import Rests
+
+
+class Strands:
+    """The threads that ranks start in one run.
+
+    Args:
+        n_ranks: Of the job; the numbers of threads that ranks start come after those of the ranks.
+        rests: Who gives strands their turn.
+        recording: Takes down what they do; None: nobody does.
+        resumed: Called on a strand's thread whenever its turn has come.
+    """
+
+    def __init__(self, n_ranks: int, rests: Rests, recording: Recording | None, resumed: Callable[[], None]) -> None:
+        self._numbers = count(n_ranks)
+        self._rests, self._recording, self._resumed = rests, recording, resumed
+        self._of: WeakKeyDictionary[threading.Thread, Strand] = WeakKeyDictionary()
+        self._lanes: dict[Strand, Any] = {}  # where what a strand does is taken down
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Make strands of the threads that ranks start meanwhile."""
+        with ExitStack() as changes:
+            for where, name, value in (*locks(), *waits(), *children(self)):
+                changes.enter_context(replaced(where, name, value))
+            yield
+
+    def main(self, rank: int) -> Strand:
+        """Make the calling thread the one of a rank's program."""
+        strand = Strand(rank, rank, self._rests, threading.current_thread())
+        enter(strand)
+        return strand
+
+    def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
+        """Return the strand of a thread that `parent` is about to start."""
+        strand = Strand(next(self._numbers), parent.rank, self._rests, thread, is_free)
+        self._of[thread] = strand
+        if self._recording is not None:
+            self._lanes[strand] = self._recording.of(strand.rank).fork()
+        self._rests.baton.add(strand.number, strand.rank, outside=is_free)
+        return strand
+
+    def live(self, child: Strand, body: Callable[[], object]) -> None:
+        """Do what a thread does, as its strand, on that thread."""
+        baton = self._rests.baton
+        enter(child)
+        if not child.is_free:
+            baton.await_turn(child.number)
+        try:
+            if not (child.ends or self._rests.failure is not None or baton.abandoned):
+                self._do(child, body)
+        finally:
+            child.is_done = True
+            self._rests.wake(child)
+            with self._rests.held_by_none():
+                baton.leave(child.number)
+
+    def _do(self, child: Strand, body: Callable[[], object]) -> None:
+        torch.set_num_threads(1)  # OpenMP keeps it a thread
+        thread: Any = child.thread
+        lane = self._lanes.pop(child, None)
+        with self._recording.on(child.rank, lane) if self._recording is not None else nullcontext():
+            self._resumed()
+            try:
+                body()
+            except StrandEnd:
+                pass
+            except BaseException:
+                if self._rests.failure is None:
+                    thread._invoke_excepthook(thread)
+            child.end = self.moment()
+
+    def find(self, thread: threading.Thread) -> Strand | None:
+        """Return the strand of a thread that a rank has started; None if there is none."""
+        return self._of.get(thread)
+
+    def moment(self) -> Any:
+        """Return the end of all that the calling strand has done so far."""
+        strand = current()
+        return NEVER if strand is None or self._recording is None else self._recording.of(strand.rank).now()
+
+    def goes_on_after(self, moment: Any) -> None:
+        """Take down that what the calling strand does next comes after a moment of another strand of its rank."""
+        strand = current()
+        if strand is not None and self._recording is not None and moment is not None:
+            self._recording.of(strand.rank).goes_on_after(moment)
+
+    def end(self, main: Strand) -> None:
+        """End the threads of a rank whose program has come to its end, as Python does when a process ends.
+
+        Idle workers of thread pools end, other threads are waited for, and daemon threads end where they wait next.
+        """
+        mine = [child for child in self._of.values() if child.rank == main.rank]
+        end_pools(lambda worker: self.find(worker) in mine)
+        for child in mine:
+            if not (child.thread.daemon or child.is_free):
+                await_end(main, child)
+        for child in mine:
+            child.ends = True
