@@ -20,12 +20,14 @@ _HOOKS = (
     "_global_parameter_registration_hooks",
 )
 _ATTRIBUTES = {
+    "concurrent.futures.thread": ("_shutdown",),
     "torch.nn.modules.module": _HOOKS,
     "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
     "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),  # by `cached`
     "torch.utils.checkpoint": ("_enable_checkpoint_early_stop", "_checkpoint_debug_enabled"),
     "torch.autograd.graph": ("_allow_mutation_on_saved_tensors_enabled",),
     "torch.distributed._shard.api": ("_CURRENT_PROCESS_GROUP",),
+    "torch.distributed.checkpoint._async_process_executor": ("_CHECKPOINT_PROCESS",),
     "torch.distributed.fsdp._fully_shard._fully_shard": ("_enable_fsdp_module_new_init",),
     "torch.distributed.fsdp._fsdp_extensions": ("_extensions",),
     "torch.distributed.tensor._api": ("DTensor._op_dispatcher._custom_op_handlers",),  # by `loss_parallel`
