@@ -3,6 +3,7 @@
 Every change to Python and PyTorch that a script needs, and its undo, is in `_as_launched`.
 """
 
+import logging
 import os
 import platform
 import sys
@@ -21,6 +22,7 @@ from torch.distributed import device_mesh, distributed_c10d
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
 from emu.cluster.cluster import Cluster, Make, Ranks
+from emu.cluster.ends import HardExit, RankExit
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
 from emu.cluster.own.device import replaced
@@ -33,6 +35,8 @@ from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
 from emu.topology.live.change import Loss
 from emu.trace.trace import Trace
+
+_log = logging.getLogger("emu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +89,15 @@ class Script:
             def program(rank: int) -> None:
                 on_thread.rank = rank
                 for loss in (each for each in self.lost[::-1] if each.rank == rank):
-                    end_before(loss.step, LostError(f"step {loss.step}: {loss.why}, and rank {rank} with it"))
+                    end_before(loss.step, LostError(str(loss)))
                 with self._speaking(cluster, rank):
                     try:
                         exec(code, main.of(rank).__dict__)
                     except SystemExit as end:
                         if end.code not in (None, 0):
                             raise
+                        if isinstance(end, HardExit):
+                            return
                     leave(on_thread)
 
             try:
@@ -172,12 +178,12 @@ def _read(file: Path) -> bytes:
     return source
 
 
-def exit_code(left: SystemExit) -> int:
-    """The code with which Python would end; words are said on stderr."""
-    if isinstance(left.code, int):
-        return left.code
-    print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
-    return 1
+def exit_code(left: RankExit) -> int:
+    """Return the code with which Python would end, and say whose it is; words of the script's own are said on stderr."""
+    if not isinstance(left.code, int):
+        print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
+    _log.info("%s", left.story)
+    return left.code if isinstance(left.code, int) else 1
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Make, Performed, Program
+from emu.cluster.ends import RankExit
 from emu.cluster.pace.pace import Pace
 from emu.cluster.processes.desk import Desk
 from emu.cluster.processes.job import Ended, Job, everywhere, processes_of
@@ -101,7 +102,7 @@ class RayCluster:
         """
         try:
             ended = self._run(n_ranks, choice, program)
-        except SystemExit as left:
+        except RankExit as left:
             return Performed([], [Recorder().notes()] * n_ranks, left)
         return Performed([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from emu.cluster.ends import RankExit
 from emu.cluster.fake.rank import FakeRanks, Seen
 from emu.cluster.fake.roles import dims_of, ranks_to_trace, stands_for, trace_of
 from emu.cluster.npu.npu import UNNAMED, Npu
@@ -59,7 +60,7 @@ def trace_script(
     return trace, exit_code(left) if (left := _left(seen)) else 0
 
 
-def _left(seen: Sequence[Seen]) -> SystemExit | None:
+def _left(seen: Sequence[Seen]) -> RankExit | None:
     return next((one.left for one in seen if one.left is not None), None)
 
 

@@ -19,6 +19,7 @@ from emu.backend.executor.wire import GlooWire, Links, reach_store
 from emu.backend.rank.count import paused
 from emu.backend.rank.work import Work
 from emu.cluster.cluster import Agreed
+from emu.cluster.ends import RankExit
 from emu.cluster.meeting import Arrival
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
@@ -170,7 +171,7 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return SystemExit(str(error.code)) if isinstance(error, SystemExit) else RunError(str(error))
+        return RankExit(str(error.code), error.rank, error.at) if isinstance(error, RankExit) else RunError(str(error))
     return error
 
 

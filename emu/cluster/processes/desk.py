@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 from emu.arrays import F64
 from emu.backend.executor.wire import serve_store
 from emu.cluster.cluster import agree, place
+from emu.cluster.ends import RankExit, is_told_before
 from emu.cluster.meeting import Arrival, Meetings, Places
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
@@ -108,6 +109,10 @@ class Desk:
     def doing(self, rank: int) -> str:
         """What a rank was last known to do."""
         return self._latest.get(rank, "before its first request")
+
+    def waiting(self) -> str:
+        """Who waited for what when a rank was last heard of; "" where nobody did."""
+        return self._meetings.story(self._waits, self._ended) if self._waits else ""
 
     def _serve(self) -> None:
         try:
@@ -222,7 +227,14 @@ class Desk:
             self._tell_all("over")
 
     def _failed(self, process: int, error: BaseException) -> None:
-        self._fail(error)
+        if not is_told_before(error, self.failure):
+            return
+        if isinstance(error, RankExit):
+            error.others = self.waiting() or getattr(self.failure, "others", "")
+        if self.failure is None:
+            self._fail(error)
+        else:
+            self.failure = error
 
     def _explained(self, process: int, rank: int, lines: tuple[str, ...]) -> None:
         if isinstance(self.failure, EmuError) and self.failure.rank == rank:
@@ -234,7 +246,7 @@ class Desk:
     def _look_for_deadlock(self) -> None:
         stuck = self._waits.keys() | self._ended
         if self._waits and len(stuck) == self._n_ranks and not self._lost:
-            self._fail(RunError(f"deadlock: {self._meetings.story(self._waits, self._ended)}"))
+            self._fail(RunError(f"deadlock: {self.waiting()}"))
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:

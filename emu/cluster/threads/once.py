@@ -1,6 +1,7 @@
 """What can be done but once a process, and every rank of a script does: profiles, operators, signals, compiling, exits."""
 
 import atexit
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from torch.autograd import profiler as _profiler
 from torch.library import Library as _Library
 
 from emu.backend.rank.lines import asked_by_user, caller
+from emu.cluster.ends import HardExit
 from emu.errors import RunError
 
 profiler: Any = _profiler  # neither exports nor types what is used here
@@ -28,6 +30,7 @@ def once_a_process(on_thread: threading.local) -> Iterator[Replacement]:
     yield torch, "compile", _uncompiled(torch.compile)
     yield torch, "set_num_interop_threads", lambda _: None  # a rank computes on one thread, and PyTorch takes no second call
     yield atexit, "register", _register(on_thread)
+    yield os, "_exit", _exit(on_thread)
 
 
 def leave(on_thread: threading.local) -> None:
@@ -145,3 +148,15 @@ def _register(on_thread: threading.local) -> Callable[..., Any]:
         return function
 
     return register
+
+
+def _exit(on_thread: threading.local) -> Callable[[int], None]:
+    """A rank that ends its process at once ends itself: the other ranks are in the same process. Its children's stays."""
+    original, process = os._exit, os.getpid()
+
+    def leave_at_once(status: int) -> None:
+        if _rank(on_thread) is None or os.getpid() != process:
+            original(status)
+        raise HardExit(status)
+
+    return leave_at_once

@@ -9,10 +9,10 @@ from weakref import ref
 
 from emu.backend.rank.lines import traceback_of
 from emu.backend.rank.work import Work
-from emu.cluster.cluster import failed
+from emu.cluster.ends import RankExit, StoppedError, failed, is_told_before
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.threads.baton import Baton
-from emu.errors import EmuError, RunError
+from emu.errors import EmuError
 
 
 class Rings(Protocol):
@@ -39,6 +39,7 @@ class Rests:
         self.lock = threading.RLock()  # over what a thread beside the ranks changes: works, and who waits for them
         self.waits: dict[int, object] = {}  # by rank
         self.failure: BaseException | None = None
+        self.story: Callable[[], str] = str  # who waits for what
 
     def rest(self, rank: int, what: object, until_s: float | None = None) -> None:
         """Let others run until this rank is woken for that, at the latest at a time, or the run has failed."""
@@ -90,8 +91,11 @@ class Rests:
     def fail(self, rank: int, error: BaseException) -> None:
         """Keep the first error and wake every rank, so that it ends where it waits."""
         with self.lock:
-            if self.failure is None:
-                self.failure = failed(rank, error)
+            new = failed(rank, error)
+            if is_told_before(new, self.failure):
+                if isinstance(new, RankExit):
+                    new.others = self.story() or getattr(self.failure, "others", "")
+                self.failure = new
                 if self._beyond is not None:
                     self._beyond.fail(self.failure)
             self.wake_all()
@@ -127,9 +131,9 @@ class Rests:
             self.failure.add_note(f"after that, in the cluster itself: {type(error).__name__}: {error}")
         self.baton.abandon()
 
-    def stopped(self) -> RunError:
+    def stopped(self) -> StoppedError:
         """What a rank is told that goes on after the run has failed."""
-        return RunError(f"stopped, as the run has failed: {self.failure}")
+        return StoppedError(f"stopped, as the run has failed: {self.failure}")
 
 
 def _key(what: object) -> object:

@@ -96,6 +96,8 @@ class Threads:
         core = Core() if beyond is None and pace is None else None
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
+        if beyond is None:  # else the desk knows
+            self._rests.story = lambda: self._story() if self._rests.waits else ""
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
         self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
         self._pacer = None
