@@ -4,6 +4,7 @@ It knows all that ranks as threads of one process know of one another, so calls 
 once and told in the same words. Every process is told what to carry out in one order.
 """
 
+import os
 import pickle
 import secrets
 import socket
@@ -25,11 +26,13 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.traffic import warm
+from emu.cluster.processes.fatal import Fatal, read
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 
 TOKEN_BYTES = 32
 _GONE = (EOFError, ConnectionError)
+_MOST_BYTES = 2**16  # of a process's last words at once
 _MOST_SILENT_S = 5  # in the midst of a guest's token
 Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
@@ -41,6 +44,12 @@ class Address(NamedTuple):
     port: int
     token: bytes  # that only a process of the job can know
     store_port: int
+
+
+class LastWords(NamedTuple):
+    """How a connection begins on which a process says nothing until a signal ends it."""
+
+    process: int
 
 
 def connection(by: socket.socket) -> Connection:
@@ -78,6 +87,8 @@ class Desk:
         self._waits: dict[int, object] = {}
         self._ended: set[int] = set()
         self._processes: dict[Connection, int] = {}
+        self._last_words: dict[Connection, int] = {}
+        self._said_last: defaultdict[int, bytes] = defaultdict(bytes)  # by process
         self._guests: set[Connection] = set()  # who have not said anything
         self._lost = False  # a process: whoever waits for it is not in a deadlock
         self._store = serve_store(host)
@@ -103,20 +114,25 @@ class Desk:
         if self._pacer is not None:
             self._alarm.__exit__()
         self._door.close()
-        for each in (self._end, *self._guests, *self._processes):
+        for each in (self._end, *self._guests, *self._processes, *self._last_words):
             each.close()
 
     def doing(self, rank: int) -> str:
         """What a rank was last known to do."""
         return self._latest.get(rank, "before its first request")
 
-    def waiting(self) -> str:
-        """Who waited for what when a rank was last heard of; "" where nobody did."""
-        return self._meetings.story(self._waits, self._ended) if self._waits else ""
+    def waiting(self, gone: Sequence[int] = ()) -> str:
+        """Return who waited for what when a rank was last heard of, without those that are gone; "" where nobody did."""
+        waits = {rank: made for rank, made in self._waits.items() if rank not in gone}
+        return self._meetings.story(waits, self._ended) if waits else ""
+
+    def fatal(self, process: int) -> Fatal | None:
+        """Return how a process was ended, by its last words; None where it has said none."""
+        return read(self._said_last[process].decode(errors="replace"))
 
     def _serve(self) -> None:
         try:
-            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._processes])):
+            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._heard()])):
                 for each in ready:
                     self._hear(each)
         except BaseException as error:  # in the desk itself
@@ -130,6 +146,9 @@ class Desk:
         if ready in self._guests:
             self._admit(ready)
             return
+        if ready in self._last_words:
+            self._hear_last(ready)
+            return
         try:
             kind, *given = ready.recv()
         except _GONE:
@@ -141,13 +160,30 @@ class Desk:
         except Exception as error:
             self._fail(error)
 
+    def _heard(self) -> list[Connection]:
+        """Whoever may say something."""
+        return [*self._processes, *self._last_words]
+
+    def _hear_last(self, ready: Connection) -> None:
+        said = b""
+        with suppress(*_GONE):
+            said = os.read(ready.fileno(), _MOST_BYTES)
+        self._said_last[self._last_words[ready]] += said
+        if not said:
+            del self._last_words[ready]
+            ready.close()
+
     def _admit(self, known: Connection) -> None:
         self._guests.remove(known)
         with suppress(*_GONE, OSError, pickle.UnpicklingError):
             _reads_for(known, _MOST_SILENT_S)
             if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
-                self._processes[known] = known.recv()
+                who = known.recv()
                 _reads_for(known, 0)
+                if isinstance(who, LastWords):
+                    self._last_words[known] = who.process
+                    return
+                self._processes[known] = who
                 if self.failure is not None:  # it comes when the others have been told
                     self._tell(known, "stop", self.failure)
                 return
@@ -155,7 +191,7 @@ class Desk:
 
     def _listen_to_the_end(self) -> None:
         """What was told before the job ended is still said."""
-        while ready := wait(list(self._processes), timeout=0):
+        while ready := wait(self._heard(), timeout=0):
             for each in ready:
                 self._hear(each)
 

@@ -38,6 +38,7 @@ from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
+from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
@@ -313,6 +314,7 @@ class Threads:
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             self._baton.await_turn(rank)
             self._here.rank = rank
+            fatal.is_here(rank)
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(rank, program)
