@@ -1,4 +1,4 @@
-"""How the program of a rank ends when it does not come to its end: with a code, or of an error; and which of several is told."""
+"""How a rank's program ends that does not come to its end: with a code, or of an error; and which of several is told."""
 
 from emu.backend.rank.lines import Line, caller, in_brackets, raised_at
 from emu.errors import EmuError, RunError

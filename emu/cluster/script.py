@@ -25,6 +25,7 @@ from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.ends import HardExit, RankExit
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
+from emu.cluster.own.children import ended
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.spawn import spawns
@@ -78,7 +79,11 @@ class Script:
         return (("script", self.file.name), ("torch", str(torch.__version__)))
 
     def __call__(self, make: Make) -> list[None]:
-        """Run it on every rank that is here."""
+        """Run it on every rank that is here; with them end the processes that they have started."""
+        with ended():
+            return self._run(make)
+
+    def _run(self, make: Make) -> list[None]:
         file = self._settled()
         code = compile(self.source, str(file), "exec")
         main, streams, modules = Main(file), Streams(), Modules(file.parent, self.hidden)
