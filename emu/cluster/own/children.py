@@ -1,13 +1,10 @@
-"""Processes that ranks start: they end with the run, whoever is their parent by then; and this process with its own parent.
+"""Processes that ranks start: they end with the run, whoever is their parent by then.
 
-What a rank starts is told from anything else by its parents: a process whose own parent has ended is Linux's to give to the
-nearest of its forefathers that asks for such (a *subreaper*), and the process of a run asks while its ranks run.
+While ranks run, their process adopts what they leave behind, so that all that they start are its descendants.
 """
 
-import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -17,29 +14,9 @@ from typing import Any
 
 import psutil
 
-_PDEATHSIG, _SUBREAPER, _IS_SUBREAPER = 1, 36, 37  # of Linux's <sys/prctl.h>
+from emu.cluster.own.parent import adopts
+
 _GRACE_S, _KILL_S, _LOOK_S = 2.0, 5.0, 0.02  # for a process to end when it is asked to, or when it is killed
-
-
-def ends_with_parent(number: int = signal.SIGKILL) -> None:
-    """Let a signal end this process as soon as the thread that has forked it is gone; nothing happens but on Linux."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PDEATHSIG, number, 0, 0, 0)
-
-
-@contextmanager
-def adopts() -> Iterator[None]:
-    """Be the parent of every process that descends from this one and whose own parent ends, while the context lasts."""
-    if sys.platform != "linux":
-        yield
-        return
-    prctl, was = ctypes.CDLL(None).prctl, ctypes.c_int()
-    prctl(_IS_SUBREAPER, ctypes.byref(was), 0, 0, 0)
-    prctl(_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(_SUBREAPER, was.value, 0, 0, 0)
 
 
 @contextmanager

@@ -43,15 +43,21 @@ class Fatal:
     at: dict[int, str] = field(default_factory=dict)
 
 
+def tell(*to: int) -> None:
+    """Write the last words of this process from now on to an open file, or if none is given to stderr."""
+    _told[:] = to
+    faulthandler.enable(*to or (_STDERR,), all_threads=bool(to))
+
+
 @contextmanager
 def tells(to: int) -> Iterator[None]:
     """Write the last words of this process to an open file, while the context lasts."""
-    _told[:] = [to]
-    faulthandler.enable(to, all_threads=True)
+    before = [*_told]
+    tell(to)
     try:
         yield
     finally:
-        _forget()
+        tell(*before)
 
 
 @contextmanager
@@ -109,8 +115,16 @@ def died(fatal: Fatal | None, doing: Mapping[int, str], others: str = "") -> str
         (rank,) = doing if only is None else (only,)
         told = [f"{named([rank])}: its process {how}{at.get(rank, '')}", doing.get(rank, "")]
     else:
-        told = [f"{named(doing)}: their process {how}", *(f"{r}{at.get(r, '')} {does}".rstrip() for r, does in doing.items())]
+        each = [" ".join(filter(None, (f"{r}{at.get(r, '')}", does))) for r, does in doing.items() if does or at.get(r)]
+        told = [f"{named(doing)}: their process {how}", *each]
     return "; ".join(filter(None, (", ".join(filter(None, told)), others)))
+
+
+def story(name: str, words: str) -> str:
+    """Return in words how a process ended on its own: by which signal, and what it has said."""
+    fatal = read(words) or Fatal(name)
+    ranks = {int(rank): "" for rank, _ in _RANK.findall(words)}
+    return died(fatal, ranks) if ranks else f"the process of the command was ended by {fatal.name}"
 
 
 def _line(frames: str) -> Line | None:
@@ -126,15 +140,10 @@ def _end(number: int, frame: FrameType | None) -> None:
     os.kill(os.getpid(), number)
 
 
-def _forget() -> None:
-    _told.clear()
-    faulthandler.enable(_STDERR)
-
-
 def _forget_in_child() -> None:
     """A process that a rank forks has last words of its own."""
     if _told:
-        _forget()
+        tell()
 
 
 if sys.platform != "win32":
