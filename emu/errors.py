@@ -7,6 +7,7 @@ class EmuError(Exception):
     exit_code = 1
     rank: int | None = None  # whose program it ended, if it was one's
     lines: tuple[str, ...] = ()  # and where, as a traceback of the user's own lines
+    alike: tuple[str, str] | None = None  # the kind of its cause and the line: the same where ranks fail in one way
 
 
 class InputError(EmuError):

@@ -9,17 +9,20 @@ import gc
 import importlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 
 import click
 
 from emu import __version__
 from emu.errors import EmuError, InputError
 from launch.cli.options.config import with_config
+from launch.keeper import keep
 from launch.show.progress import told
 
 COMMANDS = {
@@ -38,7 +41,7 @@ COMMANDS = {
     "show": "Show a topology, a collective or a timeline, as text or as a picture.",
     "list": "List the collectives, topologies, models and devices.",
 }
-BUG, INTERRUPTED = 70, 130
+BUG, INTERRUPTED, TERMINATED = 70, 130, 143
 
 
 class Commands(click.Group):
@@ -104,7 +107,33 @@ def main(args: list[str] | None = None) -> None:
     log.addHandler(NOTICES)
     log.setLevel(logging.INFO)
     atexit.register(gc.freeze)  # else Python looks through all objects for cycles once more, longer than some commands take
+    if args is None:
+        if _is_command(sys.argv[1:]):
+            keep()
+        signal.signal(signal.SIGTERM, _terminate)
+        os.register_at_fork(after_in_child=_end_as_any_process)
     sys.exit(_run(args))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise Terminated
+
+
+def _end_as_any_process() -> None:
+    """Leave to a process that the command forks nothing of how the command hears of signals."""
+    signal.set_wakeup_fd(-1)
+    if signal.getsignal(signal.SIGTERM) is _terminate:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _is_command(args: list[str]) -> bool:
+    """Whether it is more than a question for help."""
+    return bool(args) and args[0] in COMMANDS and not {"-h", "--help"} & {*args}
 
 
 @contextmanager
@@ -132,14 +161,16 @@ def _run(args: list[str] | None) -> int:
         click.echo(f"emu: {line}", err=True)
         return code
     except KeyboardInterrupt as stopped:
-        click.echo(f"emu: {_interrupted(stopped)}", err=True)
-        return INTERRUPTED
+        line, code = _interrupted(stopped)
+        click.echo(f"emu: {line}", err=True)
+        return code
     return result if isinstance(result, int) else 0
 
 
-def _interrupted(stopped: BaseException | None) -> str:
-    """With what the command tells of it."""
-    return ": ".join(("interrupted", *getattr(stopped, "__notes__", ())))
+def _interrupted(stopped: BaseException | None) -> tuple[str, int]:
+    """The line, with what the command tells of it, and the exit code."""
+    what, code = ("terminated", TERMINATED) if isinstance(stopped, Terminated) else ("interrupted", INTERRUPTED)
+    return ": ".join((what, *getattr(stopped, "__notes__", ()))), code
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
@@ -147,7 +178,7 @@ def _verdict(error: Exception) -> tuple[str, int]:
     if isinstance(error, EmuError):
         return str(error), error.exit_code
     if isinstance(error, click.Abort):
-        return _interrupted(error.__cause__), INTERRUPTED
+        return _interrupted(error.__cause__)
     if isinstance(error, click.ClickException):
         return error.format_message().replace("\n", " "), InputError.exit_code
     traceback.print_exception(error)

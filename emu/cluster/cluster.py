@@ -10,12 +10,12 @@ from emu.backend.executor.execute import Buffers, execute
 from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import ANY, Call, dtype_name
 from emu.backend.rank.count import paused
-from emu.backend.rank.lines import caller, in_brackets, raised_at
 from emu.backend.rank.notes import Notes
+from emu.cluster.ends import RankExit
 from emu.cluster.own.own import Own
 from emu.collective.algorithm import Choice, Request, Served, schedule
 from emu.collective.operation import Operation, operation
-from emu.errors import EmuError, RunError
+from emu.errors import RunError
 from emu.trace.trace import Trace
 
 T = TypeVar("T")
@@ -36,6 +36,9 @@ class Ranks(Protocol):
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
 
+    def end_threads(self) -> None:
+        """End the threads that the calling rank has started, as Python does when a program has come to its end."""
+
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Where what a rank prints goes, if not to the streams of this process."""
 
@@ -49,7 +52,7 @@ class Performed(NamedTuple):
 
     values: list[Any]  # in rank order; none where a rank has left with a code
     notes: Sequence[Notes]
-    left: SystemExit | None = None
+    left: RankExit | None = None
 
 
 class Cluster(Protocol):
@@ -176,16 +179,3 @@ def place(call: Call) -> str:
     ranks = call.group.ranks
     listed = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]}, {ranks[1]}, ... {ranks[-1]}"
     return f"group {call.group.axis or call.group.name} (ranks {listed})"
-
-
-def failed(rank: int, error: BaseException) -> BaseException:
-    """What the job fails of when `error` ends a rank's program: our own errors as they are, others told in one line."""
-    if isinstance(error, SystemExit):
-        return error
-    if not isinstance(error, EmuError):
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        words = f"rank {rank}: {type(error).__name__}" + (f": {said}" if said else "")
-        cause, error = error, RunError(words + in_brackets(raised_at(error) or caller()))
-        error.__cause__ = cause
-    error.rank = rank
-    return error

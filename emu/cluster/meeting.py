@@ -1,13 +1,12 @@
 """Calls that belong together: the n-th of each member of a group, or the n-th send and receive of a pair and tag."""
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from emu.backend.rank.call import ANY, Call
 from emu.cluster.cluster import MESSAGES, check_agrees, place
-from emu.cluster.strands.strand import Wait
 from emu.errors import RunError
 
 _LISTED = 4
@@ -87,18 +86,18 @@ class Meetings:
         check_message(*(p.call for p in pair))
         return pair
 
-    def story(self, waits: Sequence[tuple[int, object]], ended: Set[int]) -> str:
+    def story(self, waits: Iterable[tuple[int, object]], others: Iterable[str], ended: Set[int]) -> str:
         """Return who waits for what.
 
         Args:
-            waits: A rank and what it waits for: what its caller knows a request by, or a `Wait`.
+            waits: A rank, and what its caller knows the request by that it waits for.
+            others: Who waits outside of communication, in words.
             ended: The ranks that have ended.
         """
         open_calls: dict[object, tuple[Arrival, _Meeting | None]] = {}
         open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
         open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
-        told = [_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls]
-        told += [made.told(rank) for rank, made in waits if isinstance(made, Wait)]
+        told = [*(_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls), *others]
         more = [f"{len(told) - _LISTED} more ranks wait"] if len(told) > _LISTED else []
         gone = [f"rank {_listed(sorted(ended))} has ended"] if ended else []
         return "; ".join(told[:_LISTED] + more + gone)

@@ -3,10 +3,10 @@
 Every change to Python and PyTorch that a script needs, and its undo, is in `_as_launched`.
 """
 
+import logging
 import os
 import platform
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,11 +21,14 @@ from torch.distributed import device_mesh, distributed_c10d
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
 from emu.cluster.cluster import Cluster, Make, Ranks
+from emu.cluster.ends import HardExit, RankExit
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
+from emu.cluster.own.children import ended
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
 from emu.cluster.spawn import spawns
+from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.local import LocalCluster
 from emu.cluster.threads.once import Replacement, leave, once_a_process
 from emu.collective.algorithm import Choice
@@ -33,6 +36,8 @@ from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
 from emu.topology.live.change import Loss
 from emu.trace.trace import Trace
+
+_log = logging.getLogger("emu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,11 @@ class Script:
         return (("script", self.file.name), ("torch", str(torch.__version__)))
 
     def __call__(self, make: Make) -> list[None]:
-        """Run it on every rank that is here."""
+        """Run it on every rank that is here; with them end the processes that they have started."""
+        with ended():
+            return self._run(make)
+
+    def _run(self, make: Make) -> list[None]:
         file = self._settled()
         code = compile(self.source, str(file), "exec")
         main, streams, modules = Main(file), Streams(), Modules(file.parent, self.hidden)
@@ -85,13 +94,16 @@ class Script:
             def program(rank: int) -> None:
                 on_thread.rank = rank
                 for loss in (each for each in self.lost[::-1] if each.rank == rank):
-                    end_before(loss.step, LostError(f"step {loss.step}: {loss.why}, and rank {rank} with it"))
+                    end_before(loss.step, LostError(str(loss)))
                 with self._speaking(cluster, rank):
                     try:
                         exec(code, main.of(rank).__dict__)
                     except SystemExit as end:
                         if end.code not in (None, 0):
                             raise
+                        if isinstance(end, HardExit):
+                            return
+                    cluster.end_threads()
                     leave(on_thread)
 
             try:
@@ -172,20 +184,20 @@ def _read(file: Path) -> bytes:
     return source
 
 
-def exit_code(left: SystemExit) -> int:
-    """The code with which Python would end; words are said on stderr."""
-    if isinstance(left.code, int):
-        return left.code
-    print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
-    return 1
+def exit_code(left: RankExit) -> int:
+    """Return the code with which Python would end, and say whose it is; words of the script's own are said on stderr."""
+    if not isinstance(left.code, int):
+        print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
+    _log.info("%s", left.story)
+    return left.code if isinstance(left.code, int) else 1
 
 
 @contextmanager
 def _as_launched(
     file: Path, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
-) -> Iterator[threading.local]:
+) -> Iterator[RankLocal]:
     """Everything as after torchrun, whatever backend the script asks for; undone at the end."""
-    on_thread = threading.local()
+    on_thread = RankLocal()
     init = _init(cluster, n_ranks, on_thread)
     with ExitStack() as changes:
         for module in (dist, distributed_c10d, device_mesh):
@@ -214,7 +226,7 @@ def _environment(n_ranks: int) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _init(cluster: Ranks, n_ranks: int, on_thread: threading.local) -> Callable[..., None]:
+def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., None]:
     """In place of `init_process_group`: the cluster's group, whatever backend, store or address is asked for."""
 
     def init_process_group(

@@ -1,11 +1,11 @@
 """Processes that a script starts: those that are to be the ranks are there already."""
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
@@ -18,7 +18,7 @@ class _Ended:
         return True
 
 
-def spawns(on_thread: threading.local, n_ranks: int) -> Iterator[Replacement]:
+def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
     """In place of `torch.multiprocessing.spawn`, as in a script that is started once: each rank is its own process of it."""
     processes: Any = torch.multiprocessing
     original = processes.spawn

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from emu.cluster.own.parent import ends_with_parent
+
 J = TypeVar("J")
 K = TypeVar("K")
 R = TypeVar("R")
@@ -47,6 +49,7 @@ def _do(job: Any) -> Any:
 
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process says when it ends
+    ends_with_parent()
 
 
 @contextmanager

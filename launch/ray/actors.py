@@ -5,15 +5,18 @@ a job is a pickled function of (process, host) that returns something with a fie
 their class by value, whatever packages lie about where they start.
 """
 
+import ctypes
 import pickle
 import shutil
 import sys
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError, RayError
@@ -25,6 +28,8 @@ _dumps: Any = cloudpickle.dumps
 _resources: Any = ray.cluster_resources
 _nodes: Any = ray.nodes
 _GRACE_S = 1.0  # for the others to end by themselves, and for the cause to be heard of
+_LEAVE_S = 5.0  # for all that was started to be gone
+_SUBREAPER = 36  # of Linux's <sys/prctl.h>
 _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 _OBJECT_STORE_BYTES = 100 * 2**20
 
@@ -149,6 +154,8 @@ def _answer(process: int, ref: Any) -> Answer:
 def main() -> None:
     """Join or start a Ray, say where, and run jobs until the pipe ends."""
     pipe = Connection(int(sys.argv[1]))
+    if sys.platform == "linux":  # whatever the actors start and leave behind is then a child of this process
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     address, folder, log, runtime_env, placement = pipe.recv()
     own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
@@ -165,14 +172,27 @@ def main() -> None:
     except (EOFError, ConnectionError):  # reset, where the other end was killed before it had read all
         actors.kill()
         ray.shutdown()
+        _kill_descendants()
         if not address:  # whoever started this would have killed it: nobody is left to tidy up
-            _remove(Path(folder))
+            _remove(Path(folder).parent)
             Path(log).unlink(missing_ok=True)
+
+
+def _kill_descendants() -> None:
+    until = time.monotonic() + _LEAVE_S
+    while time.monotonic() < until:
+        living = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        if not living:
+            return
+        for process in living:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.02)
 
 
 def _remove(folder: Path) -> None:
     """Remove a folder in which Ray's last processes may still write for a moment."""
-    until = time.monotonic() + _GRACE_S
+    until = time.monotonic() + _LEAVE_S
     while folder.exists() and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.02)

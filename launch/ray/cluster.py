@@ -19,8 +19,10 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Make, Performed, Program
+from emu.cluster.ends import RankExit
 from emu.cluster.pace.pace import Pace
 from emu.cluster.processes.desk import Desk
+from emu.cluster.processes.fatal import died, named
 from emu.cluster.processes.job import Ended, Job, everywhere, processes_of
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
@@ -101,7 +103,7 @@ class RayCluster:
         """
         try:
             ended = self._run(n_ranks, choice, program)
-        except SystemExit as left:
+        except RankExit as left:
             return Performed([], [Recorder().notes()] * n_ranks, left)
         return Performed([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
 
@@ -131,11 +133,10 @@ class RayCluster:
             return desk.failure or RunError("ray: actors have ended without a reason")
         self._keep_log = True
         ranks = processes[process]
-        whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        doing = ", ".join(desk.doing(rank) if len(ranks) == 1 else f"{rank} {desk.doing(rank)}" for rank in ranks)
-        words = f"{'its' if len(ranks) == 1 else 'their'} process died" if how == "died" else said
-        kind = LostError if how == "died" else RunError
-        return kind(f"{whose}: {words}, {doing}; log: {self._process.log}")
+        if how == "died":
+            doing = {rank: desk.doing(rank) for rank in ranks}
+            return LostError(f"{died(desk.fatal(process), doing, desk.waiting(ranks))}; log: {self._process.log}")
+        return RunError(f"{named(ranks)}: {said}; log: {self._process.log}")
 
 
 def _say(rank: int, stream: str, text: str) -> None:

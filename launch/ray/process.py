@@ -23,7 +23,8 @@ import psutil
 from emu.errors import InputError, RunError, must_be
 from launch.ray.options import RayOptions
 
-_LONGEST_BASE = 24  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
+_OPEN = "r"  # the folder in it that Ray works in
+_LONGEST_BASE = 22  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
 _LABELS = (":job_id:", ":actor_name:")  # Ray's own, at the head of a worker's output
 _CONNECT_S, _START_S = 5.0, 60.0
 _LEAVE_S, _KILL_S = 5.0, 0.02
@@ -46,7 +47,7 @@ class RayProcess:
         if address:
             _check_answers(address)
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))
+        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))  # ours alone; Ray opens the one that it is given to all
         handle, log = tempfile.mkstemp(prefix="emu-ray-", suffix=".log")
         self.log = Path(log)
         self._joined = bool(address)
@@ -56,7 +57,7 @@ class RayProcess:
         os.close(handle)
         asked = options or RayOptions()
         try:
-            self._send((address, str(self._folder), str(self.log), dict(asked.runtime_env), asked.placement))
+            self._send((address, str(self._folder / _OPEN), str(self.log), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
         except BaseException:
             self.end(keep_log=not address)
@@ -121,7 +122,7 @@ class RayProcess:
 
     def _gather_logs(self) -> None:
         """Append what the ranks' own processes have printed, and Ray's errors."""
-        logs = self._folder / "session_latest" / "logs"
+        logs = self._folder / _OPEN / "session_latest" / "logs"
         with self.log.open("a", encoding="utf-8") as log:
             for printed in sorted({*logs.glob("worker-*.*"), *logs.glob("*.err")}):
                 lines = printed.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -167,19 +168,31 @@ def _environment(*, joined: bool) -> dict[str, str]:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill a process and what it has started: its descendants, and those of its session whose parents have died."""
+    """Kill a process and what it has started: its descendants, and those of its session whose parents have died.
+
+    It goes last, as it is given the descendants whose own parents have died, whatever session they are in.
+    """
     until = time.monotonic() + _LEAVE_S
     while (family := _family(leader)) and time.monotonic() < until:
         for process in family:
             with suppress(psutil.NoSuchProcess):
-                process.kill()
+                if process.pid != leader or len(family) == 1:
+                    process.kill()
         time.sleep(_KILL_S)
 
 
-def _family(leader: int) -> list[psutil.Process]:
-    found = []
+def _family(leader: int) -> set[psutil.Process]:
+    found = set[psutil.Process]()
+    with suppress(psutil.NoSuchProcess):
+        found |= {*psutil.Process(leader).children(recursive=True)}
     for process in psutil.process_iter():
-        with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == leader:
+                found.add(process)
+    return {process for process in found if _lives(process)}
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False

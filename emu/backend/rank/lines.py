@@ -9,15 +9,16 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple, TypeVar
 
-import torch
-
 from emu.errors import EmuError
 
-_EMU, _TORCH = str(Path(__file__).parents[2]) + os.sep, str(Path(torch.__file__).parent) + os.sep
+_torch = find_spec("torch")  # not loaded: this is asked where a process has ended, too
+_EMU = str(Path(__file__).parents[2]) + os.sep
+_TORCH = str(Path(_torch.origin).parent) + os.sep if _torch and _torch.origin else "torch"
 _PYTHON = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _starts: dict[int, CodeType] = {}  # by identity, as a code's hash is one of all that is in it

@@ -21,7 +21,7 @@ from emu.backend.rank.call import Members
 from emu.backend.rank.lines import raised_at, starts_rank, traceback_of
 from emu.backend.rank.notes import Notes
 from emu.backend.rank.record import Recorder, Recording
-from emu.cluster.cluster import failed
+from emu.cluster.ends import RankExit, failed
 from emu.cluster.fake.front import Front
 from emu.cluster.fake.shapes import Shapes
 from emu.cluster.fake.tensors import Numbers, without_data
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     step: int  # which one; 0: the script ended without one
     sisters: tuple[I64, ...]  # of each group of the notes: [groups, members] it and those made with it, of other ranks
     meshes: tuple[Mesh, ...]
-    left: SystemExit | None  # with a code other than 0
+    left: RankExit | None  # with a code other than 0
 
 
 class _EnoughError(BaseException):
@@ -105,6 +105,9 @@ class FakeRanks:
         """Make PyTorch's default group."""
         self._front.join(n_ranks or self.n_ranks)
 
+    def end_threads(self) -> None:
+        """Do nothing: the process waits for its threads when it ends."""
+
     def streams(self, rank: int) -> None:
         """What the rank prints goes to the streams of this process."""
 
@@ -126,7 +129,7 @@ def _as_rank(rank: int, of_script: Sequence[Own]) -> Iterator[None]:
 
 
 @starts_rank
-def _run(rank: int, program: Callable[[int], object]) -> SystemExit | None:
+def _run(rank: int, program: Callable[[int], object]) -> RankExit | None:
     """Until it ends, or enough of it has been seen; how it left, if with a code."""
     torch.set_num_threads(1)
     try:
@@ -134,7 +137,8 @@ def _run(rank: int, program: Callable[[int], object]) -> SystemExit | None:
     except _EnoughError:
         return None
     except SystemExit as left:
-        return left
+        ended = failed(rank, left)
+        return ended if isinstance(ended, RankExit) else None
     except _NO_DATA as error:
         _refuse(error)
     except Exception as error:

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from emu.cluster.ends import RankExit
 from emu.cluster.fake.rank import FakeRanks, Seen
 from emu.cluster.fake.roles import dims_of, ranks_to_trace, stands_for, trace_of
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.own.own import Own
+from emu.cluster.own.parent import ends_with_parent
 from emu.cluster.script import Script, exit_code
 from emu.errors import RunError, must_be
 from emu.trace.trace import Trace
@@ -59,7 +61,7 @@ def trace_script(
     return trace, exit_code(left) if (left := _left(seen)) else 0
 
 
-def _left(seen: Sequence[Seen]) -> SystemExit | None:
+def _left(seen: Sequence[Seen]) -> RankExit | None:
     return next((one.left for one in seen if one.left is not None), None)
 
 
@@ -112,7 +114,7 @@ def _beside(ranks: Sequence[int]) -> Iterator[Callable[..., Iterator[Seen]]]:
     sys.stderr.flush()
     cores = len(os.sched_getaffinity(0))
     try:
-        with ProcessPoolExecutor(min(cores, len(ranks)), multiprocessing.get_context("fork")) as processes:
+        with ProcessPoolExecutor(min(cores, len(ranks)), multiprocessing.get_context("fork"), ends_with_parent) as processes:
             yield processes.map
     except BrokenProcessPool:
         raise RunError(f"fake: a process that traced one of ranks {', '.join(map(str, ranks))} has died") from None

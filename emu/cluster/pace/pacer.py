@@ -214,7 +214,8 @@ class Pacer:
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
         self._met.slowed(moment.speed)
         for fault, rank in moment.taken:
-            self._met.stop(LostError(f"at {when} of virtual time {fault.state}, and rank {rank} with it"))
+            too = "" if fault.part == "rank" else f", and rank {rank} with it"
+            self._met.stop(LostError(f"at {when} of virtual time {fault.state}{too}"))
         if moment.stops:
             self._met.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any, TextIO
 
 import torch
@@ -19,11 +20,12 @@ from emu.backend.executor.wire import GlooWire, Links, reach_store
 from emu.backend.rank.count import paused
 from emu.backend.rank.work import Work
 from emu.cluster.cluster import Agreed
+from emu.cluster.ends import RankExit
 from emu.cluster.meeting import Arrival
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import Met
-from emu.cluster.processes.desk import Address, connection
+from emu.cluster.processes.desk import Address, LastWords, connection
 from emu.cluster.strands.strand import Wait
 from emu.errors import RunError
 
@@ -54,9 +56,8 @@ class Beyond:
         self.store = PrefixStore("torch", reach_store(address.host, address.store_port))
         of_rank = [p for p, held in enumerate(ranks) for _ in held]
         self._links = Links(store, process, len(ranks), host, timeout_s, of_rank)
-        self._desk = connection(socket.create_connection((address.host, address.port)))
-        self._desk.send_bytes(address.token)
-        self._desk.send(process)
+        self._desk = _guest(address, process)
+        self._last_words = _guest(address, LastWords(process))
         self._telling = threading.Lock()
         self._pid = os.getpid()
         self._made = 0
@@ -65,6 +66,11 @@ class Beyond:
         self._paced: dict[int, object] = {}  # the keys of those of which it is not known when they are answered
         self._heard: list[Any] = []  # before there was a listener
         self._behind_s = 0.0 if tempo is None else self._compare_clocks()
+
+    @property
+    def last_words(self) -> int:
+        """The open file to write to when this process is ended."""
+        return self._last_words.fileno()
 
     def ask(self, arrival: Arrival, step: int, at_s: float) -> None:
         """Make a request of a rank that is here known, the step that it is in, and when it was made by this host's clock."""
@@ -162,6 +168,14 @@ class Beyond:
             self._desk.send(words)
 
 
+def _guest(address: Address, who: object) -> Connection:
+    """A connection to the desk, which lets it in."""
+    made = connection(socket.create_connection((address.host, address.port)))
+    made.send_bytes(address.token)
+    made.send(who)
+    return made
+
+
 def _sized(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
 
@@ -171,7 +185,7 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return SystemExit(str(error.code)) if isinstance(error, SystemExit) else RunError(str(error))
+        return RankExit(str(error.code), error.rank, error.at) if isinstance(error, RankExit) else RunError(str(error))
     return error
 
 

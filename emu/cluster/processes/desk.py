@@ -4,6 +4,7 @@ It knows all that ranks as threads of one process know of one another, so calls 
 once and told in the same words. Every process is told what to carry out in one order.
 """
 
+import os
 import pickle
 import secrets
 import socket
@@ -19,16 +20,19 @@ from typing import Any, NamedTuple, Self
 from emu.arrays import F64
 from emu.backend.executor.wire import serve_store
 from emu.cluster.cluster import agree, place
+from emu.cluster.ends import RankExit, is_told_before
 from emu.cluster.meeting import Arrival, Meetings, Places
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.traffic import warm
+from emu.cluster.processes.fatal import Fatal, read
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 
 TOKEN_BYTES = 32
 _GONE = (EOFError, ConnectionError)
+_MOST_BYTES = 2**16  # of a process's last words at once
 _MOST_SILENT_S = 5  # in the midst of a guest's token
 Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
@@ -47,6 +51,12 @@ class _Waits(NamedTuple):
 
     requests: Sequence[object]
     others: Sequence[str]  # what else, in words; of this the desk does not hear
+
+
+class LastWords(NamedTuple):
+    """How a connection begins on which a process says nothing until a signal ends it."""
+
+    process: int
 
 
 def connection(by: socket.socket) -> Connection:
@@ -84,6 +94,8 @@ class Desk:
         self._waits: dict[int, _Waits] = {}  # by rank
         self._ended: set[int] = set()
         self._processes: dict[Connection, int] = {}
+        self._last_words: dict[Connection, int] = {}
+        self._said_last: defaultdict[int, bytes] = defaultdict(bytes)  # by process
         self._guests: set[Connection] = set()  # who have not said anything
         self._lost = False  # a process: whoever waits for it is not in a deadlock
         self._store = serve_store(host)
@@ -109,16 +121,27 @@ class Desk:
         if self._pacer is not None:
             self._alarm.__exit__()
         self._door.close()
-        for each in (self._end, *self._guests, *self._processes):
+        for each in (self._end, *self._guests, *self._processes, *self._last_words):
             each.close()
 
     def doing(self, rank: int) -> str:
         """What a rank was last known to do."""
         return self._latest.get(rank, "before its first request")
 
+    def waiting(self, gone: Sequence[int] = ()) -> str:
+        """Return who waited for what when a rank was last heard of, without those that are gone; "" where nobody did."""
+        ranks = [(rank, waits) for rank, waits in sorted(self._waits.items()) if rank not in gone]
+        requests = [(rank, made) for rank, waits in ranks for made in waits.requests]
+        others = [words for _, waits in ranks for words in waits.others]
+        return self._meetings.story(requests, others, self._ended) if ranks else ""
+
+    def fatal(self, process: int) -> Fatal | None:
+        """Return how a process was ended, by its last words; None where it has said none."""
+        return read(self._said_last[process].decode(errors="replace"))
+
     def _serve(self) -> None:
         try:
-            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._processes])):
+            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._heard()])):
                 for each in ready:
                     self._hear(each)
         except BaseException as error:  # in the desk itself
@@ -132,6 +155,9 @@ class Desk:
         if ready in self._guests:
             self._admit(ready)
             return
+        if ready in self._last_words:
+            self._hear_last(ready)
+            return
         try:
             kind, *given = ready.recv()
         except _GONE:
@@ -143,13 +169,30 @@ class Desk:
         except Exception as error:
             self._fail(error)
 
+    def _heard(self) -> list[Connection]:
+        """Whoever may say something."""
+        return [*self._processes, *self._last_words]
+
+    def _hear_last(self, ready: Connection) -> None:
+        said = b""
+        with suppress(*_GONE):
+            said = os.read(ready.fileno(), _MOST_BYTES)
+        self._said_last[self._last_words[ready]] += said
+        if not said:
+            del self._last_words[ready]
+            ready.close()
+
     def _admit(self, known: Connection) -> None:
         self._guests.remove(known)
         with suppress(*_GONE, OSError, pickle.UnpicklingError):
             _reads_for(known, _MOST_SILENT_S)
             if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
-                self._processes[known] = known.recv()
+                who = known.recv()
                 _reads_for(known, 0)
+                if isinstance(who, LastWords):
+                    self._last_words[known] = who.process
+                    return
+                self._processes[known] = who
                 if self.failure is not None:  # it comes when the others have been told
                     self._tell(known, "stop", self.failure)
                 return
@@ -157,7 +200,7 @@ class Desk:
 
     def _listen_to_the_end(self) -> None:
         """What was told before the job ended is still said."""
-        while ready := wait(list(self._processes), timeout=0):
+        while ready := wait(self._heard(), timeout=0):
             for each in ready:
                 self._hear(each)
 
@@ -230,7 +273,14 @@ class Desk:
             self._tell_all("over")
 
     def _failed(self, process: int, error: BaseException) -> None:
-        self._fail(error)
+        if not is_told_before(error, self.failure):
+            return
+        if isinstance(error, RankExit):
+            error.others = self.waiting() or getattr(self.failure, "others", "")
+        if self.failure is None:
+            self._fail(error)
+        else:
+            self.failure = error
 
     def _explained(self, process: int, rank: int, lines: tuple[str, ...]) -> None:
         if isinstance(self.failure, EmuError) and self.failure.rank == rank:
@@ -242,13 +292,7 @@ class Desk:
     def _look_for_deadlock(self) -> None:
         stuck = self._waits.keys() | self._ended
         if self._waits and len(stuck) == self._n_ranks and not self._lost:
-            self._fail(RunError(f"deadlock: {self._story()}"))
-
-    def _story(self) -> str:
-        """Return who waits for what."""
-        ranks = sorted(self._waits.items())
-        told = self._meetings.story([(rank, made) for rank, waits in ranks for made in waits.requests], self._ended)
-        return "; ".join(filter(None, [told, *(words for _, waits in ranks for words in waits.others)]))
+            self._fail(RunError(f"deadlock: {self.waiting()}"))
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:

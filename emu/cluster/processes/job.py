@@ -12,6 +12,7 @@ from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Make, Program
 from emu.cluster.pace.kept import NOT_LATE, Late
 from emu.cluster.pace.pace import Tempo
+from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.processes.desk import Address
 from emu.cluster.threads.threads import Threads
@@ -69,7 +70,8 @@ class Job:
         beyond = self._kept = Beyond(self.address, process, ranks, host, self.timeout_s, self.tempo)
         recording = Recording(self.n_ranks)
         try:
-            values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
+            with fatal.tells(beyond.last_words), fatal.told_to_end():
+                values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
         except BaseException as error:
             if not isinstance(error, EmuError | SystemExit):
                 traceback.print_exception(error, file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from emu.backend.rank.lines import Line, in_brackets
 
 _thread = threading.local()  # its `strand`
+_forked_by: list[int] = []  # the rank that has forked this process, if one has
 
 
 class Turns(Protocol):
@@ -101,7 +102,7 @@ class Wait:
         return f"rank {rank} waits for {self.what}{in_brackets(self.line)}"
 
 
-class StrandEnd(SystemExit):  # noqa: N818 - as SystemExit
+class StrandEnd(SystemExit):
     """Ends a thread that a rank has started, when the rank or the run has ended."""
 
 
@@ -109,6 +110,12 @@ def current() -> Strand | None:
     """Return the strand that the calling thread is; None where it belongs to no rank."""
     found: Strand | None = getattr(_thread, "strand", None)
     return found
+
+
+def current_rank() -> int | None:
+    """Return the rank that the calling thread belongs to, or that has forked this process; None where there is none."""
+    strand = current()
+    return strand.rank if strand is not None else next(iter(_forked_by), None)
 
 
 def enter(strand: Strand | None) -> None:
@@ -148,8 +155,7 @@ class RankLocal:
 
     def here(self) -> dict[str, Any]:
         """Return the attributes of the calling thread's rank."""
-        strand = current()
-        rank = None if strand is None else strand.rank
+        rank = current_rank()
         found: dict[str, Any] | None = self._by_rank.get(rank)
         if found is None:
             found = self._by_rank[rank] = self.first()
@@ -172,5 +178,13 @@ class RankLocal:
         del self.here()[name]
 
 
+def _leave_behind() -> None:
+    """A process that a rank forks has no other strands to wait for."""
+    strand = current()
+    if strand is not None:
+        _forked_by[:] = [strand.rank]
+        enter(None)
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: enter(None))  # a process that a rank forks has no other strands to wait for
+    os.register_at_fork(after_in_child=_leave_behind)

@@ -1,7 +1,7 @@
 """The strands of the ranks of a process: brought up where a rank starts a thread, and ended with their rank."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 from typing import Any
@@ -13,7 +13,7 @@ from emu.backend.rank.record import Recording
 from emu.backend.rank.streams import NEVER
 from emu.cluster.own.device import replaced
 from emu.cluster.strands.children import await_end, children, end_pools
-from emu.cluster.strands.locks import locks
+from emu.cluster.strands.locks import Replacement, locks
 from emu.cluster.strands.strand import Strand, StrandEnd, current, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
@@ -36,10 +36,14 @@ class Strands:
         self._lanes: dict[Strand, Any] = {}  # where what a strand does is taken down
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Make strands of the threads that ranks start meanwhile."""
+    def watched(self, more: Iterable[Replacement] = ()) -> Iterator[None]:
+        """Make strands of the threads that ranks start meanwhile.
+
+        Args:
+            more: What else stands in place of what waits.
+        """
         with ExitStack() as changes:
-            for where, name, value in (*locks(), *waits(), *children(self)):
+            for where, name, value in (*locks(), *waits(), *children(self), *more):
                 changes.enter_context(replaced(where, name, value))
             yield
 

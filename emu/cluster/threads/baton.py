@@ -6,8 +6,8 @@ on to a strand of another rank. A strand goes by its number; that of a rank's ow
 
 import threading
 import time
-from collections import deque
 from _thread import LockType, allocate_lock
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any

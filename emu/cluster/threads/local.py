@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Performed, Program
+from emu.cluster.ends import RankExit
 from emu.cluster.pace.pace import Pace
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
@@ -39,6 +40,6 @@ class LocalCluster:
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
             values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace))
-        except SystemExit as end:
+        except RankExit as end:
             left = end
         return Performed(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

@@ -1,8 +1,8 @@
 """What can be done but once a process, and every rank of a script does: profiles, operators, signals, compiling, exits."""
 
 import atexit
+import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -13,6 +13,8 @@ from torch.autograd import profiler as _profiler
 from torch.library import Library as _Library
 
 from emu.backend.rank.lines import asked_by_user, caller
+from emu.cluster.ends import HardExit
+from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
 profiler: Any = _profiler  # neither exports nor types what is used here
@@ -20,7 +22,7 @@ Library: Any = _Library
 Replacement = tuple[object, str, object]  # where, under which name, by what
 
 
-def once_a_process(on_thread: threading.local) -> Iterator[Replacement]:
+def once_a_process(on_thread: RankLocal) -> Iterator[Replacement]:
     """What is to be replaced while ranks run; `on_thread.rank` tells whose thread it is, where it is one's."""
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
@@ -28,20 +30,21 @@ def once_a_process(on_thread: threading.local) -> Iterator[Replacement]:
     yield torch, "compile", _uncompiled(torch.compile)
     yield torch, "set_num_interop_threads", lambda _: None  # a rank computes on one thread, and PyTorch takes no second call
     yield atexit, "register", _register(on_thread)
+    yield os, "_exit", _exit(on_thread)
 
 
-def leave(on_thread: threading.local) -> None:
+def leave(on_thread: RankLocal) -> None:
     """Do what the rank of this thread wanted to be done at its exit, the last first."""
     for do in reversed(getattr(on_thread, "exits", [])):
         do()
 
 
-def _rank(on_thread: threading.local) -> int | None:
+def _rank(on_thread: RankLocal) -> int | None:
     rank: int | None = getattr(on_thread, "rank", None)
     return rank
 
 
-def _profiles(on_thread: threading.local) -> Iterator[Replacement]:
+def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
     """One profile at a time: PyTorch ends the process where a second begins on another thread."""
     recorded: list[int | None] = []
 
@@ -78,7 +81,7 @@ class _Registered:
         """Do nothing: the other rank's stays."""
 
 
-def _operators(on_thread: threading.local) -> Iterator[Replacement]:
+def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
     """An operator that all ranks register at one line is the first's."""
     first: dict[object, int] = {}
 
@@ -106,7 +109,7 @@ def _operators(on_thread: threading.local) -> Iterator[Replacement]:
         yield Library, name, unless_known(getattr(Library, name))
 
 
-def _signals(on_thread: threading.local) -> Iterator[Replacement]:
+def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
     """A rank's handlers are kept and never called: nobody sends a rank a signal."""
     original, handler_of = signal.signal, signal.getsignal
 
@@ -114,11 +117,11 @@ def _signals(on_thread: threading.local) -> Iterator[Replacement]:
         if _rank(on_thread) is None:
             return original(number, handler)
         before = kept(number)
-        on_thread.__dict__.setdefault("handlers", {})[number] = handler
+        on_thread.here().setdefault("handlers", {})[number] = handler
         return before
 
     def kept(number: Any) -> Any:
-        return on_thread.__dict__.get("handlers", {}).get(number, handler_of(number))
+        return on_thread.here().get("handlers", {}).get(number, handler_of(number))
 
     yield signal, "signal", handle
     yield signal, "getsignal", kept
@@ -134,14 +137,26 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_
 
 
-def _register(on_thread: threading.local) -> Callable[..., Any]:
+def _register(on_thread: RankLocal) -> Callable[..., Any]:
     """What a script wants to be done at its exit is done when its rank ends; a library's when the process does."""
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if _rank(on_thread) is None or not asked_by_user():
             return original(function, *args, **kwargs)
-        on_thread.__dict__.setdefault("exits", []).append(lambda: function(*args, **kwargs))
+        on_thread.here().setdefault("exits", []).append(lambda: function(*args, **kwargs))
         return function
 
     return register
+
+
+def _exit(on_thread: RankLocal) -> Callable[[int], None]:
+    """A rank that ends its process at once ends itself: the other ranks are in the same process. Its children's stays."""
+    original, process = os._exit, os.getpid()
+
+    def leave_at_once(status: int) -> None:
+        if _rank(on_thread) is None or os.getpid() != process:
+            original(status)
+        raise HardExit(status)
+
+    return leave_at_once

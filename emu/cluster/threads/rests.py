@@ -10,11 +10,11 @@ from weakref import ref
 
 from emu.backend.rank.lines import traceback_of
 from emu.backend.rank.work import Work
-from emu.cluster.cluster import failed
+from emu.cluster.ends import RankExit, StoppedError, failed, is_told_before
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
-from emu.errors import EmuError, RunError
+from emu.errors import EmuError
 
 
 class Rings(Protocol):
@@ -43,6 +43,7 @@ class Rests:
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
         self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
         self.failure: BaseException | None = None
+        self.story: Callable[[], str] = str  # who waits for what
 
     def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
         """Let others run until this strand is woken for that, at the latest at a time, or the run has failed.
@@ -122,8 +123,11 @@ class Rests:
     def fail(self, rank: int, error: BaseException) -> None:
         """Keep the first error and wake every strand, so that it ends where it waits."""
         with self.lock:
-            if self.failure is None:
-                self.failure = failed(rank, error)
+            new = failed(rank, error)
+            if is_told_before(new, self.failure):
+                if isinstance(new, RankExit):
+                    new.others = self.story() or getattr(self.failure, "others", "")
+                self.failure = new
                 if self._beyond is not None:
                     self._beyond.fail(self.failure)
             self.wake_all()
@@ -179,9 +183,9 @@ class Rests:
         with self.held_by_none():
             self.baton.step_in(strand.number)
 
-    def stopped(self) -> RunError:
+    def stopped(self) -> StoppedError:
         """Return what a strand is told that goes on after the run has failed."""
-        return RunError(f"stopped, as the run has failed: {self.failure}")
+        return StoppedError(f"stopped, as the run has failed: {self.failure}")
 
 
 def _key(what: object) -> object:

@@ -19,7 +19,7 @@ from typing import TextIO, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.executor.wire import GlooWire
@@ -38,8 +38,10 @@ from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
+from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
-from emu.cluster.strands.strand import Strand, StrandEnd, current, take_turn
+from emu.cluster.strands.stores import Stores
+from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, take_turn
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
@@ -85,7 +87,7 @@ class Threads:
         self._choice = choice or Choice()
         self._recording = recording
         self._beyond = beyond
-        self._store: Store = HashStore() if beyond is None else beyond.store
+        self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process = os.getpid()
         self._places = Places()
@@ -98,6 +100,8 @@ class Threads:
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
+        if beyond is None:  # else the desk knows
+            self._rests.story = lambda: self._story() if self._rests.waits else ""
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
         self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
         self._pacer = None
@@ -129,7 +133,7 @@ class Threads:
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
         with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
-            with letting_go(), self._strands.watched():
+            with letting_go(), self._strands.watched(self._stores.replacements()):
                 self._start(threads)
                 self._await(threads)
             self._baton.restore()
@@ -172,8 +176,14 @@ class Threads:
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
         self._joins[rank] += 1
-        store = PrefixStore(str(self._joins[rank]), self._store)  # a second group finds nothing that the first has left
+        store = PrefixStore(
+            str(self._joins[rank]), self._stores.shared(self._stores.open("group"))
+        )  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
+
+    def end_threads(self) -> None:
+        """End the threads that the calling rank has started, as Python does when a program has come to its end."""
+        self._strands.end(_here())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Where what a rank prints goes, if not to the streams of this process."""
@@ -309,13 +319,15 @@ class Threads:
 
     def _story(self) -> str:
         waits = [(self._baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
-        return self._meetings.story(waits, self._ended)
+        others = [what.told(rank) for rank, what in waits if isinstance(what, Wait)]
+        return self._meetings.story(waits, others, self._ended)
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
+            fatal.is_here(rank)
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(strand, program)

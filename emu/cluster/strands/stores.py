@@ -1,0 +1,231 @@
+"""PyTorch's stores of keys and values, as the ranks of one job share them; who waits for a key lets the others run."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as native
+from torch.distributed import rendezvous
+
+from emu.backend.rank.lines import caller
+from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.strands.strand import Strand, Wait, current
+
+_Store: Any = native.Store
+_HashStore, _FileStore = native.HashStore, native.FileStore  # as they are, whatever these names are while ranks run
+_UNSAID = timedelta(seconds=300)  # PyTorch's own: nobody has said how long to wait
+_ASK_S = 0.01  # how often a store is asked that other processes write to, too
+_FIRST_PORT = 49152  # of those that no service has
+_WORKERS = "init/"  # the key under which PyTorch counts who has come
+
+
+class Stores:
+    """The stores of one job, as one of its processes sees them.
+
+    Args:
+        base: Where they are kept; None: in this process, where all ranks are.
+    """
+
+    def __init__(self, base: Any = None) -> None:
+        self._base = base
+        self._tables: dict[str, Any] = {}
+        self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
+
+    def open(self, name: str) -> Any:
+        """Return the table of a name, which all ranks find under it."""
+        if name not in self._tables:
+            self._tables[name] = _HashStore() if self._base is None else native.PrefixStore(name, self._base)
+        return self._tables[name]
+
+    def shared(self, table: Any, *, is_polled: bool | None = None) -> "SharedStore":
+        """Return a store over a table; a polled one is written to by other processes, too."""
+        return self.keep(SharedStore(table, self._base is not None if is_polled is None else is_polled))
+
+    def keep(self, store: "SharedStore") -> "SharedStore":
+        """Let a store live as long as the job."""
+        self._all.append(store)
+        return store
+
+    def replacements(self) -> Iterator[Replacement]:
+        """Return what stands in place of the stores that a program makes."""
+        made = {"TCPStore": _tcp_store(self), "FileStore": _file_store(self), "HashStore": _hash_store(self)}
+        for name, value in made.items():
+            for where in (dist, native, rendezvous):
+                if hasattr(where, name):
+                    yield where, name, value
+
+
+class SharedStore(_Store):  # type: ignore[misc]
+    """A store whose waits hand on the turn.
+
+    Args:
+        table: PyTorch's store that holds the keys.
+        is_polled: Whether other processes write to it, which wake nobody here.
+    """
+
+    def __init__(self, table: Any, is_polled: bool = False) -> None:
+        super().__init__()
+        self.table, self._is_polled = table, is_polled
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Return once all keys are there.
+
+        Raises:
+            DistStoreError: they are not within the time that the program has set.
+        """
+        strand, most = current(), self.timeout if timeout is None else timeout
+        if strand is None or strand.is_free:
+            self.table.wait(list(keys), most)
+            return
+        until_s = None if most == _UNSAID else time.monotonic() + most.total_seconds()
+        wait = Wait(f"{_named(keys)} of a store", caller(), self.table, lambda: self.table.check(list(keys)))
+        while not self.table.check(list(keys)):
+            self._wait(
+                strand, wait, until_s, f"wait timeout after {round(most.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}"
+            )
+
+    def _wait(self, strand: Strand, wait: Wait, until_s: float | None, late: str) -> None:
+        now_s = time.monotonic()
+        if until_s is not None and now_s >= until_s:
+            raise dist.DistStoreError(late)
+        asked_s = now_s + _ASK_S if self._is_polled else until_s
+        rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
+
+    def _written(self, answer: Any = None) -> Any:
+        strand = current()
+        if strand is not None:
+            strand.turns.wake(self.table)
+        return answer
+
+    def set(self, key: str, value: Any) -> None:
+        """Write a value."""
+        self._written(self.table.set(key, value))
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a number; return the sum."""
+        return int(self._written(self.table.add(key, amount)))
+
+    def append(self, key: str, value: Any) -> None:
+        """Add to the end of a value."""
+        self._written(self.table.append(key, value))
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
+        """Write a value if the one that is there is as expected; return what is there then."""
+        return self._written(self.table.compare_set(key, expected, desired))
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
+        """Write several values."""
+        self._written(self.table.multi_set(keys, values))
+
+    def get(self, key: str) -> Any:
+        """Return a value, once it is there."""
+        self.wait([key])
+        return self.table.get(key)
+
+    def multi_get(self, keys: Sequence[str]) -> Any:
+        """Return several values, once they are there."""
+        self.wait(keys)
+        return self.table.multi_get(list(keys))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys are there, and let others run for a moment: the program may ask again and again."""
+        strand = current()
+        found = bool(self.table.check(list(keys)))
+        if strand is not None and not (found or strand.is_free or strand.is_native):
+            strand.turns.give_way(strand.number)
+            found = bool(self.table.check(list(keys)))
+        return found
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; return whether it was there."""
+        return bool(self.table.delete_key(key))
+
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return int(self.table.num_keys())
+
+    def has_extended_api(self) -> bool:
+        """Return that append and the like are there."""
+        return True
+
+    def clone(self) -> "SharedStore":
+        """Return a store over the same table."""
+        return SharedStore(self.table, self._is_polled)
+
+    deleteKey, getNumKeys = delete_key, num_keys  # the names in C++
+
+
+def _named(keys: Sequence[str]) -> str:
+    return f"key {keys[0]!r}" if len(keys) == 1 else f"keys {', '.join(map(repr, keys))}"
+
+
+def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
+    """Return what stands in place of `HashStore`: keys of one rank, which its threads share."""
+
+    class HashStore(SharedStore):
+        def __init__(self) -> None:
+            super().__init__(_HashStore())
+            stores.keep(self)
+
+    return HashStore
+
+
+def _file_store(stores: Stores) -> Callable[..., SharedStore]:
+    """Return what stands in place of `FileStore`: that of PyTorch, one for all ranks of this process."""
+    opened: dict[str, Any] = {}
+
+    class FileStore(SharedStore):
+        def __init__(self, file_name: str, world_size: int = -1) -> None:
+            self.path = str(Path(file_name).resolve())
+            if self.path not in opened:
+                opened[self.path] = _FileStore(self.path, world_size)
+            super().__init__(opened[self.path], is_polled=stores._base is not None)
+            stores.keep(self)
+
+    return FileStore
+
+
+def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
+    """Return what stands in place of `TCPStore`: the cluster serves it, and nothing listens."""
+
+    class TCPStore(SharedStore):
+        def __init__(
+            self,
+            host_name: str,
+            port: int,
+            world_size: int | None = None,
+            is_master: bool = False,
+            timeout: timedelta = _UNSAID,
+            wait_for_workers: bool = True,
+            *args: object,
+            **kwargs: object,
+        ) -> None:
+            hosts = SharedStore(stores.open("hosts"), stores._base is not None)
+            self.host = host_name
+            self.port = port or _FIRST_PORT + hosts.add("ports", 1)
+            at = f"{host_name}:{self.port}"
+            if is_master and hosts.add(at, 1) > 1 and not kwargs.get("multi_tenant"):
+                raise dist.DistNetworkError(
+                    f"another store listens at port {self.port} of {host_name} already; take another port"
+                )
+            super().__init__(stores.open(at), stores._base is not None)
+            stores.keep(self)
+            self.set_timeout(timeout)
+            hosts.wait([at], timeout)
+            self._meet(world_size if wait_for_workers else None, is_master)
+
+        def _meet(self, world_size: int | None, is_master: bool) -> None:
+            """Count who has come, and let the one that serves wait for all."""
+            if world_size is None or world_size < 0:
+                return
+            come = self.add(_WORKERS, 1)
+            if come == world_size:
+                self.set(f"{_WORKERS}all", "1")
+            if is_master:
+                self.wait([f"{_WORKERS}all"])
+                self.delete_key(f"{_WORKERS}all")
+
+    return TCPStore
