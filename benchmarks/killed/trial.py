@@ -20,6 +20,7 @@ from emu.cluster.own.parent import adopts
 
 _PATIENCE_S = 30.0  # for a command to end, and for what is left to be gone
 _LOOK_S = 0.02
+_PYTORCHS = "torchinductor_"  # a cache of PyTorch's own, which it keeps among temporary files
 _OWN = {"train.py", "out", "err", "cache", *(f"said-{rank}" for rank in range(4))}  # in the folder of a command
 # What a command ends with: as it was about to end; as it hears of the signal; as the signal ends Python before that.
 CODES = {"SIGINT": {0, 130, 1, -2}, "SIGTERM": {0, 143, -15}, "SIGKILL": {0, -9}, "SIGKILL of the child": {0, 1, -9}}
@@ -92,7 +93,7 @@ def _tried(case: Case, how: str, at_s: float, place: Path, environ: dict[str, st
     ended_s = time.monotonic() - since
     left = _awaited(lambda: [*_left(), *_temporary(Path(environ["TMPDIR"]))], since)
     gone_s = time.monotonic() - since
-    wrong = [] if command.returncode in CODES[how] else [f"exit code {command.returncode}"]
+    wrong = [] if command.returncode in CODES[how] else [f"exit code {command.returncode}: {_last_words(place)}"]
     return Trial((*wrong, *left, *_files(case, place), *_unsaid(case, place)), ended_s, gone_s)
 
 
@@ -102,6 +103,10 @@ def _send(command: "subprocess.Popen[bytes]", how: str) -> None:
         process = psutil.Process(command.pid)
         child = next(iter(process.children()), process) if of_child else process
         child.send_signal(getattr(signal, name))
+
+
+def _last_words(place: Path) -> str:
+    return " / ".join((place / "err").read_text(errors="replace").splitlines()[-3:])
 
 
 def _awaited(look: Callable[[], list[str]], since: float) -> list[str]:
@@ -124,7 +129,7 @@ def _left() -> list[str]:
 
 
 def _temporary(folder: Path) -> list[str]:
-    return [f"temporary {path.name}" for path in folder.iterdir()]
+    return [f"temporary {path.name}" for path in folder.iterdir() if not path.name.startswith(_PYTORCHS)]
 
 
 def _files(case: Case, place: Path) -> list[str]:

@@ -122,11 +122,9 @@ def run_command(
         recorded = with_choice(recorded, choices[0])
     if trace is not None:
         save(recorded, trace)
-    if code:
-        click.echo("emu: as the script has failed, nothing is timed", err=True)
-        return code
-    if not has_steps(recorded):
-        click.echo("emu: the script neither computed nor communicated, so there is nothing to time", err=True)
+    if code or not has_steps(recorded):
+        neither = "the script neither computed nor communicated, so there is nothing to time"
+        click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)
         return code
     if faults and not at_times(faults):
         known_faults(faults, topologies, ranks, count_steps(recorded))
