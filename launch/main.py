@@ -110,7 +110,7 @@ def main(args: list[str] | None = None) -> None:
     if args is None:
         if _is_command(sys.argv[1:]):
             keep()
-        signal.signal(signal.SIGTERM, _terminate)
+        _listen()
         os.register_at_fork(after_in_child=_end_as_any_process)
     sys.exit(_run(args))
 
@@ -119,16 +119,36 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once."""
 
 
+_STOPPED: list[KeyboardInterrupt] = []  # by what this command is to end: what is raised after it comes of it
+
+
+def _listen() -> None:
+    """Let Ctrl-C, where it is not ignored, and SIGTERM end the command."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _STOPPED.append(KeyboardInterrupt())
+    raise _STOPPED[-1]
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise Terminated
+    _STOPPED.append(Terminated())
+    raise _STOPPED[-1]
 
 
 def _end_as_any_process() -> None:
     """Leave to a process that the command forks nothing of how the command hears of signals."""
     signal.set_wakeup_fd(-1)
-    if signal.getsignal(signal.SIGTERM) is _terminate:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number, ours, usual in (
+        (signal.SIGINT, _interrupt, signal.default_int_handler),
+        (signal.SIGTERM, _terminate, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is ours:
+            signal.signal(number, usual)
 
 
 def _is_command(args: list[str]) -> bool:
@@ -181,5 +201,7 @@ def _verdict(error: Exception) -> tuple[str, int]:
         return _interrupted(error.__cause__)
     if isinstance(error, click.ClickException):
         return error.format_message().replace("\n", " "), InputError.exit_code
+    if _STOPPED:  # a library that is interrupted as it is loaded fails in ways of its own
+        return _interrupted(_STOPPED[0])
     traceback.print_exception(error)
     return "this is a bug in Emu; please report it with the lines above", BUG

@@ -116,16 +116,15 @@ def run_command(
             read = Script.read(script, args, **told)
             with where.opened(script.resolve().parent, pace) as cluster:
                 recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
-    if code:
-        click.echo("emu: as the script has failed, nothing is timed", err=True)
-        return code
-    recorded = with_steps(recorded)
+    if code == 0:
+        recorded = with_steps(recorded)
     if not fake:
         recorded = with_choice(recorded, choices[0])
     if trace is not None:
         save(recorded, trace)
-    if not has_steps(recorded):
-        click.echo("emu: the script neither computed nor communicated, so there is nothing to time", err=True)
+    if code or not has_steps(recorded):
+        neither = "the script neither computed nor communicated, so there is nothing to time"
+        click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)
         return code
     if faults and not at_times(faults):
         known_faults(faults, topologies, ranks, count_steps(recorded))
