@@ -10,12 +10,14 @@ import importlib.machinery
 import secrets
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from traceback import walk_stack
+
+from cachetools.keys import hashkey
 
 _EMU = Path(__file__).resolve().parent
 _NO_CODE = frozenset({".pyc", ".md"})
@@ -27,6 +29,11 @@ _USERS: list[Path] = []  # files that have filed something, and modules that the
 def edition() -> int:
     """Return a number that grows whenever a user's code has filed something."""
     return len(_USERS)
+
+
+def of_edition(*asked: Hashable, **words: Hashable) -> Hashable:
+    """Return a key of what is asked that changes with the edition: what is kept in this process is as new as that."""
+    return hashkey(edition(), *asked, **words)
 
 
 @contextmanager

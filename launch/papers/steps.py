@@ -46,7 +46,7 @@ def step_of(kept: Kept, request: EstimateRequest, of: str, built: Callable[[], T
     Args:
         kept: What was estimated before, to which is added.
         request: Which step.
-        of: What says all of the topology, and of a model that is a value.
+        of: What says all of the topology.
         built: The topology, which is asked for only where the step is not kept.
         device: What computes.
 

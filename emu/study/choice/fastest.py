@@ -5,7 +5,6 @@ built; what its busiest link carries and how long its messages wait for one anot
 first.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from threading import Lock
@@ -19,7 +18,7 @@ from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
-from emu.sources import edition
+from emu.sources import of_edition
 from emu.study.choice import kept
 from emu.study.choice.candidates import has_helpers, takers
 from emu.study.choice.site import Site
@@ -43,12 +42,7 @@ class _Turn(NamedTuple):
     saves: float = 0.0  # the share of the best time that its bound must be below it
 
 
-def _asked(site: Site, wanted: Wanted) -> Hashable:
-    """Return what is equal where the same is asked among the same algorithms."""
-    return edition(), site, wanted
-
-
-@cached(LRUCache(2**14), key=_asked, lock=Lock())
+@cached(LRUCache(2**14), key=of_edition, lock=Lock())
 def fastest(site: Site, wanted: Wanted) -> Chosen:
     """The fastest algorithm, as it is kept or by a race; the first by name of those that take as little.
 
