@@ -15,6 +15,7 @@ from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
+from emu.store import make_private
 from emu.study.planning.search.timed import Job, Lone
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.topology.topology import Topology
@@ -38,7 +39,7 @@ class Kept:
         """
         try:
             if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_private(folder)
             self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, _WAIT_S, isolation_level=None)
             for setting in _SETTINGS:
                 self._database.execute(setting)
