@@ -66,6 +66,7 @@ def as_torch() -> bytes:
 
 PICKLED = pickle.dumps(Evil())
 EVERY = [(name, PICKLED) for name in READERS] + [("trace.npz", as_objects()), ("trace.npz", as_torch())]
+IDS = [*READERS, "trace.npz of objects", "trace.npz of torch.save"]
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def executed(tmp_path, monkeypatch):
     return Path("executed")
 
 
-@pytest.mark.parametrize(("name", "data"), EVERY)
+@pytest.mark.parametrize(("name", "data"), EVERY, ids=IDS)
 def test_a_pickle_in_place_of_a_file_is_refused_and_not_loaded(emu, executed, name, data):
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_bytes(data)
