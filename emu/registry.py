@@ -52,10 +52,10 @@ class Registry(Generic[T]):
         if name in self._filed:
             raise InputError(f"registry: {self.kind} {name!r} is filed twice; give one of them another name")
         self._filed[name] = thing
-        if _FILED is None:
-            note_caller()
-        else:
+        if _FILED is not None:
             _FILED.append(thing)
+        if _FILED is not _OF_CATALOGUE:
+            note_caller()
 
     def find(self, name: str) -> T:
         """The thing of that name.

@@ -1,5 +1,6 @@
 """What is chosen is kept: the second time nothing is timed, and whatever differs is chosen anew."""
 
+import builtins
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,18 @@ class TestKept:
                 assert self.again(site).algorithm == best
             finally:
                 ALGORITHMS._filed.pop("all_reduce/a-direct")
+
+    def test_what_a_file_files_after_it_has_asked_is_among_what_is_chosen_from(self, tmp_path: Path) -> None:
+        path, site = tmp_path / "own.py", Site.first(build_topology("ub-mesh:board"))
+        path.write_text(f"import builtins\nbuiltins.ask()\n{OWN.format(of='direct')}builtins.ask()\n")
+        asked: list[str] = []
+        try:
+            builtins.ask = lambda: asked.append(fastest(site, self.WANTED).served.algorithm)
+            import_file(path)
+        finally:
+            del builtins.ask
+            ALGORITHMS._filed.pop("all_reduce/a-direct")
+        assert asked == ["direct", "a-direct"]
 
     def test_what_is_filed_later_is_among_what_is_chosen_from(self) -> None:
         """In one process, of one topology, without a store."""
