@@ -21,10 +21,11 @@ from types import ModuleType
 from typing import Generic, TypeVar
 
 from emu.errors import InputError
+from emu.sources import note_caller, reading, spec_beside
 
 T = TypeVar("T")
-_OF_CATALOGUE: list[object] = []  # all that it has filed
-_FILED: list[object] | None = None  # what the catalogue, or the user's file, that is being read has filed so far; None: neither
+_FILED: list[object] | None = None  # what the user's file that is being read has filed so far; None: none is
+_OF_CATALOGUE: list[object] = []  # in its place while the catalogue is read
 
 
 class Registry(Generic[T]):
@@ -53,6 +54,8 @@ class Registry(Generic[T]):
         self._filed[name] = thing
         if _FILED is not None:
             _FILED.append(thing)
+        if _FILED is not _OF_CATALOGUE:
+            note_caller()
 
     def find(self, name: str) -> T:
         """The thing of that name.
@@ -85,17 +88,6 @@ def load_catalogue(package: str) -> None:
         _load(package)
 
 
-def is_of_catalogue(thing: object) -> bool:
-    """Whether the catalogue has filed it, and no user's file."""
-    return any(thing is each for each in _OF_CATALOGUE)
-
-
-def catalogue_folders() -> list[Path]:
-    """Where the catalogue's packages lie."""
-    specs = (_spec_beside(point.value) for point in entry_points(group="emu.catalogue"))
-    return sorted(Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None)
-
-
 def _load(package: str) -> None:
     for point in entry_points(group="emu.catalogue", name=package):
         users = _set_aside(point.value)
@@ -107,14 +99,9 @@ def _load(package: str) -> None:
             sys.modules.update(users)
 
 
-def _spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where the package of that name lies that was installed with this one."""
-    return importlib.machinery.PathFinder.find_spec(name, [str(Path(__file__).resolve().parents[1])])
-
-
 def _set_aside(name: str) -> dict[str, ModuleType]:
     """Take out what a user's script has imported from a folder of its own that has the catalogue's name."""
-    spec, there = _spec_beside(name), sys.modules.get(name)
+    spec, there = spec_beside(name), sys.modules.get(name)
     if spec is None or there is None or _origin(there.__spec__) == _origin(spec):
         return {}
     return _drop(name)
@@ -127,6 +114,14 @@ def _origin(spec: importlib.machinery.ModuleSpec | None) -> Path | None:
 def _drop(name: str) -> dict[str, ModuleType]:
     """Take a package and all in it out of `sys.modules`."""
     return {n: sys.modules.pop(n) for n in list(sys.modules) if n == name or n.startswith(name + ".")}
+
+
+@contextmanager
+def filing(path: Path) -> Iterator[list[object]]:
+    """Yield a list of what is filed meanwhile, by a user's file that is read."""
+    filed: list[object] = []
+    with reading(path), _filing(filed):
+        yield filed
 
 
 @contextmanager
@@ -155,9 +150,8 @@ def import_file(path: Path) -> list[object]:
         raise InputError(f"--import: {str(path)!r} is no Python file that can be read; give the path of a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    filed: list[object] = []
     try:
-        with _filing(filed):
+        with filing(path) as filed:
             spec.loader.exec_module(module)
     except InputError:
         raise
@@ -183,7 +177,7 @@ def _line(error: Exception, path: str) -> str:
 
 def _import_package(name: str) -> ModuleType:
     """The catalogue's own package, also where a folder of that name lies beside the user's script."""
-    spec = _spec_beside(name)
+    spec = spec_beside(name)
     if name in sys.modules or spec is None or spec.loader is None:
         return importlib.import_module(name)
     module = importlib.util.module_from_spec(spec)

@@ -1,11 +1,13 @@
 """Files that Emu keeps for itself between commands: in the user's cache folder, no more than so many bytes of a kind.
 
 A file is named by the digest of what it was made from. So it never goes stale, two processes that write the same one write the
-same bytes, and any file may be deleted at any time.
+same bytes, and any file may be deleted at any time. Files are read only where nobody but the user can have written them.
 """
 
 import hashlib
+import importlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -26,6 +28,57 @@ def user_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.pla
     return Path(environ.get("XDG_CACHE_HOME") or places.get(platform, home / ".cache")) / "emu"
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, each for this user alone.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def exposure(folder: Path) -> str:
+    """Return how others than the user and root could change what a folder has; "" where they could not.
+
+    The folder must be the user's, and nobody else may write it or put another in its place: what is above it is the user's or
+    of whom / is, and not to be written by others, but for one such as /tmp, where nobody replaces what is another's.
+    """
+    if sys.platform == "win32":  # where a user's folders are the user's alone, and modes say nothing
+        return ""
+    whole = folder.resolve()
+    owners, sticky = {os.geteuid()}, 0
+    try:
+        for each in (whole, *whole.parents):
+            found = each.stat()
+            if found.st_uid not in owners:
+                return f"{each} is of another user"
+            if _others_write(found) and not found.st_mode & sticky:
+                return f"others may write {each}: chmod go-w it"
+            owners, sticky = {os.geteuid(), Path(whole.anchor).stat().st_uid}, stat.S_ISVTX
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Return whether others than its owner may; a group that has the owner alone, as many systems make them, is no other."""
+    writers = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return bool(writers) and not (writers == stat.S_IWGRP and _is_own_group(found.st_gid))
+
+
+def _is_own_group(gid: int) -> bool:
+    """Return whether a group is the one that bears the user's name, with nobody else in it; never of root."""
+    users, groups = map(importlib.import_module, ("pwd", "grp"))  # Windows has neither
+    try:
+        user, group = users.getpwuid(os.geteuid()), groups.getgrgid(gid)
+    except KeyError:
+        return False
+    names = {group.gr_name, *group.gr_mem}
+    return user.pw_uid != 0 and user.pw_gid == gid and names == {user.pw_name}
+
+
 @dataclass(frozen=True)
 class Store:
     """A folder of files, of which those read or written least recently go when there are more than `most_bytes`."""
@@ -34,9 +87,12 @@ class Store:
     most_bytes: int
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file; None if there is none that can be read, or a damaged one."""
+        """The bytes of a file; None if there is none that can be read, a damaged one, or one that others can have written."""
         try:
-            stored = (self.folder / name).read_bytes()
+            with (self.folder.resolve() / name).open("rb") as file:
+                if not self._is_own(os.fstat(file.fileno())):
+                    return None
+                stored = file.read()
         except OSError:
             return None
         self._touch(name)
@@ -47,9 +103,11 @@ class Store:
         """Put a file there at once: who reads it meanwhile sees all of it or nothing.
 
         Raises:
-            OSError: the folder cannot be made or written.
+            OSError: the folder cannot be made or written, or others could change what is there.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
+        if why := exposure(self.folder):
+            raise PermissionError(why)
         handle, draft = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -59,6 +117,12 @@ class Store:
             Path(draft).unlink(missing_ok=True)
             raise
         self._make_room()
+
+    def _is_own(self, found: os.stat_result) -> bool:
+        """Return whether nobody else can have written an open file, nor the names in its folder."""
+        if sys.platform == "win32":
+            return True
+        return found.st_uid == os.geteuid() and not _others_write(found) and not exposure(self.folder)
 
     def _touch(self, name: str) -> None:
         """Remember that a file was of use; nobody need be able to write the folder for that."""

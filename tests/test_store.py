@@ -1,10 +1,12 @@
 """What is kept between commands: found again, whole, bounded, in the folder that the user's platform has for it."""
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +77,68 @@ def test_a_file_is_whole_whoever_writes_it_meanwhile(tmp_path: Path) -> None:
         assert len(set(data)) == 1
     assert [writer.returncode for writer in writers] == [0, 0]
     assert [path.name for path in kept.folder.iterdir()] == ["a"]
+
+
+def test_folders_that_are_made_are_the_users_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store(tmp_path).write("a", b"one")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "folder")] == [0o700] * 2
+
+
+@pytest.mark.parametrize(
+    ("at", "mode", "is_own"),
+    [
+        ("new/folder", 0o755, True),
+        ("new/folder", 0o702, False),
+        ("new/folder", 0o1777, False),
+        ("new/folder/a", 0o644, True),
+        ("new/folder/a", 0o602, False),
+        ("new", 0o702, False),
+        ("new", 0o1777, True),  # as /tmp: others add to it, and replace nothing
+        (".", 0o702, False),
+    ],
+)
+def test_what_others_may_change_is_not_read(tmp_path: Path, at: str, mode: int, is_own: bool) -> None:
+    kept = store(tmp_path)
+    kept.write("a", b"one")
+    (tmp_path / at).chmod(mode)
+    assert kept.read("a") == (b"one" if is_own else None)
+    (tmp_path / at).chmod(0o700)
+    assert kept.read("a") == b"one"
+
+
+def test_what_another_user_has_is_not_read_and_nothing_is_kept_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = store(tmp_path)
+    kept.write("a", b"one")
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert kept.read("a") is None
+    with pytest.raises(PermissionError, match=f"^{kept.folder} is of another user$"):
+        kept.write("a", b"two")
+
+
+@pytest.mark.parametrize(("others", "is_own"), [([], True), (["me"], True), (["me", "you"], False)])
+def test_a_group_that_has_the_user_alone_is_not_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str], is_own: bool
+) -> None:
+    kept = store(tmp_path)
+    kept.write("a", b"one")
+    kept.folder.chmod(0o770)
+    gid = kept.folder.stat().st_gid
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_uid=1000, pw_gid=gid, pw_name="me"))
+    monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=others))
+    assert (kept.read("a") == b"one") == is_own
+
+
+def test_what_is_reached_by_a_link_is_judged_where_it_is(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    kept.write("a", b"one")
+    (tmp_path / "link").symlink_to(kept.folder)
+    assert Store(tmp_path / "link", 1000).read("a") == b"one"
+    (tmp_path / "new").chmod(0o707)
+    assert Store(tmp_path / "link", 1000).read("a") is None
 
 
 @pytest.mark.parametrize(

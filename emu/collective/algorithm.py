@@ -17,6 +17,7 @@ from emu.collective.shape import Grid, Part, Shape, Shapes, dims_of, every, pars
 from emu.collective.transform import on_channels, rotate
 from emu.errors import EmuError, InputError, must_be
 from emu.registry import Registry, line_of, unknown
+from emu.sources import of_edition
 
 Build = Callable[[Any], Schedule]  # of one kind of shape
 Takes = Callable[[Shape], bool]
@@ -188,7 +189,7 @@ def algorithm(operation: str, name: str) -> Algorithm:
     return of_operation[filed].on_channels(int(channels))
 
 
-@cached(_last_asked(), lock=Lock())
+@cached(_last_asked(), key=of_edition, lock=Lock())
 def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """The schedule of the algorithm of that name among n ranks, on `dims` where it takes them; built once.
 
@@ -198,7 +199,7 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
     return stored(operation, name, n, root, dims).expand()
 
 
-@cached(_last_asked(), lock=Lock())
+@cached(_last_asked(), key=of_edition, lock=Lock())
 def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """The same as it is built: only the rows of rank 0 where translations give the others'.
 

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -112,6 +112,8 @@ class Compiled(Generic[P, R]):
         """
         code, where = self.function.__code__, self.function.__qualname__
         constants = [c for c in code.co_consts if c != self.function.__doc__]
+        if code.co_freevars or any(isinstance(c, CodeType) for c in constants):
+            raise TypeError(f"{where} must be at the top of its module, without functions in it, as they could change unseen")
         kinds = [[*map(text_of, signature.values())] for signature in self.signatures]
         own = (code.co_code, constants, code.co_names, code.co_varnames, kinds, self.makes_arrays)
         used = sorted(_globals_of(self.function).items())

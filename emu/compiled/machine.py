@@ -71,7 +71,7 @@ class _Kept(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """What was compiled once; None: it never was. Unlike numba's this does not get ready to compile, which takes 0.3 s."""
-        kept = _store().read(self._name)
+        kept = _store().read(self._name)  # which nobody else can have written: it becomes code
         if kept is None:
             _say_once(f"compiling what times messages; it is done once, and kept in {_store().folder}", logging.INFO)
             return None
@@ -83,7 +83,7 @@ class _Kept(NullCache):
         try:
             _store().write(self._name, serialize.dumps(data._reduce()))
         except OSError as error:
-            mend = "every command compiles it anew; set XDG_CACHE_HOME to a folder that can be written"
+            mend = "every command compiles it anew; set XDG_CACHE_HOME to a folder that can be written, by you alone"
             _say_once(f"compiled code cannot be kept: {error}; {mend}", logging.WARNING)
 
 

@@ -6,9 +6,11 @@ in the order in which they run. What is summed here is of the whole model and on
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from typing import Any, TypeVar
 
+from emu.arrays import digest
 from emu.model.operator import ATTENTION, LOOKUP, Amount, Cut, ModelOperator, Passes, Tokens
 from emu.registry import Registry
 
@@ -35,11 +37,17 @@ class Model:
     top_k: int = 0  # of them, those that a token sees
     tied: bool = False  # the output product has the parameters of the embedding
     source: str = ""  # of its sizes
+    config: object = field(default=None, hash=False)  # the sizes that its architecture describes it by
 
     @property
     def layers(self) -> int:
         """How many."""
         return len(self.kinds)
+
+    def digest(self) -> str:
+        """Return what differs where anything differs that it says; of functions its configuration and their code say it."""
+        said = (getattr(self, each.name) for each in fields(self) if each.name not in ("part", "build"))
+        return digest((*said, *(part for _, _, part in self.parts(Tokens(1)))))
 
     def parts(self, tokens: Tokens) -> Iterator[tuple[int, str, tuple[ModelOperator, ...]]]:
         """How often the model has each part, which, and its operators, in the order in which they first run."""
@@ -121,9 +129,14 @@ def model(configs: Mapping[str, C]) -> Callable[[Callable[[str, C], Model]], Cal
 
     def file(describe: Callable[[str, C], Model]) -> Callable[[str, C], Model]:
         name = describe.__name__.replace("_", "-")
+
+        @wraps(describe)
+        def described(each: str, config: C) -> Model:
+            return replace(describe(each, config), config=config)
+
         for each, config in configs.items():
-            MODELS.file(each, describe(each, config))
-        ARCHITECTURES.file(name, Architecture(name, configs, describe))
-        return describe
+            MODELS.file(each, described(each, config))
+        ARCHITECTURES.file(name, Architecture(name, configs, described))
+        return described
 
     return file

@@ -139,6 +139,7 @@ class Topology:
     adding_fs: int = 0  # ... and of those to and from a switch that adds, besides
     grouper: Grouper | None = None  # how many NPUs groups can be made of where some fail; None: those that are placed
     mender: Mender | None = None  # what the system does about parts that fail; None: routes lead round them
+    routing: tuple[object, ...] = ()  # what its router goes by, where the name does not say that
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -210,11 +211,11 @@ class Topology:
         return column(found[:n_ranks], np.int64)
 
     def digest(self) -> str:
-        """Equal names, shapes, links, costs of them and of messages have equal digests (the router is named by them)."""
+        """Return what differs where links, what is sent over them, or the name or the routing differ, which say the router."""
         links = (getattr(self.links, n) for n in Links.__slots__)
-        cost = () if self.cost is None else (self.cost,)
-        message = tuple(ticks for ticks in (self.message_fs, -self.adding_fs) if ticks)
-        return digest((self.name, self.n_npus, self.n_nodes, self.dims, *links, *cost, *message))
+        turn_fs = None if self.circuits is None else self.circuits.turn_fs
+        sizes = (self.name, self.n_npus, self.n_nodes, self.dims, self.routing)
+        return digest((*sizes, *links, self.cost, self.relays, self.message_fs, self.adding_fs, self.adds, turn_fs))
 
 
 def check_link_count(name: str, count: int) -> None:

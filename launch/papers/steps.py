@@ -5,11 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
-from emu.arrays import digest
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.spell import parse_stack
-from emu.study.choice.kept import code
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, prepare
@@ -17,6 +15,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
+from launch.papers.kept import name_of
 
 _EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step of a paper is composed
 
@@ -47,16 +46,15 @@ def step_of(kept: Kept, request: EstimateRequest, of: str, built: Callable[[], T
     Args:
         kept: What was estimated before, to which is added.
         request: Which step.
-        of: What says all of the topology, and of a model that is a value.
+        of: What says all of the topology.
         built: The topology, which is asked for only where the step is not kept.
         device: What computes.
 
     Raises:
         InputError: as `estimate`.
     """
-    model = request.model if isinstance(request.model, str) else request.model.name
-    asked = (request.plan, request.stack, request.algorithms, request.axes, device, of, _EVENTS)
-    name = "step of a paper " + digest((code(), model, *map(repr, asked)))
+    model = request.model if isinstance(request.model, str) else request.model.digest()
+    name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EVENTS)
     found = kept.read(name)
     if found is None:
         found = PlanRow.of(prepare(request, built(), device, _EVENTS).moments(device, briefly=True)[0]).as_dict()

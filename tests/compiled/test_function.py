@@ -99,6 +99,14 @@ def test_what_could_change_unseen_is_refused() -> None:
         _ = f.content
 
 
+def test_what_stands_around_a_function_or_in_it_could_change_unseen() -> None:
+    around = made("def around(more):\n    def f(x: I64) -> int:\n        return x[0] + more\n    return f\nf = around\n")
+    within = made("def f(x: I64) -> int:\n    g = lambda y: y + MORE\n    return g(x[0])\n", MORE=1)
+    for each in (around(1), within):
+        with pytest.raises(TypeError, match="f must be at the top of its module, without functions in it"):
+            _ = compiled(each).content
+
+
 @compiled
 def _times(values: I64 | F64, factor: int | float) -> Any:
     return values[0] * factor
@@ -286,6 +294,34 @@ def test_a_cache_that_cannot_be_written_is_said_once_and_does_no_harm(package: P
     assert out.startswith("122 222")
     assert said.count("compiled code cannot be kept") == 1
     assert "set XDG_CACHE_HOME to a folder that can be written" in said
+
+
+EVIL = """
+import pickle
+from pathlib import Path
+from emu.store import _check
+class Evil:
+    def __reduce__(self):
+        return exec, ("import pathlib; pathlib.Path('executed').touch()",)
+[path] = Path("cache/emu/compiled").iterdir()
+data = pickle.dumps((Evil(),))
+path.write_bytes(_check(data) + data)
+"""
+
+
+def test_what_others_can_have_written_is_not_loaded(compiled_package: Package) -> None:
+    """It is a pickle, which could do anything; one that the user has written is loaded, whatever it does."""
+    package, executed = compiled_package, compiled_package.home / "executed"
+    subprocess.run([sys.executable, "-c", EVIL], cwd=package.home, check=True)
+    for folder in (package.cache, package.cache / "emu" / "compiled"):
+        folder.chmod(0o707)
+        out, said = package.run()
+        assert out.startswith("122 222")
+        assert said.count(f"compiled code cannot be kept: others may write {folder}: chmod go-w it; every command") == 1
+        assert not executed.exists()
+        folder.chmod(0o700)
+    package.run()
+    assert executed.exists()
 
 
 def test_a_damaged_file_is_compiled_anew_and_mended(compiled_package: Package) -> None:

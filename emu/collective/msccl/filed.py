@@ -10,6 +10,7 @@ from emu.collective.msccl.rows import schedule_of
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape
 from emu.errors import InputError
+from emu.registry import filing
 
 
 def file_program(path: Path) -> Algorithm:
@@ -32,7 +33,8 @@ def file_program(path: Path) -> Algorithm:
             yield n
 
     found = Algorithm(program.layout.operation, name, build, None, f"Read from {path.name}: MSCCL, {n} ranks.", shapes)
-    ALGORITHMS.file(found.key, found)
+    with filing(path):
+        ALGORITHMS.file(found.key, found)
     return found
 
 

@@ -1,17 +1,22 @@
 """What a rank trains, kept in a folder by PyTorch's distributed checkpoint (DCP), and taken up again by ranks of any number.
 
 Each rank writes its parts of weights and of AdamW's states, by their places in the whole: a plan with other parts reads them.
+DCP says what is where in a pickle, of which nothing is taken but its own records: a folder can be of anybody.
 """
 
+import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
+    Metadata,
     MetadataIndex,
     TensorProperties,
     TensorStorageMetadata,
@@ -28,11 +33,24 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
+from emu.errors import must_be
 from emu.model.parallel.data import stated
 from emu.model.parallel.where import Held, local
 from emu.model.parallel.wrap import Parallel
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's states of a parameter's shape; `step` counts
+_WHOLE = ".metadata"
+_DCP = "torch.distributed.checkpoint"
+_OF_TENSORS = {"TensorProperties", "TensorStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"}
+_RECORDS: Mapping[str, set[str]] = MappingProxyType(  # by module, what the pickle of a checkpoint of Emu's names
+    {
+        f"{_DCP}.metadata": {"Metadata", "MetadataIndex", "StorageMeta", *_OF_TENSORS},
+        f"{_DCP}.filesystem": {"_StorageInfo"},
+        "torch": {"Size", "float32"},
+        "torch.serialization": {"_get_layout"},
+        **{module: {"PosixPath", "WindowsPath"} for module in ("pathlib", "pathlib._local")},  # by the version of Python
+    }
+)
 
 
 class _Part(NamedTuple):
@@ -67,7 +85,38 @@ def load_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: M
     """Take up what ranks of any number have written; arguments as of `save_parts`, after `empty_states`."""
     parts = dict(_parts(parallel, optimizer, shapes))
     with torch.no_grad():
-        load({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Load(parts))
+        load({name: part.tensor for name, part in parts.items()}, storage_reader=_Reader(folder), planner=_Load(parts))
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """Return what is where in a checkpoint.
+
+    Raises:
+        InputError: its `.metadata` names something that could be code.
+        Exception: whatever bytes raise that are no pickle.
+    """
+    with (folder / _WHOLE).open("rb") as file:
+        found: Metadata = _Records(file).load()
+    return found
+
+
+class _Records(pickle.Unpickler):
+    """Reads DCP's records of sizes and places."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class or a function of those; nothing else is even imported."""
+        if name not in _RECORDS.get(module, ()):
+            what, mend = "sizes and places, and no code", "take a folder that `emu train` has written"
+            raise must_be("--checkpoint", f"what {_WHOLE} has", what, f"{module}.{name}", mend)
+        return super().find_class(module, name)
+
+
+class _Reader(FileSystemReader):
+    """Reads a folder as DCP does, but for the pickle; DCP loads the tensors as weights only."""
+
+    def read_metadata(self) -> Metadata:
+        """As the function of that name."""
+        return read_metadata(Path(self.path))
 
 
 def _parts(parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:

@@ -13,6 +13,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser, Request, Served
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
+from emu.sources import edition
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
@@ -40,12 +41,12 @@ class Fastest:
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
         own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()))
-        return _served(self.topology, timed_as(request.dtype, self.dtype), own)
+        return _served(self.topology, timed_as(request.dtype, self.dtype), own, edition())
 
 
 @lru_cache(maxsize=2**16)
-def _served(topology: Topology, dtype: str, request: Request) -> Served:
-    """Of a request whose ranks are told as their NPUs."""
+def _served(topology: Topology, dtype: str, request: Request, edition: int) -> Served:
+    """Of a request whose ranks are told as their NPUs, among the algorithms of an edition."""
     npus = first_alike(topology, request.ranks)
     wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served

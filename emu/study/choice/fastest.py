@@ -6,17 +6,19 @@ first.
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from heapq import heapify, heappop, heappush
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+from cachetools import LRUCache, cached
 
 from emu.collective.algorithm import Algorithm, Served, schedule, stored
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
+from emu.sources import of_edition
 from emu.study.choice import kept
 from emu.study.choice.candidates import has_helpers, takers
 from emu.study.choice.site import Site
@@ -40,7 +42,7 @@ class _Turn(NamedTuple):
     saves: float = 0.0  # the share of the best time that its bound must be below it
 
 
-@lru_cache(maxsize=2**14)
+@cached(LRUCache(2**14), key=of_edition, lock=Lock())
 def fastest(site: Site, wanted: Wanted) -> Chosen:
     """The fastest algorithm, as it is kept or by a race; the first by name of those that take as little.
 

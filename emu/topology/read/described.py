@@ -84,6 +84,7 @@ def assemble(described: Described) -> Topology:
         cost=cost,
         names=described.node,
         relays=_passing(described),
+        routing=tuple(described.routing),
     )
 
 

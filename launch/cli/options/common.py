@@ -137,7 +137,7 @@ def import_option(command: F) -> F:
     def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
         filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
         ctx.meta[_IMPORTED] = tuple(filed) if paths else None
-        kept.keep_in(None if paths else kept.users())  # a topology of one's own is not known by its name
+        kept.keep_in(None if paths else kept.users())  # a file of one's own may read others, which no digest sees
 
     return click.option(
         "--import",
@@ -157,7 +157,7 @@ def imported() -> list[Algorithm] | None:
 
 
 def kept_in(cache: Path | None) -> Path | None:
-    """The folder in which results are kept between commands; None: nowhere, as a file of one's own has no digest."""
+    """The folder in which results are kept between commands; None: nowhere, as a file of one's own may read others."""
     return cache or (user_folder() / "plans" if imported() is None else None)
 
 

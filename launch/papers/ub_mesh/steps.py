@@ -148,7 +148,7 @@ class Steps(Estimated):
         Raises:
             InputError: as `estimate`.
         """
-        return self.estimated(model_of(name), plan, f"{fabric} {_text(name)}", fabric.built)
+        return self.estimated(model_of(name), plan, repr(fabric), fabric.built)
 
 
 @cache
@@ -156,8 +156,3 @@ def model_of(name: str) -> Model:
     """A model of table 5, of any number of tokens."""
     path = HERE / MODELS[name]
     return replace(find_model(str(path) if path.suffix == ".toml" else MODELS[name]), max_seq=_LONGEST)
-
-
-def _text(name: str) -> str:
-    word = MODELS[name]
-    return (HERE / word).read_text(encoding="utf-8") if word.endswith(".toml") else word

@@ -1,5 +1,6 @@
 """What is chosen is kept: the second time nothing is timed, and whatever differs is chosen anew."""
 
+import builtins
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS, Served, algorithm, collective
 from emu.collective.shape import Part
+from emu.registry import import_file
 from emu.store import Store
 from emu.study.choice import kept
 from emu.study.choice.fastest import fastest
@@ -16,21 +18,23 @@ from emu.study.choice.wanted import Wanted
 from emu.topology.catalogue import build_topology
 
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
+GRID = """
+dims = [2, 2]
+routes = "shortest"
+bandwidth = "50GB/s"
+latency = "500ns"
+[npus]
+gpu = 4
+[[links]]
+among = "gpu"
+dims = [2, 2]
+"""
+OWN = """from emu.collective.algorithm import algorithm, collective
+collective("all_reduce", "a-direct")(algorithm("all_reduce", "{of}").build)  # by its name the first of those as fast
+"""
 
 
 class TestKept:
-    @pytest.fixture(autouse=True)
-    def _of_the_catalogue_alone(self, monkeypatch):
-        """What earlier tests have filed is nobody's own here."""
-        foreign = {key for key, found in kept.ALGORITHMS if not kept.is_of_catalogue(found)}
-        every = kept.ALGORITHMS
-
-        class Rest:
-            def __iter__(self):
-                return (pair for pair in every if pair[0] not in foreign)
-
-        monkeypatch.setattr(kept, "ALGORITHMS", Rest())
-
     WANTED = Wanted("all_reduce", 0, 2**20, 4)
 
     @pytest.fixture
@@ -81,7 +85,7 @@ class TestKept:
     def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         site = Site.first(build_topology(TORUS))
         self.again(site)
-        monkeypatch.setattr(kept, "code", lambda: "other")
+        monkeypatch.setattr(kept, "code_digest", lambda: "other")
         timed.clear()
         self.again(site)
         assert timed
@@ -102,12 +106,43 @@ class TestKept:
         kept.keep_in(Store(tmp_path / "file" / "choices", 2**20))
         assert self.again(Site.first(build_topology(TORUS))).algorithm
 
-    def test_nothing_is_kept_where_an_algorithm_is_a_users_own(self, store: Store) -> None:
-        collective("all_reduce", "own-direct")(algorithm("all_reduce", "direct").build)
+    def test_a_changed_file_of_a_topology_is_chosen_for_anew(self, store: Store, timed: list[str], tmp_path: Path) -> None:
+        path = tmp_path / "mine.toml"
+        for text in (GRID, GRID.replace("shortest", "by-dimension")):
+            path.write_text(text)
+            for is_timed in (True, False):
+                timed.clear()
+                self.again(Site.first(build_topology(str(path))))
+                assert bool(timed) == is_timed, text
+
+    def test_a_changed_file_of_an_algorithm_is_chosen_for_anew(self, store: Store, tmp_path: Path) -> None:
+        path, site = tmp_path / "own.py", Site.first(build_topology("ub-mesh:board"))
+        for of, best in (("direct", "a-direct"), ("ring", "direct"), ("direct", "a-direct")):
+            path.write_text(OWN.format(of=of))
+            import_file(path)
+            try:
+                assert self.again(site).algorithm == best
+            finally:
+                ALGORITHMS._filed.pop("all_reduce/a-direct")
+
+    def test_what_a_file_files_after_it_has_asked_is_among_what_is_chosen_from(self, tmp_path: Path) -> None:
+        path, site = tmp_path / "own.py", Site.first(build_topology("ub-mesh:board"))
+        path.write_text(f"import builtins\nbuiltins.ask()\n{OWN.format(of='direct')}builtins.ask()\n")
+        asked: list[str] = []
         try:
-            self.again(Site.first(build_topology(TORUS)))
-            assert not store.folder.exists()
-            self.again(Site.first(build_topology(TORUS)), Wanted("broadcast", 0, 2**20, 4))
-            assert len(list(store.folder.iterdir())) == 1
+            builtins.ask = lambda: asked.append(fastest(site, self.WANTED).served.algorithm)
+            import_file(path)
         finally:
-            ALGORITHMS._filed.pop("all_reduce/own-direct")
+            del builtins.ask
+            ALGORITHMS._filed.pop("all_reduce/a-direct")
+        assert asked == ["direct", "a-direct"]
+
+    def test_what_is_filed_later_is_among_what_is_chosen_from(self) -> None:
+        """In one process, of one topology, without a store."""
+        site = Site.first(build_topology("ub-mesh:board"))
+        assert fastest(site, self.WANTED).served.algorithm != "a-direct"
+        collective("all_reduce", "a-direct")(algorithm("all_reduce", "direct").build)  # by its name the first of the fastest
+        try:
+            assert fastest(site, self.WANTED).served.algorithm == "a-direct"
+        finally:
+            ALGORITHMS._filed.pop("all_reduce/a-direct")

@@ -1,22 +1,21 @@
 """What was timed, kept between commands in SQLite: a search that was interrupted goes on where it stopped.
 
-A row is named by a digest of all that its figures follow from, Emu's own code too, so that it never goes stale.
+A row is named by a digest of all that its figures follow from, code of Emu and of users too, so that it never goes stale.
 """
 
 import json
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from emu.arrays import digest
 from emu.errors import InputError
-from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import Tokens
+from emu.model.model import Model
 from emu.model.stack.stack import Stack
-from emu.study.choice.kept import code
+from emu.sources import code_digest
+from emu.store import make_private
 from emu.study.planning.search.timed import Job, Lone
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.topology.topology import Topology
@@ -40,7 +39,7 @@ class Kept:
         """
         try:
             if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_private(folder)
             self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, _WAIT_S, isolation_level=None)
             for setting in _SETTINGS:
                 self._database.execute(setting)
@@ -72,12 +71,10 @@ class Names:
     def __init__(
         self, model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
     ) -> None:
-        parts = (model.part(name, Tokens(1)) for name in dict.fromkeys((EMBEDDING, *model.kinds, HEAD)))
-        sizes = (model.name, model.kinds, model.tied, model.vocab, *parts)
-        self._steps = digest((code(), *sizes, *astuple(stack), repr(device), algorithms))
-        self._requests = digest((code(), device_under(stack, device).request_overhead_fs, algorithms))
-        self._plain = [_named(each) for each in topologies]
-        self._under = [_named(topology_under(stack, each)) for each in topologies]
+        self._steps = digest((code_digest(), model.digest(), stack, device, algorithms))
+        self._requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
+        self._plain = [each.digest() for each in topologies]
+        self._under = [topology_under(stack, each).digest() for each in topologies]
 
     def of(self, job: Job) -> str:
         """The name of one; of a request in whichever search."""
@@ -85,7 +82,3 @@ class Names:
             return "request " + digest((self._requests, self._under[job.topology], *job.request.name))
         topology, plan, axes = job.candidate
         return "step " + digest((self._steps, self._plain[topology], repr(plan), axes, job.how))
-
-
-def _named(topology: Topology) -> str:
-    return digest((topology.digest(), topology.adds, topology.circuits is None))

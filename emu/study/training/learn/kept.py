@@ -6,7 +6,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from emu.model.parallel.later import loaded
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.means import mean_loss
 
+_CHECKPOINT = "emu.model.parallel.checkpoint"  # not imported above, because it loads DCP
 _WHOLE = ".metadata"  # which DCP writes once all else is written
 
 
@@ -63,7 +64,10 @@ class Checkpoint:
 def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
     """What a job is, as its checkpoints say it: of a model its name, wherever its file is, and its sizes."""
     sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
-    return {"model": Path(model.name).name, **sizes, **asdict(plan), "layers": list(plan.layers), **more}
+    config: Any = model.config
+    known = [each.name for each in fields(config) if each.name != "source"] if is_dataclass(config) else []
+    own = {f"{name} of the model": repr(getattr(config, name)) for name in known}
+    return {"model": Path(model.name).name, **sizes, **own, **asdict(plan), "layers": list(plan.layers), **more}
 
 
 def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
@@ -108,10 +112,12 @@ def _read(folder: Path, name: str) -> Any:
 def _check_whole(folder: Path) -> None:
     """Refuse a checkpoint of which a file is gone or too short."""
     try:
-        metadata = loaded("torch.distributed.checkpoint.filesystem").FileSystemReader(folder).read_metadata()
+        metadata = loaded(_CHECKPOINT).read_metadata(folder)
         ends: dict[str, int] = {}
         for info in metadata.storage_data.values():
             ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+    except InputError:
+        raise
     except Exception:  # whatever bytes that are no pickle raise
         raise _cut_off(folder, _WHOLE) from None
     for name, size in ends.items():

@@ -1,0 +1,146 @@
+"""The code that results follow from: Emu's own, the catalogue's, and that of users. What is kept is named by its digest.
+
+A user's code is every file that files something, with the modules that it imports, in functions too, but for Python's own and
+installed ones. Files that such code reads by itself are not known here.
+"""
+
+import ast
+import hashlib
+import importlib.machinery
+import secrets
+import sys
+import sysconfig
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from traceback import walk_stack
+
+from cachetools.keys import hashkey
+
+_EMU = Path(__file__).resolve().parent
+_NO_CODE = frozenset({".pyc", ".md"})
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_PYTHON = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+_USERS: list[Path] = []  # files that have filed something, and modules that these have loaded, as they came
+
+
+def edition() -> int:
+    """Return a number that grows whenever a user's code has filed something."""
+    return len(_USERS)
+
+
+def of_edition(*asked: Hashable, **words: Hashable) -> Hashable:
+    """Return a key of what is asked that changes with the edition: what is kept in this process is as new as that."""
+    return hashkey(edition(), *asked, **words)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Note a file that is read meanwhile, and the modules of users that are loaded for it."""
+    before = {*sys.modules}
+    _USERS.append(path.resolve())
+    try:
+        yield
+    finally:
+        names = sorted({*sys.modules} - before)
+        files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+        _USERS.extend(filter(_is_users, map(Path, filter(None, files))))
+
+
+def note_caller() -> None:
+    """Note the file that calls Emu now."""
+    frames = (frame for frame, _ in walk_stack(None))
+    file = next((f.f_code.co_filename for f in frames if f.f_globals.get("__name__", "").partition(".")[0] != "emu"), "")
+    _USERS.append(Path(file).resolve())
+
+
+def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Return where the package of that name lies that was installed with this one."""
+    return importlib.machinery.PathFinder.find_spec(name, [str(_EMU.parent)])
+
+
+@cache
+def _own() -> tuple[Path, ...]:
+    """Return Emu's folder, and those of the catalogue's packages."""
+    specs = (spec_beside(point.value) for point in entry_points(group="emu.catalogue"))
+    return _EMU, *sorted({Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None})
+
+
+def code_digest(*more: Path) -> str:
+    """Return a digest of Emu's code, the catalogue's, that of users, and numpy's version.
+
+    Args:
+        more: Folders of which every file counts, data too.
+    """
+    state = hashlib.blake2b(digest_size=16)
+    for part in (version("numpy"), _of_folders(_own(), ".py"), _of_folders(more), _of_users(edition())):
+        state.update(part.encode() + b"|")
+    return state.hexdigest()
+
+
+@cache
+def _of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
+    files = (path for folder in folders for path in folder.rglob(f"*{suffix}") if path.is_file())
+    return _of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
+
+
+@lru_cache(maxsize=1)
+def _of_users(edition: int) -> str:
+    return _of_files(sorted(_with_imported(_USERS)))
+
+
+def _of_files(files: Iterable[Path]) -> str:
+    """Return a digest of files by their names; of one that cannot be read, one that no other process has."""
+    state = hashlib.blake2b(digest_size=16)
+    for path in files:
+        try:
+            data = path.read_bytes()
+        except OSError:
+            data = secrets.token_bytes(16)
+        state.update(repr((path.name, len(data))).encode() + data)
+    return state.hexdigest()
+
+
+def _with_imported(files: Iterable[Path]) -> set[Path]:
+    """Return the files, and those of users that they import."""
+    found, left = set[Path](), list(files)
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += _imported(path)
+    return found
+
+
+def _imported(path: Path) -> set[Path]:
+    """Return the files of users that a file of Python imports, in functions too; none where it is no Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    folders = [Path(entry).resolve() for entry in sys.path]
+    found = set[Path]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(*(_modules(each.name, folders) for each in node.names))
+        elif isinstance(node, ast.ImportFrom):
+            where = [path.parents[node.level - 1]] if 0 < node.level <= len(path.parents) else folders
+            names = (".".join(filter(None, (node.module, each.name))) for each in node.names)
+            found.update(*(_modules(name, where) for name in names))
+    return found
+
+
+def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files in any of the folders that a name with dots may mean: of each package on the way, and of a module."""
+    parts = name.split(".")
+    for folder in folders if parts[0] != _EMU.name else ():
+        for upto in range(1, len(parts) + 1):
+            there = folder.joinpath(*parts[:upto])
+            yield from (path for path in (there / "__init__.py", Path(f"{there}.py")) if _is_users(path) and path.is_file())
+
+
+def _is_users(path: Path) -> bool:
+    """Return whether a file is neither Python's, nor installed, nor Emu's."""
+    return not _INSTALLED & {*path.parts} and not {*_own(), *_PYTHON} & {*path.resolve().parents}
