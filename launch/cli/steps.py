@@ -21,6 +21,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in
 from emu.topology.topology import Topology
+from emu.trace.device.dtypes import usual_dtype
 from emu.trace.read import load
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
@@ -37,7 +38,7 @@ class Recorded:
     trace: Path
     topologies: tuple[str, ...]
     device: str
-    dtype: str
+    dtype: str | None  # None: as the command that made the trace times it
     algorithms: tuple[str, ...]
     stack: str
 
@@ -48,10 +49,11 @@ class Recorded:
             InputError: the file cannot be read, or a topology, a device or an algorithm is none.
         """
         recorded = load(self.trace)
-        built, device = built_under(calls_of(self.stack), self.topologies, self.device, self.dtype)
-        choices = [choice_for(recorded, served_by(self.algorithms), each, self.dtype) for each in built]
+        dtype = self.dtype or usual_dtype(recorded)
+        built, device = built_under(calls_of(self.stack), self.topologies, self.device, dtype)
+        choices = [choice_for(recorded, served_by(self.algorithms), each, dtype) for each in built]
         pairs = zip(choices, built, strict=True)
-        return [time_trace(recorded, choice, each, device, self.dtype, perturb=perturb) for choice, each in pairs]
+        return [time_trace(recorded, choice, each, device, dtype, perturb=perturb) for choice, each in pairs]
 
     def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
         """The steps of the trace on each topology, while parts fail; a trace of one step goes on with steps like it.
@@ -60,8 +62,8 @@ class Recorded:
             InputError: as `timed`; or a fault of what is not there.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        words = served_by(self.algorithms)
-        return faulted(recorded, self.topologies, faults, words, stack, self.device, self.dtype, clock=True)
+        words, dtype = served_by(self.algorithms), self.dtype or usual_dtype(recorded)
+        return faulted(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
 
 
 def faulted(
@@ -118,7 +120,7 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
         trace: Path,
         topologies: tuple[str, ...],
         device: str,
-        dtype: str,
+        dtype: str | None,
         algorithms: tuple[str, ...],
         stack: str,
         **rest: Any,
