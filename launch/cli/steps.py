@@ -17,6 +17,7 @@ from emu.study.live.times import of_trace
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.step.costliest import with_costliest
 from emu.study.training.step.step import TimedTrace, choice_for, time_trace
+from emu.study.training.step.timed_in import messages_of, products_of, timed_told
 from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in
@@ -104,12 +105,19 @@ def faulted(
     if at_times(faults):
         ran = [Ran(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
         told = [clocked(*each) for each in zip(ran, built, known, strict=True)]
-        for each in told:
-            if each.stopped is None:
-                check_met(said_in(faults), sum(step.time_s for step in each.steps))
-        return told
-    timed = of_trace(recorded, chosen, found, dtype, stack)
-    return [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+        _check_met(told, faults)
+    else:
+        timed = of_trace(recorded, chosen, found, dtype, stack)
+        told = [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+    how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+    return [replace(each, timed=how) for each in told]
+
+
+def _check_met(told: Sequence[Disturbed], faults: Sequence[str]) -> None:
+    """Refuse faults at times that the steps of a job do not reach."""
+    for each in told:
+        if each.stopped is None:
+            check_met(said_in(faults), sum(step.time_s for step in each.steps))
 
 
 def recorded_options(command: Callable[..., None]) -> Callable[..., None]:

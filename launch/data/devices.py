@@ -58,7 +58,7 @@ _DEVICES = (
     ),
     Device(
         "tpuv4",
-        _peaks(0, 275e12 / 6, 275e12 / 3, 275e12),
+        _peaks(0, 45.8e12, 91.7e12, 275e12),
         1.2e12,
         32 * 2**30,
         assumed="float32 takes 6 passes of bfloat16 and TF32 3, as JAX's dot algorithms BF16_BF16_F32_X6 and X3 do",
@@ -66,7 +66,7 @@ _DEVICES = (
     ),
     Device(
         "ascend-910b-like",
-        _peaks(0, 376e12 / 4, 376e12 / 2, 376e12),
+        _peaks(0, 94e12, 188e12, 376e12),
         1.6e12,
         64 * 10**9,
         24,

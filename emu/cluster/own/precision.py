@@ -17,7 +17,10 @@ _State = tuple[tuple[Any, ...], tuple[str, ...]]
 
 
 class Precision:
-    """What `torch.backends` and `torch.set_float32_matmul_precision` say of float32; a rank starts with the process's."""
+    """What `torch.backends` and `torch.set_float32_matmul_precision` say of float32; a rank starts with the process's.
+
+    Torch cannot be told again that a convolution has TF32 by default: where a rank has changed that, it is said to the others.
+    """
 
     def of(self, rank: int) -> _State:
         """What a rank starts with."""

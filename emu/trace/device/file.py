@@ -25,7 +25,7 @@ from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
 SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
 _FLOATS = (*FLOAT_BYTES, TF32)
-_WORDS = ("name", "source", "fitted_on")
+_WORDS = ("name", "source", "fitted_on", "assumed")
 
 
 def read_device(path: Path) -> Device:
