@@ -45,7 +45,7 @@ def step(emu, tmp_path: Path):
     return run
 
 
-@pytest.mark.parametrize("cluster", ["local", "fake", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("cluster", ["local", "fake"])
 def test_a_message_of_float32_has_four_bytes_an_element_and_half_of_the_time_in_bfloat16(step, cluster: str) -> None:
     where = ("--cluster", cluster)
     ran, reduced = step(SENDS, options=where), step(SENDS, options=(*where, "--dtype", "bfloat16"))
@@ -79,6 +79,16 @@ def test_a_product_takes_the_peak_of_tf32_where_the_script_allows_it(step, allow
     assert waves == pytest.approx(DEVICES["h100"].cores / tiles, rel=1e-6)
     for words in ("pass", allows):
         assert step(MULTIPLIES, words, ranks=1, options=(*options, "--dtype", "float32"))["compute_s"] == single["compute_s"]
+
+
+@pytest.mark.parametrize("cluster", ["local", "fake"])
+def test_tf32_is_of_the_rank_that_allows_it(step, cluster: str) -> None:
+    """And of the operators that come after: rank 0 multiplies twice with it, rank 1 once."""
+    setting = "torch.backends.cuda.matmul.allow_tf32 = True"
+    first, second = (f"if dist.get_rank() == {rank}: {setting}\ndist.barrier()\na @ a\n" for rank in (0, 1))
+    start = f'import torch, torch.distributed as dist\ndist.init_process_group("nccl")\na = torch.ones({SIDE}, {SIDE})\n'
+    found = step(start + first + second, ranks=2, options=("--cluster", cluster))["products"]
+    assert [(each["dtype"], each["share"]) for each in found] == [("tf32", 0.75), ("float32", 0.25)]
 
 
 def test_a_script_under_autocast_is_timed_in_what_it_computes_in(step) -> None:
