@@ -16,8 +16,8 @@ from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.precision import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace, choice_for, time_trace
-from emu.study.training.step.timed_in import messages_of, products_of, timed_told
 from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from emu.study.training.estimate import Estimated
+from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import Step, TimedTrace
-from emu.study.training.step.timed_in import timed_told
 from emu.study.training.train import Trained
 from emu.trace.report.busy import busiest
 from emu.units import format_bandwidth, format_size, format_time

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import Costly, Step
-from emu.study.training.step.timed_in import timed_told
 from emu.trace.report.path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines

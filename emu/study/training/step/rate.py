@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.study.training.step.timed_in import Products
+from emu.study.training.step.precision import Products
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import TF32
 from emu.trace.trace import Trace

@@ -14,9 +14,9 @@ from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
+from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
 from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
 from emu.study.training.step.recorded import is_whole
-from emu.study.training.step.timed_in import AS_RAN_TOLD, Products, messages_of, products_of
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

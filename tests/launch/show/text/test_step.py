@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from emu.study.training.step.precision import Products
 from emu.study.training.step.step import Step
-from emu.study.training.step.timed_in import Products
 from emu.trace.report.busy import BusyLink
 from emu.trace.report.path import PathPart
 from launch.show.text.step import foot_lines, step_lines, step_report

@@ -4,8 +4,8 @@ import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
+from emu.study.training.step.precision import Products, products_of
 from emu.study.training.step.rate import peaks_told, rate, work_of
-from emu.study.training.step.timed_in import Products, products_of
 from emu.trace.device.device import Device
 from tests.trace.laid import Words, trace_of
 
