@@ -160,7 +160,7 @@ def _took(cluster: Any, case: Case, factor: float, rounds: int, kept: Kept) -> I
     """What the engine says of each round, and what it took, in seconds of this host; `kept` counts what was in time."""
     first, end, jobs = (0, 1, rounds) if case.faults else (1, rounds + 1, 1)
     for _ in range(jobs):
-        tempo = Tempo(factor, find_device("h100", "bfloat16"), computes=False, kept=kept)
+        tempo = Tempo(factor, find_device("h100", "bfloat16"), "bfloat16", computes=False, kept=kept)
         cluster.pace = Pace(tempo, RING, case.faults)
         for times in zip(*cluster.run(case.ranks, CHOICE, partial(_rounds, case.ready, first, end)), strict=True):
             began, ended = zip(*times, strict=True)

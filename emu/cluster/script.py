@@ -35,7 +35,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
 from emu.topology.live.change import Loss
-from emu.trace.trace import Trace
+from emu.trace.trace import COMMAND, Trace
 
 _log = logging.getLogger("emu")
 
@@ -76,7 +76,7 @@ class Script:
     @property
     def meta(self) -> tuple[tuple[str, str], ...]:
         """What a trace says of what it is of."""
-        return (("script", self.file.name), ("torch", str(torch.__version__)))
+        return ((COMMAND, "run"), ("script", self.file.name), ("torch", str(torch.__version__)))
 
     def __call__(self, make: Make) -> list[None]:
         """Run it on every rank that is here; with them end the processes that they have started."""

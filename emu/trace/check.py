@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from emu.arrays import Bool
 from emu.errors import must_be
+from emu.trace.device.dtypes import is_single
 from emu.trace.trace import Events, Trace
 
 
@@ -23,8 +24,7 @@ def check_trace(trace: Trace) -> None:
 
 
 def _check(events: Events, whose: str) -> None:
-    floats = np.array([dtype == "float32" for dtype in events.dtype], dtype=np.bool_)
-    most = np.where(floats, events.bytes // 4, np.iinfo(np.int64).max)
+    most = np.where(is_single(events) > 0, events.bytes // 4, np.iinfo(np.int64).max)
     _refuse(~(np.isfinite(events.flops) & (events.flops >= 0)), "flops", "finite and 0 or more", events.flops, events, whose)
     _refuse(events.bytes < 0, "bytes", "0 or more", events.bytes, events, whose)
     too_many = (events.count < 0) | (events.count > most)

@@ -13,6 +13,7 @@ import numpy as np
 
 from emu.arrays import F64, I16, I32, I64, digest
 
+COMMAND = "command"  # the key of a trace's meta that names which command of Emu made it: run, train or estimate
 UPDATE = "optimizer"  # the mark where an optimizer begins to change the weights
 # What the memory of a rank holds: the optimizer's state is what it keeps, activations are whatever is nothing else.
 PARTS = ("weights", "gradients", "optimizer_state", "activations")
@@ -36,7 +37,7 @@ class Events:
     kind: I16  # [E] a Kind
     stream: I16  # [E] of the rank's device, that it was issued on; 0: the default one. Its computations are in order
     name: tuple[str, ...]  # [E] operator, operation or mark
-    dtype: tuple[str, ...]  # [E] torch's name without the module, e.g. "float32"
+    dtype: tuple[str, ...]  # [E] torch's name without the module, e.g. "float32"; "tf32" of its products where TF32 was allowed
     flops: F64  # [E]
     bytes: I64  # [E] as it ran: inputs and outputs of an operator, the operation's size for a request, the message
     count: I64  # [E] the elements of `dtype` among those bytes, which another dtype would scale
@@ -79,12 +80,17 @@ class Trace:
     groups: tuple[Group, ...]  # [G]
     group_of: tuple[tuple[int, ...], ...]  # [N] by role's group number
     peak_by_part: I64  # [R, P] live storage of the role when there was most, as it ran
-    meta: tuple[tuple[str, str], ...] = ()  # what made it: script or model, plan, versions
+    meta: tuple[tuple[str, str], ...] = ()  # what made it: command, script or model, plan, versions
 
     @property
     def n_ranks(self) -> int:
         """N."""
         return len(self.role_of_rank)
+
+    @property
+    def command(self) -> str:
+        """Which command of Emu made it; "" where it does not say, as older ones do not."""
+        return dict(self.meta).get(COMMAND, "")
 
     @property
     def peak_bytes(self) -> I64:

@@ -5,6 +5,7 @@ import click
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.model.model import ARCHITECTURES, MODELS
 from emu.topology.catalogue import TOPOLOGIES
+from emu.trace.device.dtypes import TF32
 from emu.units import format_bandwidth, format_count, format_flops, format_size
 from launch.cli.options.common import import_option, json_option, print_json
 from launch.data.devices import DEVICES
@@ -87,12 +88,12 @@ def _devices(as_json: bool) -> None:
     rows: list[dict[str, object]] = [
         {
             "name": name,
-            "bfloat16_FLOPs": d.peak_flops["bfloat16"] if as_json else format_flops(d.peak_flops["bfloat16"]) + "/s",
+            **{f"{n}_FLOPs": d.peak(n) if as_json else format_flops(d.peak(n)) + "/s" for n in ("bfloat16", "float32", TF32)},
             "hbm_Bps": d.hbm_Bps if as_json else format_bandwidth(d.hbm_Bps),
             "memory_bytes": d.memory_bytes if as_json else format_size(d.memory_bytes),
             "cores": d.cores,
             "fitted_on": d.fitted_on or ("" if as_json else "unfitted"),
-            "source": d.source,
+            "source": d.source + (f"; assumed: {d.assumed}" if d.assumed else ""),
         }
         for name, d in sorted(DEVICES.items())
     ]

@@ -21,10 +21,19 @@ from emu.study.training.traced import time_step
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times, job_steps
 from emu.topology.placement import place
+from emu.trace.device.dtypes import AS_RAN
 from emu.trace.read import save
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
-from launch.cli.options.common import built_under, calls_of, import_option, json_option, timing_options, topology_option
+from launch.cli.options.common import (
+    built_under,
+    calls_of,
+    check_float32,
+    import_option,
+    json_option,
+    timing_options,
+    topology_option,
+)
 from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
 from launch.cli.options.looks import Looks, looks_options
 from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
@@ -60,7 +69,7 @@ def run_command(
     ranks: int,
     topologies: tuple[str, ...],
     device: str,
-    dtype: str,
+    dtype: str | None,
     algorithms: tuple[str, ...],
     stack: str,
     looks: Looks,
@@ -93,7 +102,9 @@ def run_command(
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
+    dtype = dtype or AS_RAN
     built, found = built_under(calls_of(stack), topologies, device, dtype)
+    check_float32(found, dtype)
     choices = [choice_on(each, (AUTO, *algorithms), dtype) for each in built]
     for each in built:
         place(each, ranks)

@@ -16,11 +16,13 @@ from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.precision import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace, choice_for, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in
 from emu.topology.topology import Topology
+from emu.trace.device.dtypes import usual_dtype
 from emu.trace.read import load
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
@@ -37,7 +39,7 @@ class Recorded:
     trace: Path
     topologies: tuple[str, ...]
     device: str
-    dtype: str
+    dtype: str | None  # None: as the command that made the trace times it
     algorithms: tuple[str, ...]
     stack: str
 
@@ -48,10 +50,11 @@ class Recorded:
             InputError: the file cannot be read, or a topology, a device or an algorithm is none.
         """
         recorded = load(self.trace)
-        built, device = built_under(calls_of(self.stack), self.topologies, self.device, self.dtype)
-        choices = [choice_for(recorded, served_by(self.algorithms), each, self.dtype) for each in built]
+        dtype = self.dtype or usual_dtype(recorded)
+        built, device = built_under(calls_of(self.stack), self.topologies, self.device, dtype)
+        choices = [choice_for(recorded, served_by(self.algorithms), each, dtype) for each in built]
         pairs = zip(choices, built, strict=True)
-        return [time_trace(recorded, choice, each, device, self.dtype, perturb=perturb) for choice, each in pairs]
+        return [time_trace(recorded, choice, each, device, dtype, perturb=perturb) for choice, each in pairs]
 
     def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
         """The steps of the trace on each topology, while parts fail; a trace of one step goes on with steps like it.
@@ -60,8 +63,8 @@ class Recorded:
             InputError: as `timed`; or a fault of what is not there.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        words = served_by(self.algorithms)
-        return faulted(recorded, self.topologies, faults, words, stack, self.device, self.dtype, clock=True)
+        words, dtype = served_by(self.algorithms), self.dtype or usual_dtype(recorded)
+        return faulted(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
 
 
 def faulted(
@@ -102,12 +105,19 @@ def faulted(
     if at_times(faults):
         ran = [Ran(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
         told = [clocked(*each) for each in zip(ran, built, known, strict=True)]
-        for each in told:
-            if each.stopped is None:
-                check_met(said_in(faults), sum(step.time_s for step in each.steps))
-        return told
-    timed = of_trace(recorded, chosen, found, dtype, stack)
-    return [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+        _check_met(told, faults)
+    else:
+        timed = of_trace(recorded, chosen, found, dtype, stack)
+        told = [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+    how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+    return [replace(each, timed=how) for each in told]
+
+
+def _check_met(told: Sequence[Disturbed], faults: Sequence[str]) -> None:
+    """Refuse faults at times that the steps of a job do not reach."""
+    for each in told:
+        if each.stopped is None:
+            check_met(said_in(faults), sum(step.time_s for step in each.steps))
 
 
 def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -118,7 +128,7 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
         trace: Path,
         topologies: tuple[str, ...],
         device: str,
-        dtype: str,
+        dtype: str | None,
         algorithms: tuple[str, ...],
         stack: str,
         **rest: Any,

@@ -14,6 +14,7 @@ from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times
+from emu.trace.device.dtypes import AS_RAN
 from emu.trace.read import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
@@ -76,7 +77,9 @@ _PLAN_HELP = (
 @click.option("--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text of Python's]")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
-@click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed.")
+@click.option(
+    "--dtype", default="bfloat16", show_default=True, help=f"Data type as which float32 is timed; {AS_RAN}: as it ran."
+)
 @click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option
 @fault_option

@@ -9,16 +9,18 @@ from typing import Any
 from emu.errors import must_be
 from emu.registry import parse_call, unknown
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_fitted
 
 
-def _peaks(double: float, single: float, half: float, eighth: float = 0) -> Mapping[str, float]:
-    """FLOP/s of the floats of 8, 4, 2 and 1 bytes; 0: it has none."""
+def _peaks(double: float, single: float, tf32: float, half: float, eighth: float = 0) -> Mapping[str, float]:
+    """FLOP/s of the floats of 8 and 4 bytes, of TF32, and of the floats of 2 and 1 bytes; 0: it has none."""
     names = {
         ("float64",): double,
         ("float32",): single,
+        (TF32,): tf32,
         ("bfloat16", "float16"): half,
         ("float8_e4m3fn", "float8_e5m2"): eighth,
     }
@@ -26,37 +28,49 @@ def _peaks(double: float, single: float, half: float, eighth: float = 0) -> Mapp
 
 
 _HOPPER = "NVIDIA {}; SMs: NVIDIA, H100 Tensor Core GPU Architecture (2022), of the SXM5"
-_BLACKWELL = "NVIDIA Blackwell data sheet (2024), {}; SMs: 148 of a GPU of two dies, as CUDA tells"
+_BLACKWELL = "NVIDIA Blackwell data sheet (2024), {}, TF32 half of what it prints with sparsity; SMs: 148 of a GPU of two dies"
 _AMPERE = "NVIDIA A100 80GB SXM data sheet; SMs: NVIDIA, A100 Tensor Core GPU Architecture (2020)"
-_HOPPER_PEAKS = _peaks(67e12, 67e12, 989e12, 1979e12)  # tensor cores: 1,979 and 3,958 with sparsity; float32 without TF32
+# Tensor cores: 989, 1,979 and 3,958 with sparsity; the architecture's paper prints 494.7 of TF32 without.
+_HOPPER_PEAKS = _peaks(67e12, 67e12, 494.7e12, 989e12, 1979e12)
 
 _DEVICES = (
     Device("h100", _HOPPER_PEAKS, 3.35e12, 80 * 10**9, 132, source=_HOPPER.format("H100 Tensor Core GPU data sheet, H100 SXM")),
     Device(
         "h800",
-        _peaks(1e12, 67e12, 989e12, 1979e12),
+        _peaks(1e12, 67e12, 494.7e12, 989e12, 1979e12),
         3.35e12,
         80 * 10**9,
         132,
         source=_HOPPER.format("H100 data sheet, H100 SXM: the H800 is the same, but for NVLink and float64, as is reported"),
     ),
     Device("h200", _HOPPER_PEAKS, 4.8e12, 141 * 10**9, 132, source=_HOPPER.format("H200 Tensor Core GPU data sheet, H200 SXM")),
-    Device("a100-80g", _peaks(19.5e12, 19.5e12, 312e12), 2.039e12, 80 * 10**9, 108, source=_AMPERE),
-    Device("b200", _peaks(37e12, 75e12, 2250e12, 4500e12), 7.7e12, 180 * 10**9, 148, source=_BLACKWELL.format("HGX B200")),
-    Device("gb200", _peaks(40e12, 80e12, 2500e12, 5000e12), 8e12, 186 * 10**9, 148, source=_BLACKWELL.format("GB200 NVL72")),
+    Device("a100-80g", _peaks(19.5e12, 19.5e12, 156e12, 312e12), 2.039e12, 80 * 10**9, 108, source=_AMPERE),
+    Device(
+        "b200", _peaks(37e12, 75e12, 1125e12, 2250e12, 4500e12), 7.7e12, 180 * 10**9, 148, source=_BLACKWELL.format("HGX B200")
+    ),
+    Device(
+        "gb200",
+        _peaks(40e12, 80e12, 1250e12, 2500e12, 5000e12),
+        8e12,
+        186 * 10**9,
+        148,
+        source=_BLACKWELL.format("GB200 NVL72"),
+    ),
     Device(
         "tpuv4",
-        _peaks(0, 0, 275e12),
+        _peaks(0, 45.8e12, 91.7e12, 275e12),
         1.2e12,
         32 * 2**30,
+        assumed="float32 takes 6 passes of bfloat16 and TF32 3, as JAX's dot algorithms BF16_BF16_F32_X6 and X3 do",
         source="Google Cloud, TPU v4 (system architecture); Jouppi et al., TPU v4 (2023), table 4; none prints float32",
     ),
     Device(
         "ascend-910b-like",
-        _peaks(0, 0, 376e12),
+        _peaks(0, 94e12, 188e12, 376e12),
         1.6e12,
         64 * 10**9,
         24,
+        assumed="float32 computes at a quarter of the peak of bfloat16, and TF32, which Ascend has as HF32, at half of it",
         source="one die of an Ascend 910C: Zuo et al., Serving Large Language Models on Huawei CloudMatrix384 (2025), "
         "section 3.3; no sheet of a 910B is public, and none prints float32",
     ),
@@ -80,7 +94,7 @@ def find_device(text: str, dtype: str) -> Device:
 
     Args:
         text: `NAME[:gemm_share=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, or the path of a file that ends in `.toml`.
-        dtype: What computation is timed in.
+        dtype: What computation is timed in; with `AS_RAN` that is not known yet.
 
     Raises:
         InputError: no such device, setting or dtype, with the nearest; a value that does not parse; or as `read_device`.
@@ -94,7 +108,9 @@ def find_device(text: str, dtype: str) -> Device:
         raise unknown("device", f"{name}:{variant}" if variant else name, DEVICES)
     given: dict[str, Any] = {_field(key): _value(key, word) for key, word in settings.items()}
     device = replace(found, **given)
-    device.peak(dtype)
+    check_dtype(dtype)
+    if dtype != AS_RAN:
+        device.peak(dtype)
     return device
 
 

@@ -54,6 +54,19 @@ CHANGES = {
         lambda: entered(sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True)),
         torch._C._get_sdp_priority_order,
     ),
+    "precision of products": (lambda: torch.set_float32_matmul_precision("high"), torch.get_float32_matmul_precision),
+    "TF32 of products": (
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        lambda: torch.backends.cuda.matmul.fp32_precision,
+    ),
+    "TF32 of convolutions": (
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        lambda: torch.backends.cudnn.allow_tf32,
+    ),
+    "precision of all": (
+        lambda: setattr(torch.backends, "fp32_precision", "ieee"),
+        lambda: (torch.backends.cudnn.rnn.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision),
+    ),
     "mkldnn": (lambda: torch._C._set_mkldnn_enabled(False), torch._C._get_mkldnn_enabled),
     "hooks of all modules": (lambda: nn.modules.module.register_module_forward_pre_hook(count_call), forward_hooks_called),
     "hooks of all optimizers": (lambda: register_optimizer_step_pre_hook(count_call), optimizer_hooks),

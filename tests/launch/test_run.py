@@ -293,8 +293,8 @@ def test_a_script_without_a_training_step_is_told_to_have_none(emu, tmp_path: Pa
     assert done.code == 0
     assert done.err == ""
     lines = done.out.splitlines()
-    assert lines[2].startswith("whole script    ")
-    assert lines[2].endswith(" as it has no training step; its parts are of rank 0, which ended last")
+    assert lines[3].startswith("whole script    ")
+    assert lines[3].endswith(" as it has no training step; its parts are of rank 0, which ended last")
     assert not any(line.startswith("step") for line in lines)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from emu.errors import InputError
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import FLOAT_BYTES, timed_bytes
+from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
 from emu.trace.device.kernels import beside
 from emu.trace.kernel import Kernel
 from launch.data.devices import DEVICES, find_device
@@ -31,6 +31,25 @@ def test_float32_is_timed_as_another_dtype_by_its_elements(words):
     assert timed_bytes(events, "bfloat16").tolist() == [800, 1000]
     assert timed_bytes(events, "float32").tolist() == [1000, 1000]
     assert timed_bytes(events, "float8_e4m3fn").tolist() == [700, 1000]
+
+
+def test_as_it_ran_nothing_is_another_dtype(words):
+    """A product of TF32 is of float32 elements, which are all that another dtype changes."""
+    row = words.compute(bytes=1000, count=100)
+    dtypes = ("float32", "tf32", "bfloat16", "int64")
+    events = words.events(*({**row, "dtype": dtype} for dtype in dtypes))
+    assert timed_bytes(events, AS_RAN).tolist() == [1000] * 4
+    assert timed_bytes(events, "float16").tolist() == [800, 800, 1000, 1000]
+    assert [timed_as(dtype, AS_RAN) for dtype in dtypes] == [*dtypes]
+    assert [timed_as(dtype, "float16") for dtype in dtypes] == ["float16", "float16", "bfloat16", "int64"]
+
+
+def test_a_device_without_tf32_computes_it_as_float32(words):
+    events = words.events(words.compute(flops=1e9), words.compute(flops=1e9, dtype="tf32"))
+    assert DEVICE.seconds(events, AS_RAN) == pytest.approx([2e-3, 2e-3], rel=1e-12)
+    faster = replace(DEVICE, peak_flops={**PEAKS, "tf32": 2e12})
+    assert faster.seconds(events, AS_RAN) == pytest.approx([2e-3, 1e-3], rel=1e-12)
+    assert faster.seconds(events, "float32") == pytest.approx([2e-3, 2e-3], rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", FLOAT_BYTES)
@@ -204,6 +223,7 @@ def test_an_operator_that_ends_with_the_clock_is_refused(words):
         ("float32", 128 * 2, 1.98e9),  # 128 lanes
         ("bfloat16", 4 * 512 * 2, 1.83e9),
         ("float16", 4 * 512 * 2, 1.83e9),
+        ("tf32", 4 * 256 * 2, 1.83e9),
         ("float8_e4m3fn", 4 * 1024 * 2, 1.83e9),
         ("float8_e5m2", 4 * 1024 * 2, 1.83e9),
     ],
@@ -220,9 +240,10 @@ def test_the_h100s_memory_is_as_fast_as_its_pins():
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 def test_a_device_computes_no_slower_in_what_is_narrower(device):
-    """Alike in all of one width, and at all in what is timed unless something else is asked for."""
-    assert {"bfloat16"} <= device.peak_flops.keys() <= FLOAT_BYTES.keys()
-    peaks = [{p for d, p in device.peak_flops.items() if FLOAT_BYTES[d] == width} for width in (8, 4, 2, 1)]
+    """Alike in all of one width, where TF32 is between 4 and 2 bytes; and at all in what scripts and models are timed in."""
+    assert {"bfloat16", "float32", TF32} <= device.peak_flops.keys() <= {*FLOAT_BYTES, TF32}
+    width_of = {**FLOAT_BYTES, TF32: 3}
+    peaks = [{p for d, p in device.peak_flops.items() if width_of[d] == width} for width in (8, 4, 3, 2, 1)]
     assert all(len(of_width) <= 1 for of_width in peaks)
     assert all(wide <= narrow for wide, narrow in pairwise(p for of_width in peaks for p in of_width))
     assert device.source

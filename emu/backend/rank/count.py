@@ -24,9 +24,8 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils.flop_counter import flop_registry
 
-from emu.backend.rank.call import dtype_name
 from emu.backend.rank.memory import WEIGHTS, Memory
-from emu.backend.rank.shape import PRODUCTS, last_two, shape_of
+from emu.backend.rank.shape import PRODUCTS, computed_in, last_two, shape_of
 from emu.errors import RunError
 from emu.trace.kernel import MOVES, Shape
 
@@ -42,7 +41,7 @@ class Operator:
     """One operator that ran."""
 
     name: str  # e.g. "aten.mm"
-    dtype: str  # what it computes in, torch's name without the module: its first floating output, else its first output
+    dtype: str  # what it computes in, as `computed_in` names it: of its first floating output, else its first output
     flops: int
     bytes: int  # read and written
     count: int  # elements of `dtype` among those bytes
@@ -339,7 +338,7 @@ def _operator(
         moved += size
         if of is dtype:
             of_dtype += size
-    return Operator(kind.name, dtype_name(dtype), flops, moved, of_dtype // dtype.itemsize, shape)
+    return Operator(kind.name, computed_in(dtype, kind.name, shape), flops, moved, of_dtype // dtype.itemsize, shape)
 
 
 def _main_dtype(seen: Sequence[_Seen]) -> torch.dtype:

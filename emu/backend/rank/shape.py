@@ -1,10 +1,12 @@
-"""The shape of a product or an attention that ran, by the arguments of its operator."""
+"""What a product or an attention that ran is for a device: its shape, by the arguments of its operator, and its dtype."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from emu.backend.rank.call import dtype_name
+from emu.trace.device.dtypes import TF32
 from emu.trace.kernel import Kernel, Shape
 
 Tensor = torch.Tensor
@@ -49,3 +51,15 @@ def _attention(named: Mapping[str, Any]) -> Shape:
     heads = query.shape[:-2].numel()
     kernel = Kernel.CAUSAL if named.get("is_causal") else Kernel.ATTENTION
     return Shape(kernel, heads, query.size(-2), key.size(-2), query.size(-1))
+
+
+def computed_in(dtype: torch.dtype, name: str, shape: Shape) -> str:
+    """Return the name of the dtype, or TF32 of a product of float32 that CUDA would round to it now.
+
+    That is as the rank has set it in any of torch's ways, for convolutions by itself. Attention by one kernel does not ask for
+    the setting: PyTorch's of float32 does the same whatever is set.
+    """
+    if dtype is torch.float32 and shape.kernel == Kernel.PRODUCT:
+        setting = torch._C._get_fp32_precision_getter("cuda", "conv" if "conv" in name else "matmul")
+        return TF32 if setting == "tf32" else "float32"
+    return dtype_name(dtype)

@@ -6,6 +6,7 @@ import torch
 
 from emu.cluster.own.numbers import NumpyGenerator, PythonGenerator
 from emu.cluster.own.own import Attributes, Own, Settings
+from emu.cluster.own.precision import Precision
 
 _HOOKS = (
     "_global_backward_hooks",
@@ -80,4 +81,4 @@ class Generators:
 def of_library() -> tuple[Attributes, tuple[Own, ...]]:
     """All of it; the first is to be `watched` while the ranks run."""
     attributes = Attributes(_ATTRIBUTES)
-    return attributes, (Generators(), Settings(_SETTINGS), attributes)
+    return attributes, (Generators(), Settings(_SETTINGS), Precision(), attributes)

@@ -11,6 +11,7 @@ from emu.topology.live.course import Course
 from emu.topology.live.fault import Fault
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN, check_dtype
 from emu.units import TICKS_PER_S
 
 
@@ -21,7 +22,7 @@ class Tempo:
     Args:
         factor: Above 0.
         device: What computations take.
-        dtype: What float32 is timed as.
+        dtype: What float32 is timed as, or `AS_RAN`.
         computes: Whether computations take the device's time; else the host's own.
 
     Raises:
@@ -30,11 +31,12 @@ class Tempo:
 
     factor: float
     device: Device
-    dtype: str = "bfloat16"
+    dtype: str = AS_RAN
     computes: bool = True
     kept: Kept = field(default_factory=Kept)
 
     def __post_init__(self) -> None:
+        check_dtype(self.dtype)
         if not 0 < self.factor < math.inf:
             mend = "such as 1000: a microsecond of the fabric then takes a millisecond here"
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)

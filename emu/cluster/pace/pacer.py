@@ -21,7 +21,7 @@ from emu.errors import LostError, RunError
 from emu.fabric.engine.layout import NEVER
 from emu.topology.live.change import why_stopped
 from emu.topology.live.course import Moment
-from emu.trace.device.dtypes import FLOAT_BYTES
+from emu.trace.device.dtypes import item_as
 from emu.trace.meet.batch import What
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.trace import Group
@@ -158,7 +158,7 @@ class Pacer:
     def _what(self, agreed: Agreed, call: Call) -> What:
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
-        item = FLOAT_BYTES[self._tempo.dtype] if name == "float32" else call.dtype.itemsize
+        item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
         if agreed.served is None:
             return What(axis, None, MESSAGE, 2, 0, agreed.size * item, 0, b"")
         of = operation(call.operation, len(call.group.ranks), call.root)

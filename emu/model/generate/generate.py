@@ -22,7 +22,7 @@ from emu.model.plan.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
 from emu.model.plan.spell import spell
 from emu.model.routed import RoutedOf, Splits, classes
 from emu.model.stack.stack import Stack
-from emu.trace.trace import PARTS, Group, Trace
+from emu.trace.trace import COMMAND, PARTS, Group, Trace
 
 
 def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> Trace:
@@ -117,7 +117,7 @@ def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack:
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:
     """What a generated trace says of what it is of."""
-    return (("model", model.name), ("plan", spell(plan)), ("software", stack.software))
+    return ((COMMAND, "estimate"), ("model", model.name), ("plan", spell(plan)), ("software", stack.software))
 
 
 def members(plan: Plan, axis: str) -> I64:

@@ -12,6 +12,7 @@ import torch
 from emu.arrays import I64
 from emu.study.calibrate.probe import SIZES, Probe
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace import Events
 
 _TILES = (128, 128), (128, 256), (256, 128)
@@ -70,7 +71,7 @@ def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Devic
     by = {what: [p for p in found if p.what == what] for what in dict.fromkeys(p.what for p in found)}
     launch = min(p.time_s / len(p.events) for p in by["launch"])
     rate = {dtype: max(float(p.events.flops.sum()) / p.time_s for p in by["product"])}
-    for of in ("float32", "bfloat16"):
+    for of in (what.removeprefix("peak ") for what in by if what.startswith("peak ")):
         rate[of] = max(rate.get(of, 0.0), *(float(p.events.flops.sum()) / p.time_s for p in by[f"peak {of}"]))
     copied = max(float(p.events.bytes.sum()) / p.time_s for p in by["copy"])
     known = replace(device, peak_flops=rate, hbm_Bps=copied, launch_overhead_s=launch, fitted_on="its own kernels")
@@ -108,7 +109,7 @@ def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
 
 def seconds_of(device: Device, found: Probe) -> float:
     """What the device says that a probe takes."""
-    return float(device.seconds(found.events, "float32").sum())
+    return float(device.seconds(found.events, AS_RAN).sum())
 
 
 def _shape(found: Probe) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
+from emu.trace.device.dtypes import TF32
 from emu.trace.trace import Events
 
 _LEAST_S = 0.02  # that runs of a kernel between two looks at the clock take together
@@ -32,11 +33,13 @@ class Sizes:
     heads: tuple[int, int, int, int]  # of attention: sequences, heads, tokens, elements a head
     copied: int  # elements of a copy, so many that no cache holds them
     element_wise: tuple[int, ...]
+    peaks: tuple[str, ...]  # that products are measured in, one each
 
 
+_PEAKS = ("float32", "bfloat16")
 SIZES = {
-    "cpu": Sizes("float32", (256, 512, 1024), (256, 704), (4, 8, 128, 32), 2**24, (2**18, 2**20, 2**22)),
-    "cuda": Sizes("bfloat16", (2048, 4096, 8192), (4096, 6144), (2, 32, 4096, 128), 2**28, (2**25, 2**27)),
+    "cpu": Sizes("float32", (256, 512, 1024), (256, 704), (4, 8, 128, 32), 2**24, (2**18, 2**20, 2**22), _PEAKS),
+    "cuda": Sizes("bfloat16", (2048, 4096, 8192), (4096, 6144), (2, 32, 4096, 128), 2**28, (2**25, 2**27), (*_PEAKS, TF32)),
 }
 
 
@@ -91,9 +94,11 @@ def probes(device: str) -> Iterator[Probe]:
 def _programs(on: _Torch, sizes: Sizes) -> Iterator[tuple[str, Callable[[], object]]]:
     for m, n, k in product(sizes.rows, sizes.columns, sizes.columns):
         yield "product", _multiplies(on.random(m, k, dtype=sizes.dtype), on.random(k, n, dtype=sizes.dtype))
-    for dtype in ("float32", "bfloat16"):
-        m, n = sizes.rows[-1], sizes.columns[-1]
-        yield f"peak {dtype}", _multiplies(on.random(m, n, dtype=dtype), on.random(n, n, dtype=dtype))
+    m, n = sizes.rows[-1], sizes.columns[-1]
+    for dtype in sizes.peaks:
+        of = "float32" if dtype == TF32 else dtype
+        run = _multiplies(on.random(m, n, dtype=of), on.random(n, n, dtype=of))
+        yield f"peak {dtype}", _in_tf32(run) if dtype == TF32 else run
     yield "attention", _attends(on, sizes)
     yield "copy", _copies(on.random(sizes.copied, dtype="float32"))
     for n in sizes.element_wise:
@@ -103,6 +108,18 @@ def _programs(on: _Torch, sizes: Sizes) -> Iterator[tuple[str, Callable[[], obje
 
 def _multiplies(a: Tensor, b: Tensor) -> Callable[[], object]:
     return lambda: a @ b
+
+
+def _in_tf32(run: Callable[[], object]) -> Callable[[], object]:
+    def call() -> object:
+        before = torch.backends.cuda.matmul.fp32_precision
+        torch.backends.cuda.matmul.fp32_precision = TF32
+        try:
+            return run()
+        finally:
+            torch.backends.cuda.matmul.fp32_precision = before
+
+    return call
 
 
 def _attends(on: _Torch, sizes: Sizes) -> Callable[[], object]:

@@ -20,7 +20,7 @@ from emu.study.choice.site import Site
 from emu.study.choice.wanted import AUTO, Wanted
 from emu.topology.placement import order
 from emu.topology.topology import Topology
-from emu.trace.device.dtypes import FLOAT_BYTES, timed_as
+from emu.trace.device.dtypes import check_dtype, timed_as
 
 V = TypeVar("V")
 
@@ -73,8 +73,7 @@ def choice_on(
     Raises:
         InputError: as `Choice.parse`; or an unknown dtype.
     """
-    if dtype not in FLOAT_BYTES:
-        raise unknown("dtype", dtype, FLOAT_BYTES)
+    check_dtype(dtype)
     last = {word.partition("=")[0]: word for word in words if word != AUTO}
     automatic = _operations(operation for operation, word in last.items() if word == f"{operation}={AUTO}")
     named = Choice.parse(tuple(word for operation, word in last.items() if operation not in automatic))

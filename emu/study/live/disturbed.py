@@ -66,6 +66,7 @@ class Disturbed:
     loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
     reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
     recoveries: tuple[Recovery, ...] | None = field(default=None, metadata=LEFT_OUT)  # of an elastic job
+    timed: str | None = field(default=None, metadata=LEFT_OUT)  # in which dtypes, as `timed_told` says; None: not said
     paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
 
 

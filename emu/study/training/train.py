@@ -27,6 +27,8 @@ from emu.topology.live.change import Loss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
+from emu.trace.trace import COMMAND
 from emu.units import format_size
 
 
@@ -40,7 +42,7 @@ class TrainRequest:
     steps: int = 5
     seed: int = 0
     learning_rate: float = 1e-3
-    dtype: str = "bfloat16"  # what float32 is timed as
+    dtype: str = "bfloat16"  # what float32 is timed as, or `AS_RAN`
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`: on the first topology when it runs, on each when it is timed
 
 
@@ -100,7 +102,8 @@ def run_steps(
     """
     program, choice = program_of(request, topologies, device)
     learned = learn(replace(program, lost=tuple(lost)), choice, run_on)
-    return replace(learned, trace=with_work(with_choice(learned.trace, choice), find_model(request.model), request.plan))
+    ran = replace(learned.trace, meta=((COMMAND, "train"), *learned.trace.meta))
+    return replace(learned, trace=with_work(with_choice(ran, choice), find_model(request.model), request.plan))
 
 
 def program_of(request: TrainRequest, topologies: Sequence[Topology], device: Device) -> tuple[Program, Choice]:
@@ -118,7 +121,7 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
     check_fits(request.plan, model)
     check_executed(request.plan, model)
-    device.peak(request.dtype)
+    device.peak("float32" if request.dtype == AS_RAN else request.dtype)
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
         raise must_be("train", "steps", "1 or more", request.steps)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64
+from emu.trace.device.dtypes import TF32
 from emu.trace.order import computes, order_of, queues_of
 from emu.trace.trace import Events, Kind
 
@@ -127,7 +128,7 @@ class _Step:
         ends = [self._ends(q, number) for q in used]
         before = [np.searchsorted(end, clock[:, q], side="right") for q, end in zip(used, ends, strict=True)]
         e = self.events
-        floats = np.where(["float" in dtype for dtype in e.dtype], e.count, 0)
+        floats = np.where(["float" in dtype or dtype == TF32 for dtype in e.dtype], e.count, 0)
         return Canonical(
             tuple(self._asked()),
             starts,

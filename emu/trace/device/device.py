@@ -17,7 +17,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.trace.device.dtypes import timed_as, timed_bytes
+from emu.trace.device.dtypes import TF32, timed_as, timed_bytes
 from emu.trace.device.kernels import beside, waves
 from emu.trace.kernel import Kernel
 from emu.trace.trace import Events, Kind
@@ -40,7 +40,7 @@ class Device:
     """Peaks of an NPU, and which share of them operators reach."""
 
     name: str
-    peak_flops: Mapping[str, float]  # FLOP/s by torch's name of the dtype, dense
+    peak_flops: Mapping[str, float]  # FLOP/s by torch's name of the dtype, and of TF32, dense
     hbm_Bps: float
     memory_bytes: int = 0  # 0: not known
     cores: int = 0  # that work on a tile of a product each (of a GPU its SMs); 0: not known, so that waves are not counted
@@ -56,6 +56,7 @@ class Device:
     nodes: int = 1  # over which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
     source: str = ""
+    assumed: str = ""  # of peaks that no source prints: which they are, and what was taken; "": all are printed
 
     def __post_init__(self) -> None:
         for names, holds, what in _MUST:
@@ -105,11 +106,13 @@ class Device:
         return replace(self, nodes=max(1, -(-ranks // NODE)))
 
     def peak(self, dtype: str) -> float:
-        """FLOP/s in that dtype.
+        """FLOP/s in that dtype; in TF32 that of float32, where the device has no TF32.
 
         Raises:
             InputError: the device has no peak for it; the message names those it has.
         """
+        if dtype == TF32 and dtype not in self.peak_flops:
+            return self.peak("float32")
         if dtype not in self.peak_flops:
             raise unknown(f"dtype of {self.name}", dtype, self.peak_flops)
         return self.peak_flops[dtype]
@@ -119,7 +122,7 @@ class Device:
 
         Args:
             events: As they ran.
-            dtype: What float32 is timed as.
+            dtype: What float32 is timed as, or `AS_RAN`.
             contended: Whether a collective is under way beside all of them; None: the events say beside which.
 
         Raises:

@@ -1,13 +1,14 @@
 """A device as a file of one's own, in TOML: read, and written as what was measured.
 
-Needed are a bandwidth of memory and a table of peaks, FLOP/s by torch's name of the dtype; the rest is as `Device` has it:
+Needed are a bandwidth of memory and a table of peaks, FLOP/s by torch's name of the dtype, and `tf32` of float32 by tensor
+cores; the rest is as `Device` has it:
 
     memory_bandwidth = "3.35TB/s"
     memory = "80GB"
     cores = 132
     gemm_share = 0.75
     launch_overhead = "2us"
-    peak_flops = { bfloat16 = 989e12, float32 = 67e12 }
+    peak_flops = { bfloat16 = 989e12, float32 = 67e12, tf32 = 494.7e12 }
 """
 
 from collections.abc import Callable, Mapping
@@ -18,12 +19,13 @@ from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.read.values import check_keys, load_toml, located, read_count
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import FLOAT_BYTES
+from emu.trace.device.dtypes import FLOAT_BYTES, TF32
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
 SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
-_WORDS = ("name", "source", "fitted_on")
+_FLOATS = (*FLOAT_BYTES, TF32)
+_WORDS = ("name", "source", "fitted_on", "assumed")
 
 
 def read_device(path: Path) -> Device:
@@ -66,8 +68,8 @@ def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float
     if not isinstance(value, dict) or not value:
         raise must_be(where, key, "a table of FLOP/s by dtype, such as { bfloat16 = 989e12 }", value)
     for dtype in value:
-        if dtype not in FLOAT_BYTES:
-            raise InputError(f"{where}: {key}: {str(unknown('dtype', dtype, FLOAT_BYTES)).partition(': ')[2]}")
+        if dtype not in _FLOATS:
+            raise InputError(f"{where}: {key}: {str(unknown('dtype', dtype, _FLOATS)).partition(': ')[2]}")
     return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
 
 

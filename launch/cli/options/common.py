@@ -10,6 +10,7 @@ import click
 
 from emu.collective.algorithm import Algorithm
 from emu.collective.msccl.filed import file_program
+from emu.errors import must_be
 from emu.model.stack.spell import ROLES, beside, parse_stack
 from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
@@ -20,6 +21,7 @@ from emu.study.training.composed.calls import device_under, topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
 from emu.units import parse_size, parse_time
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
@@ -43,6 +45,13 @@ _OF_SOFTWARE = ", ".join(f"{name}={'|'.join(known)}" for name, known in SETTINGS
 _STACK_HELP = (
     f"Settings that change time and not results: software={'|'.join(SOFTWARE)}. With megatron: {_OF_SOFTWARE} (the first "
     f"is the default). With either: a dtype for {', '.join(ROLES)}; {_CALLS}."
+)
+
+
+_DTYPE_HELP = (
+    f"Data type as which float32 is timed; {AS_RAN}: each operator and message in the dtype that it ran in, products of "
+    "float32 at the peak of TF32 where the program lets CUDA use it.  "
+    f"[default: {AS_RAN}; of a trace, what its command has: bfloat16 if that is `emu train`, or not known]"
 )
 
 
@@ -125,6 +134,18 @@ def built_under(stack: Stack, topologies: Sequence[str], device: str, dtype: str
     return built, device_under(stack, find_device(device, dtype))
 
 
+def check_float32(device: Device, dtype: str) -> None:
+    """Refuse a device that cannot time a script as it will run: in what is not known yet, but most compute in float32, too.
+
+    Raises:
+        InputError: the device has no peak for float32.
+    """
+    if dtype == AS_RAN and "float32" not in device.peak_flops:
+        mend = "add float32 = 67e12 to it, or give --dtype bfloat16, which times float32 as that"
+        what = "given for float32, too, as a script is timed as it ran"
+        raise must_be(device.name, "peak_flops", what, ", ".join(device.peak_flops), mend)
+
+
 def perturb_option(command: F) -> F:
     """`--perturb`."""
     text = "Compute the time N times more, with each start delayed by a tick or not, and print how far chaotic times spread."
@@ -173,7 +194,7 @@ def timing_options(command: F) -> F:
     taken = with_options(
         command,
         click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
-        click.option("--dtype", default="bfloat16", show_default=True, help="Data type as which float32 is timed."),
+        click.option("--dtype", help=_DTYPE_HELP),
         click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP),
     )
     return calls_option(taken)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from emu.study.training.estimate import Estimated
+from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import Trained
 from emu.trace.report.busy import busiest
@@ -114,7 +115,8 @@ def requests_table(timed: TimedTrace) -> Table:
 
 def settings_of(step: Step) -> list[str]:
     """What the step is of, a sentence each."""
-    told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}, {step.dtype}"]
+    timed = timed_told(step.dtype, step.products, step.messages_in)
+    told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}", f"timed {timed}"]
     if isinstance(step, Estimated | Trained):
         told.append(f"model {step.model}; plan {step.plan}")
     if isinstance(step, Estimated):

@@ -16,6 +16,7 @@ def disturbed_report(result: Disturbed) -> str:
     lines = [
         *warned(result.paced),
         f"{result.ranks} {result.device} on {result.topology}, {count} fault{'s' * (count != 1)}",
+        *([] if result.timed is None else [f"timed {result.timed}"]),
         "",
         _steps(result),
         "",

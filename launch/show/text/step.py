@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import Costly, Step
 from emu.trace.report.path import PathPart
 from emu.units import format_size, format_time
@@ -119,7 +120,8 @@ def _by_axis(step: Step) -> str:
 
 def step_report(step: Step) -> str:
     """One topology's figures."""
-    head = [*warned(step.paced), f"{step.ranks} {step.device} on {step.topology}", ""]
+    timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
+    head = [*warned(step.paced), f"{step.ranks} {step.device} on {step.topology}", timed, ""]
     if not step.whole:
         head.append(f"steps           {_some(step.step_times_s)}")
     chaotic = spread_told("the step", step.spread)

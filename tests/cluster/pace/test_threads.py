@@ -32,7 +32,7 @@ now, time_sleep = time.monotonic, time.sleep
 
 
 def pace(*faults: str, computes: bool = False, factor: float = 1000) -> Pace:
-    return Pace(Tempo(factor, DEVICE, computes=computes), SWITCH, tuple(map(parse_fault, faults)))
+    return Pace(Tempo(factor, DEVICE, "bfloat16", computes=computes), SWITCH, tuple(map(parse_fault, faults)))
 
 
 def run(program: Callable[[int], Any], n: int = 2, *, of: Pace | None = None) -> list[Any]:
@@ -129,8 +129,16 @@ def test_a_request_that_the_last_to_ask_knows_all_of_is_answered() -> None:
     assert run(program)[0] >= 0.020
 
 
+def test_a_message_takes_the_bytes_of_the_dtype_that_it_ran_in_where_no_other_is_given() -> None:
+    def program(rank: int) -> float:
+        x = torch.ones(20 * MS)
+        return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
+
+    assert run(program, of=Pace(Tempo(1000, DEVICE, computes=False), SWITCH))[1] >= 0.040
+
+
 def test_latency_is_held_to_its_end() -> None:
-    far = Pace(Tempo(1000, DEVICE, computes=False), build_topology("switch:n=2,bandwidth=50GB/s,latency=20us"))
+    far = Pace(Tempo(1000, DEVICE, "bfloat16", computes=False), build_topology("switch:n=2,bandwidth=50GB/s,latency=20us"))
 
     def program(rank: int) -> float:
         x = torch.ones(2)

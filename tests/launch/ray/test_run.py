@@ -56,6 +56,25 @@ def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, nam
     assert traces[0][0].digest() == traces[1][0].digest()
 
 
+TF32 = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+a = torch.ones(8, 8)
+for rank in range(dist.get_world_size()):
+    if dist.get_rank() == rank:
+        torch.set_float32_matmul_precision("high")
+    dist.barrier()
+    a @ a
+"""
+
+
+def test_tf32_is_of_the_rank_that_allows_it_as_with_threads(cluster, script):
+    made = [run_script(script(TF32), [], N, cluster=where)[0] for where in (cluster, None)]
+    assert made[0].digest() == made[1].digest()
+    products = [[e.dtype[i] for i in range(len(e)) if e.flops[i]] for e in map(made[0].events_of, range(N))]
+    assert products == [["float32"] * rank + ["tf32"] * (N - rank) for rank in range(N)]
+
+
 SPEAKS = """
 import os, sys
 import torch.distributed as dist

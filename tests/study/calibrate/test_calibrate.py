@@ -20,10 +20,18 @@ from tests.trace.laid import Words
 WORDS = Words()
 KNOWN = Device("mine", {"float32": 1.0}, 1.0, jitter=0)
 # Of sizes that no machine is too slow for.
-SMALL = replace(SIZES["cpu"], rows=(8, 16), columns=(8,), heads=(1, 2, 8, 4), copied=2**10, element_wise=(2**8,))
+SMALL = replace(
+    SIZES["cpu"],
+    rows=(8, 16),
+    columns=(8,),
+    heads=(1, 2, 8, 4),
+    copied=2**10,
+    element_wise=(2**8,),
+    peaks=("float32", "bfloat16", "tf32"),
+)
 TRUE = replace(
     KNOWN,
-    peak_flops={"float32": 1e12, "bfloat16": 2e12},
+    peak_flops={"float32": 1e12, "bfloat16": 2e12, "tf32": 1.5e12},
     hbm_Bps=1e11,
     gemm_share=0.8,
     attention_efficiency=0.3,
@@ -75,8 +83,9 @@ def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
     monkeypatch.setattr(probe, "_LEAST_S", 1e-4)
     found = list(probes("cpu"))
     by = {p.what: p for p in found}
-    assert set(by) == {"product", "peak float32", "peak bfloat16", "attention", "copy", "element-wise", "launch"}
+    assert set(by) == {"product", "peak float32", "peak bfloat16", "peak tf32", "attention", "copy", "element-wise", "launch"}
     assert all(p.time_s > 0 for p in found)
+    assert [by[f"peak {dtype}"].events.dtype for dtype in SMALL.peaks] == [("float32",), ("bfloat16",), ("tf32",)]
     last = by["product"].events
     assert (last.kernel.tolist(), last.m.tolist(), last.n.tolist(), last.k.tolist()) == ([Kernel.PRODUCT], [16], [8], [8])
     assert sorted(by["attention"].events.kernel[by["attention"].events.flops > 0].tolist()) == [Kernel.CAUSAL] * 2

@@ -3,17 +3,16 @@
 What a step is worth is noted in the meta of its trace, so that a trace is judged without its model.
 """
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
+from emu.study.training.step.precision import Products
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import timed_as
-from emu.trace.trace import Kind, Trace
+from emu.trace.device.dtypes import TF32
+from emu.trace.trace import Trace
 
 MFU_ASSUMED = (
     "MFU counts 6 FLOPs a parameter but the input embedding's, and 12 x layers x heads x head size x sequence, a token; "
@@ -48,7 +47,7 @@ def has_work(trace: Trace) -> bool:
     return _TOKENS in dict(trace.meta)
 
 
-def rate(trace: Trace, ranks: int, step_s: float, device: Device, dtype: str) -> Rate | None:
+def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> Rate | None:
     """Of a step time; None where nothing is noted of what a step is worth, as of a script.
 
     The peak is that of the dtype of most FLOPs.
@@ -57,23 +56,23 @@ def rate(trace: Trace, ranks: int, step_s: float, device: Device, dtype: str) ->
         trace: What ran, or would.
         ranks: Of the run.
         step_s: Of one step.
-        device: What computes.
-        dtype: What float32 is timed as.
+        products: What the FLOPs are timed in, those of most first.
     """
     if not has_work(trace):
         return None
     noted = dict(trace.meta)
     per_s = 1 / step_s if step_s else 0.0
     tokens, own, again = (int(noted[name]) for name in (_TOKENS, _FLOPS, _AGAIN))
-    share = per_s / (ranks * device.peak(timed_as(_computed_in(trace), dtype)))
+    share = per_s / (ranks * products[0].peak_flops) if products else 0.0
     return Rate(tokens * per_s, own * share, (own + again) * share)
 
 
-def _computed_in(trace: Trace) -> str:
-    """The dtype of most FLOPs."""
-    flops: Counter[str] = Counter()
-    for events in trace.events:
-        ran, counted = np.array(events.dtype, dtype=str), events.flops * (events.kind == Kind.COMPUTE)
-        for name in set(events.dtype):
-            flops[name] += int(counted[ran == name].sum())
-    return max(flops, key=lambda name: (flops[name], name), default="float32")
+def peaks_told(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:
+    """Return what is assumed of the device's peaks, and by which MFU divides where products are in several dtypes."""
+    told = []
+    if device.assumed and any(p.dtype in ("float32", TF32) for p in products):
+        told.append(f"no source prints a peak of {device.name} for float32: {device.assumed}")
+    if has_work(trace) and len(products) > 1:
+        first = products[0]
+        told.append(f"MFU and HFU divide by the peak of {first.dtype}, in which {100 * first.share:.3g} % of the FLOPs are")
+    return tuple(told)

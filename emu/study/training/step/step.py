@@ -14,11 +14,13 @@ from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
-from emu.study.training.step.rate import MFU_ASSUMED, has_work, rate
+from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
+from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
 from emu.study.training.step.recorded import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
 from emu.trace.meet.meet import requests_of
 from emu.trace.replay.briefly import time_briefly, timed
 from emu.trace.replay.replay import Laying, Replayed, Service, event_name
@@ -58,7 +60,9 @@ class Step:
 
     topology: str
     device: str
-    dtype: str  # what float32 is timed as
+    dtype: str  # what float32 is timed as; `as-ran`: each in the dtype that it ran in
+    products: tuple[Products, ...]  # what its FLOPs are timed in, that of most first
+    messages_in: tuple[str, ...]  # the dtypes of what ranks ask for, as timed
     ranks: int
     step_times_s: tuple[float, ...]  # of every step but set-up
     step_groups: tuple[tuple[int, ...], ...]  # numbers of steps that do equal work; first those that the run is about
@@ -125,11 +129,14 @@ class TimedTrace:
     def step(self, *, briefly: bool = False) -> Step:
         """The figures; briefly without the critical path and the busiest links."""
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
-        reached = rate(self.trace, self.ranks, r.step_time_s, self.device, self.dtype)
+        products = products_of(self.trace, self.device, self.dtype)
+        reached = rate(self.trace, self.ranks, r.step_time_s, products)
         return Step(
             topology=self.topology.name,
             device=self.device.name,
             dtype=self.dtype,
+            products=products,
+            messages_in=messages_of(self.trace, self.dtype),
             ranks=self.ranks,
             step_times_s=r.step_times_s,
             step_groups=r.groups,
@@ -154,7 +161,7 @@ class TimedTrace:
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
-            assumptions=self.assumptions(),
+            assumptions=(*self.assumptions(), *peaks_told(self.trace, self.device, products)),
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
             whole=is_whole(self.trace),
@@ -169,7 +176,9 @@ class TimedTrace:
         ran = dict(self.trace.meta)
         if _ALGORITHMS in ran and any(choice_of(self.trace).served(s.request) != s.by for s in self.replayed.services):
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
-        if self.dtype != "float32":
+        if self.dtype == AS_RAN:
+            own.append(AS_RAN_TOLD)
+        elif self.dtype != "float32":
             own.append(f"what ran in float32 is timed as {self.dtype}")
         if has_work(self.trace):
             own.append(MFU_ASSUMED)

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+from emu.study.training.step.precision import Products
 from emu.study.training.step.step import Step
 from emu.trace.report.busy import BusyLink
 from emu.trace.report.path import PathPart
 from launch.show.text.step import foot_lines, step_lines, step_report
 
 STEP = Step(
-    topology="ring:n=8", device="npu", dtype="bfloat16", ranks=8, step_times_s=(7e-3, 2e-3),
+    topology="ring:n=8", device="npu", dtype="bfloat16",
+    products=(Products("bfloat16", 1.0, 2e12),), messages_in=("bfloat16", "int64"), ranks=8, step_times_s=(7e-3, 2e-3),
     step_groups=((2,), (1,)), step_time_s=2e-3, step=2,
     rank=5, compute_s=1e-3, early_compute_s=4e-6, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
     exposed_comm_s=0.75e-3, idle_s=0.25e-3,
@@ -47,9 +49,14 @@ def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
 
 def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
     lines = step_report(STEP).splitlines()
-    assert lines[:3] == ["8 npu on ring:n=8", "", "steps           7 ms, 2 ms"]
-    assert lines[3:10] == step_lines(STEP)
-    assert lines[10:] == [
+    assert lines[:4] == [
+        "8 npu on ring:n=8",
+        "timed float32 as bfloat16: products in bfloat16, at a peak of 2 TFLOP/s; messages in bfloat16, int64",
+        "",
+        "steps           7 ms, 2 ms",
+    ]
+    assert lines[4:11] == step_lines(STEP)
+    assert lines[11:] == [
         "critical path   50 % tp all_reduce in stage 3, 35 % computation in stage 0, 15 % dp all_reduce that waits for rank 5",
         "busiest links   NPU 0 to switch 8 75 %, switch 8 to NPU 1 50 %",
         "peak memory     3 MiB on the rank that holds most (weights 1 MiB, optimizer state 2 MiB)",
@@ -63,12 +70,13 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
 
 def test_a_script_without_a_training_step_is_told_so() -> None:
     lines = step_report(replace(STEP, whole=True, step_times_s=(2e-3,), step_groups=((1,),), step=1)).splitlines()
-    assert lines[:3] == [
+    assert lines[:4] == [
         "8 npu on ring:n=8",
+        "timed float32 as bfloat16: products in bfloat16, at a peak of 2 TFLOP/s; messages in bfloat16, int64",
         "",
         "whole script    2 ms, as it has no training step; its parts are of rank 5, which ended last",
     ]
-    assert lines[3:] == [line for line in step_report(STEP).splitlines()[4:] if "other step" not in line]
+    assert lines[4:] == [line for line in step_report(STEP).splitlines()[5:] if "other step" not in line]
 
 
 def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
@@ -101,4 +109,4 @@ def test_of_many_parts_of_the_path_the_longest_are_told() -> None:
 
 def test_of_many_steps_the_first_are_told() -> None:
     lines = step_report(replace(STEP, step_times_s=(1e-3,) * 11, step_groups=(tuple(range(1, 12)),))).splitlines()
-    assert lines[2] == "steps           " + "1 ms, " * 7 + "1 ms and 3 more"
+    assert lines[3] == "steps           " + "1 ms, " * 7 + "1 ms and 3 more"

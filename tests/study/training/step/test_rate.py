@@ -4,7 +4,8 @@ import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.training.step.rate import rate, work_of
+from emu.study.training.step.precision import Products, products_of
+from emu.study.training.step.rate import peaks_told, rate, work_of
 from emu.trace.device.device import Device
 from tests.trace.laid import Words, trace_of
 
@@ -34,9 +35,21 @@ def test_rates_are_of_the_peak_in_which_most_is_computed_and_of_all_ranks():
     bare = trace_of(words.events(*rows))
     meta = tuple(work_of(MODELS.find("gpt3-175b"), Plan(recompute="full", global_batch=B, seq=S)))
     trace = trace_of(words.events(*rows), meta=meta)
-    assert rate(bare, 8, 1.0, NPU, "float32") is None
-    found = rate(trace, 8, 1e6, NPU, "float32")
+    products = products_of(trace, NPU, "float32")
+    assert rate(bare, 8, 1.0, products) is None
+    found = rate(trace, 8, 1e6, products)
     assert found.tokens_per_s == B * S / 1e6
     assert found.mfu == pytest.approx(MODEL_FLOPS / 1e6 / (8 * 4e12), rel=1e-3)
     assert found.hfu / found.mfu == pytest.approx(1 + LAYERS_FORWARD / MODEL_FLOPS, rel=1e-4)
-    assert rate(trace, 8, 0.0, NPU, "float32") == (0, 0, 0)
+    assert rate(trace, 8, 0.0, products) == (0, 0, 0)
+    assert peaks_told(trace, NPU, products) == ("MFU and HFU divide by the peak of bfloat16, in which 66.7 % of the FLOPs are",)
+    assert peaks_told(bare, NPU, products) == peaks_told(trace, NPU, products_of(trace, NPU, "bfloat16")) == ()
+
+
+def test_products_are_counted_for_every_rank_of_their_role_and_set_up_is_none():
+    words = Words()
+    of_two = words.events(words.compute(1), words.compute(9, step=0), words.mark())
+    of_one = words.events(words.compute(2, dtype="bfloat16"), words.mark())
+    trace = trace_of(of_two, of_one, role_of_rank=(0, 0, 1))
+    assert products_of(trace, NPU, "as-ran") == (Products("bfloat16", 0.5, 4e12), Products("float32", 0.5, 1e12))
+    assert products_of(trace, NPU, "bfloat16") == (Products("bfloat16", 1.0, 4e12),)
