@@ -64,11 +64,11 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
 
 
 def _run_round(schedule: Schedule, memory: _Memory, rows: I64, first: int) -> None:
-    """Reads, overwrites, adds; the first add to an empty cell finds 0 there."""
+    """Reads, overwrites, adds; the first add to an empty cell finds 0 there on a helper, and noise on a rank."""
     adds = schedule.reduce[rows]
     read = memory.value[schedule.src[rows], schedule.slot[rows] - first]
     cell = schedule.dst[rows], schedule.written_slot[rows] - first
-    was_empty = ~memory.filled[cell]
+    was_empty = ~memory.filled[cell] & (cell[0] >= schedule.n_ranks)
     memory.value[cell[0][was_empty], cell[1][was_empty]] = 0
     memory.value[cell[0][~adds], cell[1][~adds]] = read[~adds]
     np.add.at(memory.value, (cell[0][adds], cell[1][adds]), read[adds])

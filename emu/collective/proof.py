@@ -122,6 +122,7 @@ class _State:
         several = bool((self.writer[target] != row).any())
         if several:
             self._refuse_second_write(row, target, adds)
+        self._refuse_add_to_nothing(row, target, adds)
         if not adds.all():
             self.held[target[~adds]] = value[~adds]
             row, target, value = row[adds], target[adds], value[adds]
@@ -206,6 +207,21 @@ class _State:
             fault = self._written(at)
             raise ProofError(
                 f"proof: {self._moment(fault)} is written by {writers}; it must be by one, or all must add",
+                fault,
+            )
+
+    def _refuse_add_to_nothing(self, row: I64, target: I64, adds: Bool) -> None:
+        """A rank's memory begins with whatever was there before; a helper's begins at zero."""
+        on_nothing = adds & (self.held[target, -1] == 0)
+        if self.schedule.helpers:
+            on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
+        if on_nothing.any():
+            cell = target == target[np.argmax(on_nothing)]
+            fault = self._written(int(row[np.argmax(cell)]))
+            earlier = " in an earlier round" if cell.sum() > 1 else ""
+            raise ProofError(
+                f"proof: {self._moment(fault)} is empty, and what rank {_spans(self.schedule.src[row[cell]])} sends is added to "
+                f"it; make the first write to it a copy (reduce=False){earlier}",
                 fault,
             )
 
