@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from emu.arrays import I64, Bool
 from emu.collective.cells import Piece, count_within, pieces
@@ -68,6 +68,22 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
         state.check_sums()
         uniform &= state.is_uniform(refuse=same_bits)
     return Proof(full.n_rows, full.n_rounds, uniform)
+
+
+def sent_of_nothing(where: str, fault: Fault, dst: int, n_ranks: int) -> ProofError:
+    """The refusal of a send from a slot that holds nothing; `where` names what refuses it."""
+    return ProofError(f"{where}: {_moment(fault, n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
+
+
+def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError:
+    """The refusal of an add to a slot of a rank that holds nothing; `where` names what refuses it."""
+    came = np.asarray(senders, np.int64)
+    earlier = " of an earlier round" if len(came) > 1 else ""
+    return ProofError(
+        f"{where}: round {fault.round}: rank {fault.rank}, slot {fault.slot} holds nothing, and what is sent by {_spans(came)} "
+        f"is added to it; let the first write to it be a copy (reduce=False){earlier}",
+        fault,
+    )
 
 
 def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
@@ -217,21 +233,11 @@ class _State:
             on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
         if on_nothing.any():
             cell = target == target[np.argmax(on_nothing)]
-            fault = self._written(int(row[np.argmax(cell)]))
-            earlier = " in an earlier round" if cell.sum() > 1 else ""
-            raise ProofError(
-                f"proof: {self._moment(fault)} is empty, and what rank {_spans(self.schedule.src[row[cell]])} sends is added to "
-                f"it; make the first write to it a copy (reduce=False){earlier}",
-                fault,
-            )
+            raise added_to_nothing("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
 
     def _empty(self, row: int) -> ProofError:
         s = self.schedule
-        fault = Fault(self._round(row), int(s.src[row]), int(s.slot[row]))
-        return ProofError(
-            f"proof: {self._moment(fault)} holds nothing, it must hold what is sent to rank {s.dst[row]}",
-            fault,
-        )
+        return sent_of_nothing("proof", Fault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks)
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
         fault = self._written(row)
@@ -243,7 +249,7 @@ class _State:
         )
 
     def _moment(self, fault: Fault) -> str:
-        return f"round {fault.round}: {self._place(fault.rank, fault.slot)}"
+        return _moment(fault, self.schedule.n_ranks)
 
     def _written(self, row: int) -> Fault:
         return Fault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
@@ -252,7 +258,7 @@ class _State:
         return int(np.searchsorted(self.schedule.round_end, row, "right"))
 
     def _place(self, rank: int, slot: int) -> str:
-        return f"rank {rank}, slot {slot}" if rank < self.schedule.n_ranks else f"helper {rank}, slot {slot}"
+        return _place(rank, slot, self.schedule.n_ranks)
 
     def _named(self, slot: int, held: U64) -> str:
         """The contributions that a cell of a slot (within the piece) holds, in words."""
@@ -265,6 +271,14 @@ class _State:
         words = [f"the value{'s' * (len(own) > 1)} of rank{'s' * (len(own) > 1)} {_spans(given.rank[own])}"] if len(own) else []
         words += [f"rank {given.rank[i]}'s slot {piece.slots[given.slot[i]]}" for i in other.tolist()]
         return " and ".join(words)
+
+
+def _moment(fault: Fault, n_ranks: int) -> str:
+    return f"round {fault.round}: {_place(fault.rank, fault.slot, n_ranks)}"
+
+
+def _place(rank: int, slot: int, n_ranks: int) -> str:
+    return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 
 def _spans(ranks: I64) -> str:

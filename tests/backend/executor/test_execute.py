@@ -71,7 +71,10 @@ def random_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int]]:
         mode: dict[tuple[int, int], bool] = {}
         for _ in range(draw(st.integers(1, 6))):
             src, slot = draw(st.sampled_from(sorted(held)))
-            dst, reduce = draw(st.integers(0, n + helpers - 1)), draw(st.booleans())
+            dst = draw(st.integers(0, n + helpers - 1))
+            reduce = draw(st.booleans()) and (
+                dst >= n or (dst, slot) in held
+            )  # to what a rank holds nothing of nothing is added
             if dst == src or ((dst, slot) in mode and not (mode[dst, slot] and reduce)) or (src, dst, slot) in rows:
                 continue
             rows[src, dst, slot] = mode[dst, slot] = reduce
@@ -108,8 +111,9 @@ def translated_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int
         rows: dict[tuple[int, int], bool] = {}
         mode: dict[int, bool] = {}
         for _ in range(draw(st.integers(1, 6))):
-            dst, slot, reduce = draw(st.integers(1, n - 1)), draw(st.sampled_from(sorted(held))), draw(st.booleans())
+            dst, slot = draw(st.integers(1, n - 1)), draw(st.sampled_from(sorted(held)))
             written = int(slots.slot(slot, slots.opposite(dst)))
+            reduce = draw(st.booleans()) and written in held
             if (dst, slot) not in rows and (written not in mode or (mode[written] and reduce)):
                 rows[dst, slot] = mode[written] = reduce
         rounds.append([Sends(0, dst, slot, reduce) for (dst, slot), reduce in rows.items()])
