@@ -78,10 +78,10 @@ def sent_of_nothing(where: str, fault: Fault, dst: int, n_ranks: int) -> ProofEr
 def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError:
     """The refusal of an add to a slot of a rank that holds nothing; `where` names what refuses it."""
     came = np.asarray(senders, np.int64)
-    earlier = " of an earlier round" if len(came) > 1 else ""
+    sent, earlier = (f"ranks {_spans(came)} send", " of an earlier round") if len(came) > 1 else (f"rank {came[0]} sends", "")
     return ProofError(
-        f"{where}: round {fault.round}: rank {fault.rank}, slot {fault.slot} holds nothing, and what is sent by {_spans(came)} "
-        f"is added to it; let the first write to it be a copy (reduce=False){earlier}",
+        f"{where}: {_moment(fault, fault.rank + 1)} holds nothing, and what {sent} is added to it; let "
+        f"the first write to it be a copy (reduce=False){earlier}",
         fault,
     )
 

@@ -117,7 +117,7 @@ def sends(**more) -> Schedule:
 @pytest.mark.parametrize(
     ("schedule", "name", "why"),
     [
-        (sends(helpers=1), "all_gather", "has helpers, which MSCCL XML cannot say"),
+        (sends(helpers=1), "all_gather", "has helpers that begin at zero and add, which MSCCL XML cannot say"),
         (sends(shares=(1, 2)), "all_reduce", "has unequal shares, which MSCCL XML cannot say"),
         (sends(temps=(0,)), "all_gather", "has spare slots, which MSCCL XML cannot say"),
         (sends(row={"dst_slot": [1, 0]}), "all_gather", "has renamed slots, which MSCCL XML cannot say"),

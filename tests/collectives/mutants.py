@@ -44,7 +44,14 @@ class Outcome:
         return next((words for words in _REASONS if words in self.proof), "another")
 
 
-_REASONS = ("is added to it", "holds nothing", "is written by", "must have each once", "was summed in another order", "it must be the value")
+_REASONS = (
+    "is added to it",
+    "holds nothing",
+    "is written by",
+    "must have each once",
+    "was summed in another order",
+    "it must be the value",
+)
 
 
 def battery(found: Algorithm, times: int, seed: int = 0) -> Iterator[Outcome]:
