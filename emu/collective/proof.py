@@ -79,11 +79,9 @@ def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError
     """The refusal of an add to a slot of a rank that holds nothing; `where` names what refuses it."""
     came = np.asarray(senders, np.int64)
     sent, earlier = (f"ranks {_spans(came)} send", " of an earlier round") if len(came) > 1 else (f"rank {came[0]} sends", "")
-    return ProofError(
-        f"{where}: {_moment(fault, fault.rank + 1)} holds nothing, and what {sent} is added to it; let "
-        f"the first write to it be a copy (reduce=False){earlier}",
-        fault,
-    )
+    there = f"round {fault.round}: rank {fault.rank}, slot {fault.slot} holds nothing"
+    mend = f"let the first write to it be a copy (reduce=False){earlier}"
+    return ProofError(f"{where}: {there}, and what {sent} is added to it; {mend}", fault)
 
 
 def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:

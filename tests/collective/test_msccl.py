@@ -1,7 +1,10 @@
 """MSCCL programs out and in."""
 
 import re
+from collections import Counter, defaultdict
+from itertools import islice
 
+import numpy as np
 import pytest
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm
@@ -127,6 +130,28 @@ def sends(**more) -> Schedule:
 def test_what_cannot_be_said_is_refused_by_name(schedule: Schedule, name: str, why: str):
     with pytest.raises(InputError, match=f"^msccl: .*{why}"):
         to_xml(schedule, operation(name, 2), "t")
+
+
+def test_a_schedule_that_adds_to_what_nobody_wrote_does_not_go_out():
+    """On a GPU it would be added to what lies in the output."""
+    rank = np.arange(4)
+    rounds = [Sends(rank, (rank + 1) % 4, (rank - t) % 4, reduce=True) for t in range(3)]
+    with pytest.raises(ProofError, match="proof: round 0: rank 1, slot 0 holds nothing, and what rank 0 sends is added to it"):
+        to_xml(Schedule.build(4, 4, rounds), operation("all_gather", 4), "t")
+
+
+def test_a_schedule_that_does_something_else_does_not_go_out():
+    with pytest.raises(ProofError, match="rank 1, slot 0 holds nothing, it must be the value of rank 0"):
+        to_xml(Schedule.build(2, 2, [Sends(1, 0, 1)]), operation("all_gather", 2), "t")
+
+
+@EACH
+def test_no_step_that_goes_out_adds_to_what_nobody_wrote(found: Algorithm):
+    """A machine whose chunks begin with noise: a multiset of what no rank has."""
+    for shape in islice(found.shapes(8), 2):
+        machine = Machine(exported(found, shape)[2], seed=0)
+        machine.chunks = defaultdict(lambda: Counter({"noise": 1}))
+        assert machine.run()
 
 
 AT = "msccl: gpu 0, threadblock 0, step 0: "

@@ -24,9 +24,9 @@ REDUCE_OPERATIONS = tuple(FOLDS)
 
 
 def unwritten(dtype: torch.dtype, reduce: str) -> complex:
-    """Return what memory holds that nobody has written, before a result is checked: what makes wrong whatever it gets into.
+    """Return what memory that nobody has written holds before a check: a value that is seen in whatever it gets into.
 
-    That is NaN, or an integer that no sum, product, minimum, maximum or bitwise operation loses.
+    That is NaN, or an integer that every reduce operation shows in its result; only in an xor do two of them cancel.
 
     Args:
         dtype: Of the memory.
