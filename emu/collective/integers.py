@@ -1,7 +1,7 @@
 """Run a schedule on random integers: a second proof, which shares nothing with the first but the rules.
 
 64-bit integers that wrap around, so that a sum is right only by chance if a value is missing or there twice. A cell that
-holds nothing holds noise until it is first written.
+holds nothing holds noise until it is first written, but for a helper's, which holds 0 when it is first added to.
 """
 
 from collections.abc import Iterator

@@ -48,7 +48,8 @@ class Proof:
 def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
     """Prove that `schedule` does `operation`.
 
-    Conservative: a read of nothing and a value added twice are refused even where no wanted value comes of it.
+    Conservative: a read of nothing, an add to nothing on a rank (the first write to a slot must be a copy; helpers begin at
+    zero) and a value added twice are refused even where no wanted value comes of it.
 
     Args:
         schedule: With any of what a schedule may have; translations are expanded.
