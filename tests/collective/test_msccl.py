@@ -209,6 +209,19 @@ def test_a_program_without_meaning_is_refused(blocks: list, error: str):
         from_xml(program("allreduce", 1, 1, blocks, scratch=1, in_place=0))
 
 
+@pytest.mark.parametrize(
+    ("adding", "spot"),
+    [(["rrc o0"], r"o\[0\]"), (["rrs o0"], r"o\[0\]"), (["r s0", "re s0 o0"], r"o\[0\]"), (["rrc s1 o0"], r"s\[1\]")],
+)
+def test_a_program_that_adds_to_what_nobody_wrote_is_refused(adding: list[str], spot: str):
+    """An all_gather out of place whose second GPU adds what the first sends."""
+    sends_on = adding == ["rrs o0"]
+    first = [(1, -1, ["s i0"]), *([(-1, 1, ["r o1"])] if sends_on else [])]
+    gpus = [first, [(0 if sends_on else -1, 0, adding)]]
+    with pytest.raises(InputError, match=f"msccl: gpu 1, .*: it reads {spot}, which nothing wrote"):
+        from_xml(program("allgather", 2, 2, gpus, scratch=2, in_place=0))
+
+
 def test_rounds_that_cannot_be_are_refused():
     _, _, text = exported(next(a for a in SAYABLE if a.key == "all_gather/ring"), 3)
     assert 'emu_round="1"' in text
