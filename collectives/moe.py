@@ -44,9 +44,13 @@ def _copies(op: Operation) -> _Copies:
 
 
 def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
-    """Those copies, or for a combine their dual: no rank gets a token twice, or one that it has."""
+    """Those copies, or for a combine their dual: no rank gets a token twice, or one that it has.
+
+    What comes back of a token lands on its own rank, or where a board's is added, beside what is there already, and is then
+    added.
+    """
     copied = Schedule.build(op.n_ranks, op.n_blocks, rounds)
-    return copied if op.name == "dispatch" else dual(copied)
+    return copied if op.name == "dispatch" else dual(copied, wanted=op)
 
 
 def flat(op: Operation) -> Schedule:

@@ -132,7 +132,7 @@ def _execute(agreed: Agreed, served: Served, calls: Sequence[Call], wire: GlooWi
     what = operation(first.operation, n, first.root)
     chosen = schedule(what.name, served.algorithm, n, what.root, served.dims)
     buffers = {c.rank: Buffers(c.input, c.output) for c in calls}
-    execute(chosen, what, buffers, counts=agreed.counts, reduce=first.reduce, wire=wire)
+    execute(chosen, what, buffers, counts=agreed.counts, reduce=first.reduce, wire=wire, marked=first.marked)
 
 
 def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:

@@ -1,7 +1,7 @@
 """Run a schedule on random integers: a second proof, which shares nothing with the first but the rules.
 
 64-bit integers that wrap around, so that a sum is right only by chance if a value is missing or there twice. A cell that
-holds nothing holds noise until it is first written.
+holds nothing holds noise until it is first written, but for a helper's, which holds 0 when it is first added to.
 """
 
 from collections.abc import Iterator
@@ -64,11 +64,11 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
 
 
 def _run_round(schedule: Schedule, memory: _Memory, rows: I64, first: int) -> None:
-    """Reads, overwrites, adds; the first add to an empty cell finds 0 there."""
+    """Reads, overwrites, adds; the first add to an empty cell finds 0 there on a helper, and noise on a rank."""
     adds = schedule.reduce[rows]
     read = memory.value[schedule.src[rows], schedule.slot[rows] - first]
     cell = schedule.dst[rows], schedule.written_slot[rows] - first
-    was_empty = ~memory.filled[cell]
+    was_empty = ~memory.filled[cell] & (cell[0] >= schedule.n_ranks)
     memory.value[cell[0][was_empty], cell[1][was_empty]] = 0
     memory.value[cell[0][~adds], cell[1][~adds]] = read[~adds]
     np.add.at(memory.value, (cell[0][adds], cell[1][adds]), read[adds])

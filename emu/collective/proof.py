@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from emu.arrays import I64, Bool
 from emu.collective.cells import Piece, count_within, pieces
@@ -48,7 +48,8 @@ class Proof:
 def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
     """Prove that `schedule` does `operation`.
 
-    Conservative: a read of nothing and a value added twice are refused even where no wanted value comes of it.
+    Conservative: a read of nothing, an add to nothing on a rank (the first write to a slot must be a copy; helpers begin at
+    zero) and a value added twice are refused even where no wanted value comes of it.
 
     Args:
         schedule: With any of what a schedule may have; translations are expanded.
@@ -68,6 +69,20 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
         state.check_sums()
         uniform &= state.is_uniform(refuse=same_bits)
     return Proof(full.n_rows, full.n_rounds, uniform)
+
+
+def sent_of_nothing(where: str, fault: Fault, dst: int, n_ranks: int) -> ProofError:
+    """The refusal of a send from a slot that holds nothing; `where` names what refuses it."""
+    return ProofError(f"{where}: {_moment(fault, n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
+
+
+def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError:
+    """The refusal of an add to a slot of a rank that holds nothing; `where` names what refuses it."""
+    came = np.asarray(senders, np.int64)
+    sent, earlier = (f"ranks {_spans(came)} send", " of an earlier round") if len(came) > 1 else (f"rank {came[0]} sends", "")
+    there = f"round {fault.round}: rank {fault.rank}, slot {fault.slot} holds nothing"
+    mend = f"let the first write to it be a copy (reduce=False){earlier}"
+    return ProofError(f"{where}: {there}, and what {sent} is added to it; {mend}", fault)
 
 
 def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
@@ -122,6 +137,7 @@ class _State:
         several = bool((self.writer[target] != row).any())
         if several:
             self._refuse_second_write(row, target, adds)
+        self._refuse_add_to_nothing(row, target, adds)
         if not adds.all():
             self.held[target[~adds]] = value[~adds]
             row, target, value = row[adds], target[adds], value[adds]
@@ -209,13 +225,18 @@ class _State:
                 fault,
             )
 
+    def _refuse_add_to_nothing(self, row: I64, target: I64, adds: Bool) -> None:
+        """A rank's memory begins with whatever was there before; a helper's begins at zero."""
+        on_nothing = adds & (self.held[target, -1] == 0)
+        if self.schedule.helpers:
+            on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
+        if on_nothing.any():
+            cell = target == target[np.argmax(on_nothing)]
+            raise added_to_nothing("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
+
     def _empty(self, row: int) -> ProofError:
         s = self.schedule
-        fault = Fault(self._round(row), int(s.src[row]), int(s.slot[row]))
-        return ProofError(
-            f"proof: {self._moment(fault)} holds nothing, it must hold what is sent to rank {s.dst[row]}",
-            fault,
-        )
+        return sent_of_nothing("proof", Fault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks)
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
         fault = self._written(row)
@@ -227,7 +248,7 @@ class _State:
         )
 
     def _moment(self, fault: Fault) -> str:
-        return f"round {fault.round}: {self._place(fault.rank, fault.slot)}"
+        return _moment(fault, self.schedule.n_ranks)
 
     def _written(self, row: int) -> Fault:
         return Fault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
@@ -236,7 +257,7 @@ class _State:
         return int(np.searchsorted(self.schedule.round_end, row, "right"))
 
     def _place(self, rank: int, slot: int) -> str:
-        return f"rank {rank}, slot {slot}" if rank < self.schedule.n_ranks else f"helper {rank}, slot {slot}"
+        return _place(rank, slot, self.schedule.n_ranks)
 
     def _named(self, slot: int, held: U64) -> str:
         """The contributions that a cell of a slot (within the piece) holds, in words."""
@@ -249,6 +270,14 @@ class _State:
         words = [f"the value{'s' * (len(own) > 1)} of rank{'s' * (len(own) > 1)} {_spans(given.rank[own])}"] if len(own) else []
         words += [f"rank {given.rank[i]}'s slot {piece.slots[given.slot[i]]}" for i in other.tolist()]
         return " and ".join(words)
+
+
+def _moment(fault: Fault, n_ranks: int) -> str:
+    return f"round {fault.round}: {_place(fault.rank, fault.slot, n_ranks)}"
+
+
+def _place(rank: int, slot: int, n_ranks: int) -> str:
+    return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 
 def _spans(ranks: I64) -> str:

@@ -58,8 +58,10 @@ class Schedule:
     Slot: a global name; the same data under the same name on every rank. Slots are independent of one another.
     Round: an order, not a barrier. All reads of a round come before all its writes.
     Write: reduce=False overwrites. reduce=True adds; the adds of one round to one slot fold in ascending rank, the
-        receiver's own value at its own rank's place, so that every rank gets the same bits. Adding to an empty slot
-        stores; reading an empty slot is an error. Two writes to one (rank, slot) in one round are an error unless all add.
+        receiver's own value at its own rank's place, so that every rank gets the same bits. Two writes to one (rank, slot)
+        in one round are an error unless all add.
+    Empty slot: one that its participant neither has at the start nor was sent. Reading it is an error, and so is adding to
+        it on a rank, whose memory holds whatever was there: the first write is a copy. A helper's slots begin at zero.
     Message: the rows of one (round, src, dst, channel). It waits for all its slots and arrives whole, in ascending slot
         order. Slots of zero bytes are dropped first; an empty message does not exist.
     Waits for: delivery of every earlier-round write of its slots at src; at dst, bodies of earlier-round reads left and
@@ -80,7 +82,7 @@ class Schedule:
     channel: I16  # [S] an in-order queue of src, independent of its others; also the hint for the route
     dst_slot: I32 | None = None  # [S] where the receiver files it; None: under the same name (only imports differ)
     shares: tuple[int, ...] = ()  # of the parts of a block; () = equal
-    helpers: int = 0  # participants that start empty, such as a switch that adds
+    helpers: int = 0  # participants that have nothing and may add to it, such as a switch that adds
     temps: tuple[int, ...] = ()  # slot K + i is a spare one of the size of slot temps[i], empty at the start
     translate: tuple[int, ...] = ()  # dims whose translations map it on itself: only the rows of src 0 are stored
     slot_digits: int = 1  # with translate: how many leading base-N digits of a slot are ranks (2 for all_to_all)

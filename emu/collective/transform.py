@@ -4,7 +4,7 @@ Each is a permutation of columns; none looks at what the schedule is for. Where 
 rank 0 are permuted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
+from emu.collective.operation import Operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 
@@ -30,7 +31,7 @@ def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
     )
 
 
-def dual(schedule: Schedule, *, reduce: bool = True) -> Schedule:
+def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = None) -> Schedule:
     """Time reversed, every send turned round, overwrite become add.
 
     Turns an all_gather into a reduce_scatter and a broadcast into a reduce, provided that no (rank, slot) is written twice
@@ -39,6 +40,7 @@ def dual(schedule: Schedule, *, reduce: bool = True) -> Schedule:
     Args:
         schedule: One that only copies.
         reduce: False where each slot has one holder, so that nothing is to be added: a gather from a scatter.
+        wanted: What the dual is for, where ranks that have nothing of a slot there are sent it: see `landed`.
 
     Raises:
         InputError: the schedule adds, so that it has no dual.
@@ -46,7 +48,60 @@ def dual(schedule: Schedule, *, reduce: bool = True) -> Schedule:
     if schedule.reduce.any():
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
     turned = (_turned(schedule, rows, reduce) for rows in reversed(schedule.rounds()))
-    return _with_rounds(schedule, turned)
+    found = _with_rounds(schedule, turned)
+    return found if wanted is None else landed(found, wanted)
+
+
+def landed(schedule: Schedule, wanted: Operation) -> Schedule:
+    """The same messages and sums, where no rank adds to a slot that it has nothing of.
+
+    Of the values that such a slot is sent, the first is copied into it. Each other one lands in a spare slot of its own, from
+    which the rank adds it: so no message waits for what it did not wait for before.
+
+    Args:
+        schedule: With sums that begin on ranks that have nothing of them.
+        wanted: What it is for, which says what every rank has.
+    """
+    full = schedule.expand()
+    names = full.n_slots + len(full.temps)
+    cell = full.dst.astype(np.int64) * names + full.written_slot
+    turn = _turns_on_nothing(full, wanted, cell)
+    if not (turn >= 0).any():
+        return schedule
+    slot = np.concatenate((np.arange(full.n_slots), np.array(full.temps, np.int64)))[full.written_slot]
+    spares = np.zeros(full.n_slots, np.int64)  # of each slot
+    np.maximum.at(spares, slot, turn)
+    spare = np.where(turn > 0, names + (np.cumsum(spares) - spares)[slot] + turn - 1, full.written_slot)
+    temps = (*full.temps, *np.repeat(np.arange(full.n_slots), spares).tolist())
+    rounds = (each for rows in full.rounds() for each in _landings(full, rows, turn, spare))
+    return Schedule.build(full.n_ranks, full.n_slots, rounds, shares=full.shares, helpers=full.helpers, temps=temps)
+
+
+def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
+    """[S] which of the adds to its (rank, slot) each row is, where that begins with one and on nothing; else -1."""
+    order = np.argsort(cell, kind="stable")  # of one round by rank, as rows are
+    starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
+    first, size = order[starts], np.diff(starts, append=len(order))
+    parts = schedule.n_slots // wanted.n_blocks
+    held = np.zeros((schedule.n_participants, wanted.n_blocks + 1), np.bool_)
+    held[wanted.have[:, 0], wanted.have[:, 1]] = True
+    held[schedule.n_ranks :] = True  # a helper begins at zero
+    block = np.where(schedule.written_slot < schedule.n_slots, schedule.written_slot // parts, wanted.n_blocks)
+    begins = schedule.reduce[first] & ~held[schedule.dst[first], block[first]]
+    turn = np.full(schedule.n_rows, -1)
+    turn[order] = np.where(np.repeat(begins, size), np.arange(len(order)) - np.repeat(starts, size), -1)
+    return turn
+
+
+def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterator[Sends]:
+    """A round whose values land, then one for each time that a rank adds one of them."""
+    reduce = schedule.reduce[rows] & (turn[rows] < 0)
+    src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
+    yield Sends(src, dst, slot, reduce, channel, target[rows])
+    late = np.arange(rows.start, rows.stop)[turn[rows] > 0]
+    for each in np.unique(turn[late]):
+        row = late[turn[late] == each]
+        yield Sends(schedule.dst[row], schedule.dst[row], target[row], True, 0, schedule.written_slot[row])
 
 
 def _turned(schedule: Schedule, rows: slice, reduce: bool) -> Sends:

@@ -34,7 +34,8 @@ def run_plainly(schedule: Schedule, wanted: Operation) -> bool:
                 state[dst, slot] = value
         for (_, dst, _, adds, _, slot), value in zip(rows, read, strict=True):
             if adds:
-                state[dst, slot] = state.get((dst, slot), Counter()) + value
+                nothing = Counter({NOISE: 1} if dst < schedule.n_ranks else {})  # a helper begins at zero
+                state[dst, slot] = state.get((dst, slot), nothing) + value
     return all(state.get((r, b * parts + p)) == whole[b * parts + p] for r, b in wanted.want.tolist() for p in range(parts))
 
 

@@ -1,7 +1,10 @@
 """MSCCL programs out and in."""
 
 import re
+from collections import Counter, defaultdict
+from itertools import islice
 
+import numpy as np
 import pytest
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm
@@ -117,7 +120,7 @@ def sends(**more) -> Schedule:
 @pytest.mark.parametrize(
     ("schedule", "name", "why"),
     [
-        (sends(helpers=1), "all_gather", "has helpers, which MSCCL XML cannot say"),
+        (sends(helpers=1), "all_gather", "has helpers that begin at zero and add, which MSCCL XML cannot say"),
         (sends(shares=(1, 2)), "all_reduce", "has unequal shares, which MSCCL XML cannot say"),
         (sends(temps=(0,)), "all_gather", "has spare slots, which MSCCL XML cannot say"),
         (sends(row={"dst_slot": [1, 0]}), "all_gather", "has renamed slots, which MSCCL XML cannot say"),
@@ -127,6 +130,28 @@ def sends(**more) -> Schedule:
 def test_what_cannot_be_said_is_refused_by_name(schedule: Schedule, name: str, why: str):
     with pytest.raises(InputError, match=f"^msccl: .*{why}"):
         to_xml(schedule, operation(name, 2), "t")
+
+
+def test_a_schedule_that_adds_to_what_nobody_wrote_does_not_go_out():
+    """On a GPU it would be added to what lies in the output."""
+    rank = np.arange(4)
+    rounds = [Sends(rank, (rank + 1) % 4, (rank - t) % 4, reduce=True) for t in range(3)]
+    with pytest.raises(ProofError, match="proof: round 0: rank 1, slot 0 holds nothing, and what rank 0 sends is added to it"):
+        to_xml(Schedule.build(4, 4, rounds), operation("all_gather", 4), "t")
+
+
+def test_a_schedule_that_does_something_else_does_not_go_out():
+    with pytest.raises(ProofError, match="rank 1, slot 0 holds nothing, it must be the value of rank 0"):
+        to_xml(Schedule.build(2, 2, [Sends(1, 0, 1)]), operation("all_gather", 2), "t")
+
+
+@EACH
+def test_no_step_that_goes_out_adds_to_what_nobody_wrote(found: Algorithm):
+    """A machine whose chunks begin with noise: a multiset of what no rank has."""
+    for shape in islice(found.shapes(8), 2):
+        machine = Machine(exported(found, shape)[2], seed=0)
+        machine.chunks = defaultdict(lambda: Counter({"noise": 1}))
+        assert machine.run()
 
 
 AT = "msccl: gpu 0, threadblock 0, step 0: "
@@ -182,6 +207,19 @@ def test_xml_of_another_kind_is_refused():
 def test_a_program_without_meaning_is_refused(blocks: list, error: str):
     with pytest.raises(InputError, match=error):
         from_xml(program("allreduce", 1, 1, blocks, scratch=1, in_place=0))
+
+
+@pytest.mark.parametrize(
+    ("adding", "spot"),
+    [(["rrc o0"], r"o\[0\]"), (["rrs o0"], r"o\[0\]"), (["r s0", "re s0 o0"], r"o\[0\]"), (["rrc s1 o0"], r"s\[1\]")],
+)
+def test_a_program_that_adds_to_what_nobody_wrote_is_refused(adding: list[str], spot: str):
+    """An all_gather out of place whose second GPU adds what the first sends."""
+    sends_on = adding == ["rrs o0"]
+    first = [(1, -1, ["s i0"]), *([(-1, 1, ["r o1"])] if sends_on else [])]
+    gpus = [first, [(0 if sends_on else -1, 0, adding)]]
+    with pytest.raises(InputError, match=f"msccl: gpu 1, .*: it reads {spot}, which nothing wrote"):
+        from_xml(program("allgather", 2, 2, gpus, scratch=2, in_place=0))
 
 
 def test_rounds_that_cannot_be_are_refused():

@@ -7,7 +7,7 @@ import pytest
 from collectives import direct, exchange, ring
 from emu.collective import cells
 from emu.collective.integers import check_integers
-from emu.collective.operation import operation
+from emu.collective.operation import Operation, operation
 from emu.collective.proof import Fault, ProofError, prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError, RunError
@@ -160,6 +160,58 @@ def test_a_wrong_schedule_is_refused_with_what_is_there_and_what_must_be(rounds,
     assert isinstance(error.value, RunError)
     fault, moment = error.value.fault, re.match(r"round (\d+): \w+ (\d+), slot (\d+)|at the end", says)
     assert fault == (Fault(*map(int, moment.groups())) if moment[0] != "at the end" else Fault(0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "says", "fault"),
+    [
+        (
+            [[Sends(0, 1, 0, reduce=True)], [Sends(0, 2, 0)]],
+            "round 0: rank 1, slot 0 holds nothing, and what rank 0 sends is added to it; let the first write to it be a copy "
+            "(reduce=False)",
+            Fault(0, 1, 0),
+        ),
+        (
+            [[Sends(0, 1, 0)], [Sends([0, 1], 2, 0, reduce=True)]],
+            "round 1: rank 2, slot 0 holds nothing, and what ranks 0-1 send is added to it; let the first write to it be a "
+            "copy (reduce=False) of an earlier round",
+            Fault(1, 2, 0),
+        ),
+        (
+            [[Sends(0, 1, 0, reduce=True, dst_slot=1)], [Sends(1, 1, 1, dst_slot=0), Sends(0, 2, 0)]],
+            "round 0: rank 1, slot 1 holds nothing, and what rank 0 sends is added to it; let the first write",
+            Fault(0, 1, 1),
+        ),
+        (
+            [[Sends(0, 3, 0, reduce=True)], [Sends(3, [1, 2], 0, reduce=True)]],
+            "round 1: rank 1, slot 0 holds nothing, and what rank 3 sends is added to it; let the first write",
+            Fault(1, 1, 0),
+        ),
+    ],
+)
+def test_what_is_added_to_a_slot_of_a_rank_that_holds_nothing_is_refused(rounds, says, fault):
+    """Of a broadcast: by one, by two, into a spare slot, and from a helper."""
+    schedule, wanted = sends(*rounds, helpers=1, temps=(0,)), operation("broadcast", 3)
+    with pytest.raises(ProofError, match=re.escape(f"proof: {says}")) as error:
+        prove(schedule, wanted)
+    assert error.value.fault == fault
+    assert refused(schedule, wanted, check_integers)
+
+
+def test_a_helper_begins_at_zero_and_may_add_first():
+    schedule = sends([Sends([0, 1, 2], 3, 0, reduce=True)], [Sends(3, [0, 1, 2], 0)], helpers=1)
+    assert prove(schedule, operation("all_reduce", 3)).uniform
+    check_integers(schedule, operation("all_reduce", 3))
+
+
+def test_a_rank_adds_to_what_was_copied_to_it_before():
+    """Ranks 1 and 2 have block 0, which rank 0 wants."""
+    pairs = np.array([[1, 0], [2, 0]], np.int32), np.array([[0, 0]], np.int32)
+    wanted = Operation("own", 3, 1, *pairs)
+    copied = sends([Sends(1, 0, 0)], [Sends(2, 0, 0, reduce=True)])
+    prove(copied, wanted)
+    check_integers(copied, wanted)
+    assert refused(sends([Sends(1, 0, 0, reduce=True)], [Sends(2, 0, 0, reduce=True)]), wanted)
 
 
 def test_a_wanted_value_that_never_came_is_named_as_nothing():

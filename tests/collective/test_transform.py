@@ -1,12 +1,14 @@
+from collections import defaultdict
+
 import numpy as np
 import pytest
 
 from collectives import binomial, bruck, direct, exchange, hyperx, in_switch, ring, swing, torus
 from emu.collective.integers import check_integers
-from emu.collective.operation import operation
-from emu.collective.proof import prove
+from emu.collective.operation import Operation, operation
+from emu.collective.proof import ProofError, prove
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, of_some, on_channels, on_grid, rotate, then
+from emu.collective.transform import dual, landed, of_some, on_channels, on_grid, rotate, then
 from emu.errors import InputError
 
 
@@ -44,6 +46,73 @@ def test_a_dual_keeps_helpers_channels_parts_and_renamed_slots():
         (1, 2, 0, 2, 0),
         (2, 0, 2, 0, 3),
     ]
+
+
+def relayed_dispatch() -> Schedule:
+    """Token 0 of rank 0 goes to rank 1, which hands it on to ranks 2 and 3; token 1 to rank 3 alone."""
+    return Schedule.build(4, 2, [Sends(0, [1, 3], [0, 1]), Sends(1, [2, 3], 0)])
+
+
+def combine() -> Operation:
+    """Back to rank 0, from ranks 2 and 3."""
+    return Operation("combine", 4, 2, np.array([[2, 0], [3, 0], [3, 1]], np.int32), np.array([[0, 0], [0, 1]], np.int32))
+
+
+def test_a_dual_adds_nothing_where_a_rank_has_nothing_if_it_is_told_what_it_is_for():
+    with pytest.raises(ProofError, match="round 0: rank 1, slot 0 holds nothing, and what ranks 2-3 send is added to it"):
+        prove(dual(relayed_dispatch()), combine())
+    back = dual(relayed_dispatch(), wanted=combine())
+    prove(back, combine())
+    check_integers(back, combine())
+    assert back.temps == (0,)
+    columns = (back.round_column(), back.src, back.dst, back.slot, back.written_slot, back.reduce)
+    assert list(zip(*(c.tolist() for c in columns), strict=True)) == [
+        (0, 2, 1, 0, 0, False),
+        (0, 3, 1, 0, 2, False),
+        (1, 1, 1, 2, 0, True),
+        (2, 1, 0, 0, 0, False),
+        (2, 3, 0, 1, 1, False),
+    ]
+
+
+def test_what_has_no_sum_that_begins_with_nothing_lands_as_it_is():
+    built = direct.reduce_scatter(5)
+    assert landed(built, operation("reduce_scatter", 5)) is built
+    switch = in_switch.all_reduce(4)
+    assert landed(switch, operation("all_reduce", 4)) is switch
+
+
+def random_trees(random: np.random.Generator, n: int, n_slots: int) -> tuple[Schedule, Operation]:
+    """Each slot down a tree of its own, and who sends it back: its leaves, and some of those that hand it on."""
+    rounds, have, want = defaultdict(list), [], []
+    for slot in range(n_slots):
+        order, depth = random.permutation(n).tolist(), {}
+        parents = {rank: int(random.choice(order[:i])) for i, rank in enumerate(order) if i}
+        for rank in order:
+            depth[rank] = depth[parents[rank]] + 1 if rank in parents else 0
+            if rank in parents:
+                rounds[depth[rank]].append(Sends(parents[rank], rank, slot, channel=int(random.integers(2))))
+            if rank in parents and (rank not in parents.values() or random.random() < 0.5):
+                have.append((rank, slot))
+        want.append((order[0], slot))
+    op = Operation("own", n, n_slots, *(np.array(sorted(pairs), np.int32) for pairs in (have, want)))
+    return Schedule.build(n, n_slots, [rounds[t] for t in sorted(rounds)]), op
+
+
+def crossing(schedule: Schedule) -> list[list[int]]:
+    """The rows of its messages, but for the rounds that these are in."""
+    rows = schedule.src != schedule.dst
+    return [c[rows].tolist() for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_up_random_trees_are_right_and_the_same_messages(seed: int):
+    random = np.random.default_rng(seed)
+    down, wanted = random_trees(random, int(random.integers(2, 9)), 3)
+    plain, back = dual(down), dual(down, wanted=wanted)
+    prove(back, wanted)
+    check_integers(back, wanted)
+    assert crossing(back) == crossing(plain)
 
 
 def test_what_adds_has_no_dual():

@@ -44,7 +44,14 @@ class Outcome:
         return next((words for words in _REASONS if words in self.proof), "another")
 
 
-_REASONS = ("holds nothing", "is written by", "must have each once", "was summed in another order", "it must be the value")
+_REASONS = (
+    "is added to it",
+    "holds nothing",
+    "is written by",
+    "must have each once",
+    "was summed in another order",
+    "it must be the value",
+)
 
 
 def battery(found: Algorithm, times: int, seed: int = 0) -> Iterator[Outcome]:
@@ -58,8 +65,12 @@ def battery(found: Algorithm, times: int, seed: int = 0) -> Iterator[Outcome]:
     for i in random.permutation(times).tolist():
         schedule, wanted = cases[i % len(cases)]
         fault, mutant = damaged(schedule, random)
-        refusals = (_refusal(check, mutant, wanted) for check in (prove, check_integers))
-        yield Outcome(fault, not runs_right(mutant, wanted, random), *refusals)
+        yield Outcome(fault, not runs_right(mutant, wanted, random), *refusals(mutant, wanted))
+
+
+def refusals(schedule: Schedule, wanted: Operation) -> tuple[str, str]:
+    """Why the proof refuses a schedule, and why it is refused on integers; "" where it is not."""
+    return _refusal(prove, schedule, wanted), _refusal(check_integers, schedule, wanted)
 
 
 def _refusal(check: Callable[[Schedule, Operation], object], schedule: Schedule, wanted: Operation) -> str:
@@ -71,7 +82,7 @@ def _refusal(check: Callable[[Schedule, Operation], object], schedule: Schedule,
 
 
 def runs_right(schedule: Schedule, wanted: Operation, random: np.random.Generator) -> bool:
-    """Whether every wanted (rank, slot) ends as the sum of those that were had; what is empty holds noise."""
+    """Whether every wanted (rank, slot) ends as the sum of those that were had; what is empty holds noise, on helpers 0."""
     parts = schedule.n_slots // wanted.n_blocks
     cells: dict[tuple[int, int], int] = {}
     whole: Counter[int] = Counter()
@@ -87,7 +98,8 @@ def runs_right(schedule: Schedule, wanted: Operation, random: np.random.Generato
         cells |= {(dst, slot): value for dst, slot, adds, value in read if not adds}
         for dst, slot, adds, value in read:
             if adds:
-                cells[dst, slot] = cells.get((dst, slot), 0) + value
+                noise = int(random.integers(_NUMBERS)) if dst < schedule.n_ranks else 0
+                cells[dst, slot] = cells.get((dst, slot), noise) + value
     return all(cells.get((rank, slot)) == whole[slot] for rank, slot in _cells_of(wanted.want, parts))
 
 
@@ -109,6 +121,16 @@ def damaged(schedule: Schedule, random: np.random.Generator) -> tuple[str, Sched
             mutant = _schedule(table, schedule)
             if not np.array_equal(_table(mutant), original):
                 return "several" if several else faults[0], mutant
+
+
+def made_to_add(schedule: Schedule, most: int) -> Iterator[Schedule]:
+    """The schedule with one of its copies made to add, for so many of them at most."""
+    original = _table(schedule)
+    copied = np.flatnonzero(original[_REDUCE] == 0)
+    for row in copied[:: -(-len(copied) // most) or 1].tolist():
+        table = original.copy()
+        table[_REDUCE, row] = 1
+        yield _schedule(table, schedule)
 
 
 def _table(schedule: Schedule) -> I64:
@@ -168,6 +190,26 @@ def _flipped(table: I64, schedule: Schedule, random: np.random.Generator) -> I64
     return flipped
 
 
+def _copy_added(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
+    """A copy is added to what its receiver has; where all rows add, nothing changes."""
+    return _made_to_add(table, np.flatnonzero(table[_REDUCE] == 0), random)
+
+
+def _first_added(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
+    """The first write to a slot of its receiver is added to what is there; where all such rows add, nothing changes."""
+    order = np.argsort(table[_ROUND], kind="stable")
+    _, first = np.unique(table[[_DST, _DST_SLOT]][:, order], axis=1, return_index=True)
+    rows = order[first]
+    return _made_to_add(table, rows[table[_REDUCE, rows] == 0], random)
+
+
+def _made_to_add(table: I64, rows: I64, random: np.random.Generator) -> I64:
+    changed = table.copy()
+    if len(rows):
+        changed[_REDUCE, random.choice(rows)] = 1
+    return changed
+
+
 def _swapped(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
     order = np.arange(schedule.n_rounds)
     a, b = random.integers(schedule.n_rounds, size=2)
@@ -197,5 +239,7 @@ FAULTS: dict[str, Fault] = {
     "other slot sent": _renamed,
     "row moved to another round": _moved,
     "reduce flag flipped": _flipped,
+    "copy made reduce": _copy_added,
+    "first write made reduce": _first_added,
     "two rounds swapped": _swapped,
 }

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.reduction import unwritten
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.operation import OPERATIONS, REDUCING, ROUTED, Operation, operation
 from emu.collective.schedule import Schedule
@@ -41,8 +42,9 @@ def rounding(request: Request, given: list[Tensor]) -> list[Tensor] | None:
 
 
 def check(schedule: Schedule, op: Operation, request: Request, pairs: Pairs) -> None:
-    *_, reduce, _, counts = request
-    made = {r: Buffers(given.clone(), torch.zeros_like(theirs)) for r, (given, theirs) in enumerate(pairs)}
+    _, dtype, reduce, _, counts = request
+    mark = unwritten(dtype, reduce)
+    made = {r: Buffers(given.clone(), torch.full_like(theirs, mark)) for r, (given, theirs) in enumerate(pairs)}
     execute(schedule, op, made, counts=np.array(counts), reduce=reduce)
     allowed = rounding(request, [given for given, _ in pairs])
     for rank, (_, theirs) in enumerate(pairs):

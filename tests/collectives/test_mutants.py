@@ -5,7 +5,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.operation import operation
-from tests.collectives.mutants import FAULTS, NS, battery, damaged, runs_right
+from tests.collectives.mutants import FAULTS, NS, battery, damaged, made_to_add, refusals, runs_right
 
 TIMES = 64
 AT_LEAST = 5000
@@ -27,6 +27,17 @@ def test_no_damaged_schedule_that_gives_a_wrong_result_is_accepted(found: Algori
     assert len(tried) == TIMES
     assert len(wrong) > TIMES // 3
     assert all(mutant.proof and mutant.integers for mutant in wrong)
+
+
+@EVERY
+def test_a_copy_that_is_made_to_add_is_refused_unless_it_is_a_helpers(found: Algorithm):
+    random = np.random.default_rng(0)
+    n, shape = next((n, shape) for n in range(3, 25) for shape in found.shapes(n))
+    built, wanted = found.schedule(shape), operation(found.operation, n)
+    for mutant in made_to_add(built, 12):
+        (row,) = np.flatnonzero(mutant.reduce != built.reduce)
+        assert runs_right(mutant, wanted, random) == (mutant.dst[row] >= n)
+        assert [bool(said) for said in refusals(mutant, wanted)] == [bool(mutant.dst[row] < n)] * 2
 
 
 @EVERY

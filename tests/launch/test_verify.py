@@ -81,6 +81,31 @@ def test_only_what_a_file_has_in_it_is_tried_and_its_failures_are_drawn(emu, bro
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
+ADDS = """import numpy as np
+from emu import Schedule, Sends, collective
+
+@collective("all_gather", "own-adds")
+def adds(n):
+    r = np.arange(n)
+    return Schedule.build(n, n, [Sends(r, (r + 1) % n, (r - t) % n, reduce=True) for t in range(n - 1)])
+"""
+
+
+def test_what_adds_to_memory_that_nobody_wrote_is_refused_by_every_command_that_moves_it(emu, tmp_path: Path) -> None:
+    path, xml = tmp_path / "adds.py", tmp_path / "adds.xml"
+    path.write_text(ADDS)
+    own, board = ("--algorithm", "own-adds", "--import", str(path)), ("--topology", "ub-mesh:board", "--size", "8KiB")
+    said = "round 0: rank 1, slot 0 holds nothing, and what rank 0 sends is added to it; let the first write to it be a copy"
+    proved = emu("verify", "all_gather", *own)
+    assert (proved.code, f"proof: {said} (reduce=False)\nround 0: 0>1 +0  1>0 +1\n" in proved.out) == (1, True)
+    ALGORITHMS._filed.pop("all_gather/own-adds")
+    benched = emu("bench", "all_gather", *own, *board)
+    assert (benched.code, benched.out, benched.err) == (1, "", f"emu: all_gather: {said} (reduce=False)\n")
+    ALGORITHMS._filed.pop("all_gather/own-adds")
+    shown = emu("show", "collective", "all_gather", "own-adds", "--import", str(path), "--xml", str(xml))
+    assert (shown.code, shown.err, xml.exists()) == (1, f"emu: proof: {said} (reduce=False)\n", False)
+
+
 def test_the_round_of_many_messages_is_told_by_those_with_the_slot(emu, broken: str) -> None:
     done = emu("verify", "all_gather", "--algorithm", "own-short", "--import", broken, "--ranks", "64")
     assert "\nround 61, of its 64 messages those with slot 0: 61>62 0\n" in done.out

@@ -13,7 +13,7 @@ from emu.arrays import I64
 from emu.backend.executor.compile.layout import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.compile.program import Program, compiled
 from emu.backend.executor.memory import address, overwritten, stride
-from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces, unwritten
 from emu.backend.executor.run import Wire, run
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
@@ -47,6 +47,7 @@ def execute(
     counts: I64 | None = None,
     reduce: str = "sum",
     wire: Wire | None = None,
+    marked: bool = True,
 ) -> None:
     """Run a schedule over real tensors; on return the outputs hold what the operation wants.
 
@@ -57,8 +58,11 @@ def execute(
         counts: [B] elements of each block; cut as even as can be from the largest buffer where all ranks are here.
         reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end. A min or max of zeros of both signs is either.
         wire: To the ranks elsewhere, if there are any.
+        marked: Whether the executor's own memory holds `unwritten` at first, so that a read of what nobody wrote is seen in
+            the result. A program whose results are not checked saves that time.
 
     Raises:
+        ProofError: the schedule reads a slot that holds nothing, or adds to one of a rank.
         InputError: buffers that do not fit the operation or lie over another rank's, an unknown reduce operation, or
             dtypes that are mixed or cannot be reduced so.
     """
@@ -71,14 +75,29 @@ def execute(
         check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
     buffers = _kept_apart(operation, buffers, sizes)
     with torch.no_grad():
+        how = _How(reduce, wire, unwritten(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
         if _is_worth_stacking(schedule, buffers, sizes):
-            _execute_stacked(schedule, operation, buffers, sizes, reduce)
+            _execute_stacked(schedule, operation, buffers, sizes, how)
         else:
-            _execute_here(schedule, operation, buffers, sizes, reduce, wire)
+            _execute_here(schedule, operation, buffers, sizes, how)
         if reduce == "avg" and operation.holders > 1:
             for output in (pair.output for pair in buffers.values()):
                 parts = torch.view_as_real(output) if output.is_complex() else output  # a complex division rounds otherwise
                 parts.div_(operation.holders)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _How:
+    """How values are reduced and carried, and what memory of the executor's own holds at first."""
+
+    reduce: str
+    wire: Wire | None
+    mark: complex | None  # None: whatever was there
+
+    def memory(self, like: Tensor, *shape: int) -> Tensor:
+        """Return memory of the executor's own, of the dtype of `like`."""
+        made = like.new_empty(*shape)
+        return made if self.mark is None else made.fill_(self.mark)
 
 
 def _sides(buffers: Mapping[int, Buffers]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -137,10 +156,10 @@ def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes
     return any(apart) and int(sizes.sum()) * item < _SMALL_SLOT_BYTES * schedule.n_slots
 
 
-def _execute_stacked(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, reduce: str) -> None:
+def _execute_stacked(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, how: _How) -> None:
     """Copy the inputs side by side, run there, copy the outputs back: some columns of every slot at a time."""
     each, step = _columns(schedule, operation, buffers, sizes)
-    given, made = _side_by_side(buffers, each, step)
+    given, made = _side_by_side(buffers, each, step, how)
     for low in range(0, each, step):
         width = min(step, each - low)
         stacked = {
@@ -149,7 +168,7 @@ def _execute_stacked(schedule: Schedule, operation: Operation, buffers: Mapping[
         }
         for rank, pair in buffers.items():
             stacked[rank].input.view(-1, width).copy_(pair.input.view(-1, each)[:, low : low + width])
-        _execute_here(schedule, operation, stacked, sizes // each * width, reduce, None)
+        _execute_here(schedule, operation, stacked, sizes // each * width, how)
         for rank, pair in buffers.items():
             pair.output.view(-1, each)[:, low : low + width].copy_(stacked[rank].output.view(-1, width))
 
@@ -164,11 +183,11 @@ def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buf
     return each, min(each, max(_FEWEST_COLUMNS, each * _STACK_BYTES // total))
 
 
-def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int) -> tuple[Tensor, Tensor]:
+def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _How) -> tuple[Tensor, Tensor]:
     """Memory for `step` of `each` elements of every rank's input and output; one memory where these are one."""
     given, made = (max(t.numel() for t in side.values()) // each * step for side in _sides(buffers))
-    outputs = buffers[0].output.new_empty(len(buffers), made)
-    return outputs if _in_place(buffers) else outputs.new_empty(len(buffers), given), outputs
+    outputs = how.memory(buffers[0].output, len(buffers), made)
+    return outputs if _in_place(buffers) else how.memory(outputs, len(buffers), given), outputs
 
 
 def _in_place(buffers: Mapping[int, Buffers]) -> bool:
@@ -180,17 +199,16 @@ def _execute_here(
     operation: Operation,
     buffers: Mapping[int, Buffers],
     sizes: I64,
-    reduce: str,
-    wire: Wire | None,
+    how: _How,
 ) -> None:
     given, memories = address(schedule.n_participants, *_sides(buffers))
     program = _program(schedule, operation, sizes, given, tuple(buffers))
     sample = next(iter(buffers.values())).output
-    memories[SCRATCH] = sample.new_empty(program.scratch_count)
-    memories[STAGE] = sample.new_empty(program.stage_count)
+    memories[SCRATCH] = how.memory(sample, program.scratch_count)
+    memories[STAGE] = how.memory(sample, program.stage_count)
     for inbox, count in zip(INBOXES, program.inbox_counts, strict=True):
-        memories[inbox] = sample.new_empty(count)
-    run(program, memories, reduce, wire)
+        memories[inbox] = how.memory(sample, count)
+    run(program, memories, how.reduce, how.wire)
 
 
 def _program(schedule: Schedule, operation: Operation, sizes: I64, given: I64, here: tuple[int, ...]) -> Program:

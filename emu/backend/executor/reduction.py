@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import nan
 
 import torch
 from torch import Tensor
@@ -20,6 +21,26 @@ FOLDS: dict[str, Callable[..., Tensor]] = {
     "xor": torch.bitwise_xor,
 }
 REDUCE_OPERATIONS = tuple(FOLDS)
+
+
+def unwritten(dtype: torch.dtype, reduce: str) -> complex:
+    """Return what memory that nobody has written holds before a check: a value that is seen in whatever it gets into.
+
+    That is NaN, or an integer that every reduce operation shows in its result; only in an xor do two of them cancel.
+
+    Args:
+        dtype: Of the memory.
+        reduce: One of `REDUCE_OPERATIONS`.
+    """
+    if dtype.is_complex:
+        return complex(nan, nan)
+    if dtype.is_floating_point:
+        return nan
+    if dtype is torch.bool:
+        return reduce not in ("and", "min", "product")
+    info = torch.iinfo(dtype)
+    odd = info.min + 1 if dtype.is_signed else info.max  # however often it is added, it does not add up to 0
+    return {"and": 0, "min": info.min, "max": info.max, "product": 3}.get(reduce, odd)
 
 
 def check_reduces(where: str, dtype: torch.dtype, reduce: str) -> None:

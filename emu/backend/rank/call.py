@@ -70,6 +70,7 @@ class Call:
     rank: int = 0  # the caller's, in the group
     line: Line | None = None  # of the user's program, that made it
     asked_s: float = 0.0  # when it was made, by this host's monotonic clock
+    marked: bool = False  # whether its result is to be checked, see `execute`
 
     @property
     def dtype(self) -> torch.dtype:

@@ -2,7 +2,8 @@
 
 Format: that of msccl-tools (`nchunksperloop`, `step`); meaning of a step: as RCCL's MSCCL kernel executes it. The attribute
 `emu_round`, which other readers skip, brings the rounds back. Lost: protocol and sizes; out, that a rank's own value is added
-at its own rank's place; in, the order of unrelated steps of a threadblock.
+at its own rank's place; in, the order of unrelated steps of a threadblock. Memory of a GPU begins with whatever was there: what
+adds (`rrc`) to a chunk that nothing was written to is refused, out and in.
 """
 
 from emu.collective.msccl.layout import COLLS
@@ -11,7 +12,7 @@ from emu.collective.msccl.parse import parse
 from emu.collective.msccl.rows import schedule_of
 from emu.collective.msccl.write import write
 from emu.collective.operation import Operation, operation
-from emu.collective.proof import check_shapes
+from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, must_be
 
@@ -20,13 +21,14 @@ def to_xml(schedule: Schedule, wanted: Operation, name: str) -> str:
     """Write a schedule of `wanted` as an MSCCL program called `name`: in place, but for an all_to_all.
 
     Raises:
-        InputError: what MSCCL cannot say: a rooted or unknown operation, helpers, unequal shares, renamed or spare slots.
-        ProofError: other ranks or blocks than the operation's.
+        InputError: what MSCCL cannot say: a rooted or unknown operation, helpers (which begin at zero), unequal shares, renamed
+            or spare slots.
+        ProofError: it does not do the operation; in which order values are summed is left open, as MSCCL leaves it.
     """
     if wanted.name not in COLLS:
         raise must_be("msccl", "operation", f"one of {', '.join(COLLS)}", wanted.name, "MSCCL XML has no root and no others")
     _refuse_unsayable(schedule)
-    check_shapes(schedule, wanted)
+    prove(schedule, wanted, same_bits=False)
     return write(schedule.expand(), wanted, name)
 
 
@@ -45,7 +47,7 @@ def from_xml(text: str) -> tuple[Schedule, Operation]:
 
 def _refuse_unsayable(schedule: Schedule) -> None:
     said = {
-        "helpers": schedule.helpers > 0,
+        "helpers that begin at zero and add": schedule.helpers > 0,
         "unequal shares": len(set(schedule.shares)) > 1,
         "renamed slots": schedule.dst_slot is not None,
         "spare slots": bool(schedule.temps),

@@ -74,7 +74,7 @@ class Move:
         blocks = own.astype(np.int64)
         known = Known(blocks, payload.block_counts[blocks])
         name = self.operation
-        return Call(name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root)
+        return Call(name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, marked=True)
 
 
 def move(run: Run, choice: Choice, what: Move) -> Moved:

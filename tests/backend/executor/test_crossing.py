@@ -17,7 +17,7 @@ from emu.backend.executor.memory import address
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule
-from tests.backend.executor.test_execute import random_schedules, translated_schedules
+from tests.backend.executor.test_execute import nothing, random_schedules, translated_schedules
 
 _FILL = -77.0  # what lies where a message is still to come
 
@@ -82,7 +82,7 @@ def test_any_schedule_split_over_processes_ends_as_in_one(case: tuple[Schedule, 
     counts = np.array(sizes, np.int64)
     widths = [[int(counts[of(r)].sum()) for r in range(op.n_ranks)] for of in (op.input_blocks, op.output_blocks)]
     inputs = [torch.randn(width) for width in widths[0]]
-    together, apart = ({r: Buffers(inputs[r].clone(), torch.zeros(widths[1][r])) for r in range(op.n_ranks)} for _ in range(2))
+    together, apart = ({r: Buffers(inputs[r].clone(), nothing(widths[1][r])) for r in range(op.n_ranks)} for _ in range(2))
     execute(schedule, op, together, counts=counts)
     homes = [list(apart)[first::n_homes] for first in range(min(n_homes, op.n_ranks))]
     split(schedule, op, apart, counts, homes)

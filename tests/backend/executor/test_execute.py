@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.reduction import REDUCE_OPERATIONS
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, unwritten
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import then
 from emu.collective.translation import Translations
 from emu.errors import InputError
+
+
+def nothing(count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Memory that nobody has written."""
+    return torch.full((count,), unwritten(dtype, "sum"), dtype=dtype)
 
 
 def ring_reduce_scatter(n: int) -> Schedule:
@@ -71,7 +76,10 @@ def random_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int]]:
         mode: dict[tuple[int, int], bool] = {}
         for _ in range(draw(st.integers(1, 6))):
             src, slot = draw(st.sampled_from(sorted(held)))
-            dst, reduce = draw(st.integers(0, n + helpers - 1)), draw(st.booleans())
+            dst = draw(st.integers(0, n + helpers - 1))
+            reduce = draw(st.booleans()) and (
+                dst >= n or (dst, slot) in held
+            )  # to what a rank holds nothing of nothing is added
             if dst == src or ((dst, slot) in mode and not (mode[dst, slot] and reduce)) or (src, dst, slot) in rows:
                 continue
             rows[src, dst, slot] = mode[dst, slot] = reduce
@@ -108,8 +116,9 @@ def translated_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int
         rows: dict[tuple[int, int], bool] = {}
         mode: dict[int, bool] = {}
         for _ in range(draw(st.integers(1, 6))):
-            dst, slot, reduce = draw(st.integers(1, n - 1)), draw(st.sampled_from(sorted(held))), draw(st.booleans())
+            dst, slot = draw(st.integers(1, n - 1)), draw(st.sampled_from(sorted(held)))
             written = int(slots.slot(slot, slots.opposite(dst)))
+            reduce = draw(st.booleans()) and written in held
             if (dst, slot) not in rows and (written not in mode or (mode[written] and reduce)):
                 rows[dst, slot] = mode[written] = reduce
         rounds.append([Sends(0, dst, slot, reduce) for (dst, slot), reduce in rows.items()])
@@ -134,7 +143,7 @@ def test_any_schedule_ends_as_its_rules_read_row_by_row(
     values = {(int(r), int(b)): torch.randn(sizes[b]) for r, b in op.have}
     inputs = [torch.cat([values[r, int(b)] for b in op.input_blocks(r)] or [torch.empty(0)]) for r in range(op.n_ranks)]
     widths = [int(counts[op.output_blocks(r)].sum()) for r in range(op.n_ranks)]
-    arena = torch.empty(op.n_ranks, max(widths) + 1)
+    arena = nothing(op.n_ranks * (max(widths) + 1)).view(op.n_ranks, -1)
     outputs = [arena[r, :w] for r, w in enumerate(widths)]
     buffers = {r: Buffers(inputs[r].clone(), outputs[r] if side_by_side else outputs[r].clone()) for r in range(op.n_ranks)}
     execute(schedule, op, buffers, counts=counts)
@@ -183,9 +192,9 @@ def test_ranks_split_over_processes_get_the_same_bits(halves, homes: list[list[i
     n, count = 5, 23
     schedule, op = then(halves(n), ring_all_gather(n)), operation("all_reduce", n)
     inputs = torch.randn(n, count)
-    together = {r: Buffers(inputs[r].clone(), torch.empty(count)) for r in range(n)}
+    together = {r: Buffers(inputs[r].clone(), nothing(count)) for r in range(n)}
     execute(schedule, op, together)
-    split = {r: Buffers(inputs[r].clone(), torch.empty(count)) for r in range(n)}
+    split = {r: Buffers(inputs[r].clone(), nothing(count)) for r in range(n)}
     wire = QueueWire()
     counts = np.array([count])
     threads = [
@@ -205,7 +214,7 @@ def test_ranks_split_over_processes_get_the_same_bits(halves, homes: list[list[i
 def test_each_reduce_operation_does_what_torch_does_over_a_stack(reduce: str) -> None:
     n = 6
     stack = torch.randint(1, 4, (n, 31)).double()
-    buffers = {r: Buffers(stack[r].clone(), torch.empty(31, dtype=torch.float64)) for r in range(n)}
+    buffers = {r: Buffers(stack[r].clone(), nothing(31, torch.float64)) for r in range(n)}
     execute(then(ring_reduce_scatter(n), ring_all_gather(n)), operation("all_reduce", n), buffers, reduce=reduce)
     expected = {"sum": stack.sum(0), "avg": stack.mean(0), "product": stack.prod(0), "min": stack.amin(0), "max": stack.amax(0)}
     for pair in buffers.values():
@@ -216,7 +225,7 @@ def test_each_reduce_operation_does_what_torch_does_over_a_stack(reduce: str) ->
 def test_bitwise_operations_on_integers(reduce: str) -> None:
     n = 4
     stack = torch.randint(0, 2**40, (n, 9))
-    buffers = {r: Buffers(stack[r].clone(), torch.empty(9, dtype=torch.int64)) for r in range(n)}
+    buffers = {r: Buffers(stack[r].clone(), nothing(9, torch.int64)) for r in range(n)}
     execute(all_then_gather(n), operation("all_reduce", n), buffers, reduce=reduce)
     table = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
     assert np.array_equal(buffers[3].output.numpy(), table[reduce].reduce(stack.numpy()))
@@ -230,7 +239,7 @@ def test_in_place_and_out_of_place_agree_and_only_the_former_changes_its_input()
     n, count = 7, 40
     inputs = torch.randn(n, count)
     schedule, op = all_then_gather(n), operation("all_reduce", n)
-    apart_ = {r: Buffers(inputs[r].clone(), torch.empty(count)) for r in range(n)}
+    apart_ = {r: Buffers(inputs[r].clone(), nothing(count)) for r in range(n)}
     execute(schedule, op, apart_)
     same = inputs.clone()
     execute(schedule, op, {r: Buffers(same[r], same[r]) for r in range(n)})
@@ -241,9 +250,9 @@ def test_many_small_buffers_that_lie_apart_get_the_bits_of_those_side_by_side() 
     n, count = 16, 64
     inputs = torch.randn(n, count)
     schedule, op = then(ring_reduce_scatter(n), ring_all_gather(n)), operation("all_reduce", n)
-    arena = torch.empty(n, count)
+    arena = nothing(n * count).view(n, count)
     execute(schedule, op, {r: Buffers(inputs[r], arena[r]) for r in range(n)})
-    scattered = {r: Buffers(inputs[r].clone(), torch.empty(count)) for r in range(n)}
+    scattered = {r: Buffers(inputs[r].clone(), nothing(count)) for r in range(n)}
     execute(schedule, op, scattered)
     assert all(torch.equal(scattered[r].output, arena[r]) for r in range(n))
 
@@ -253,7 +262,7 @@ def test_a_slot_read_in_the_round_that_overwrites_it_is_read_first() -> None:
     op = Operation(
         "swap", 2, 2, np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.int32), np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.int32)
     )
-    buffers = {0: Buffers(torch.tensor([1.0, 2.0]), torch.empty(2)), 1: Buffers(torch.tensor([3.0, 4.0]), torch.empty(2))}
+    buffers = {0: Buffers(torch.tensor([1.0, 2.0]), nothing(2)), 1: Buffers(torch.tensor([3.0, 4.0]), nothing(2))}
     execute(swap, op, buffers)
     assert buffers[0].output.tolist() == [3.0, 4.0]
     assert buffers[1].output.tolist() == [1.0, 2.0]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from emu.backend.executor import execute as execute_module
 from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.reduction import unwritten
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.operation import ROOTED, ROUTED, Operation, operation
 from emu.collective.routing import TOKENS, standard_routing
@@ -106,12 +107,12 @@ def routed_by_definition(name: str, given: Sequence[np.ndarray], counts: np.ndar
 
 
 def side_by_side(sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-    table = torch.zeros(len(sizes), max(sizes) + 1, dtype=dtype)
+    table = torch.full((len(sizes), max(sizes) + 1), unwritten(dtype, "sum"), dtype=dtype)
     return [table[r, :size] for r, size in enumerate(sizes)]
 
 
 def apart(sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-    return [torch.zeros(size, dtype=dtype) for size in sizes]
+    return [torch.full((size,), unwritten(dtype, "sum"), dtype=dtype) for size in sizes]
 
 
 def buffers(op: Operation, given: Sequence[Tensor], counts: np.ndarray, lay) -> dict[int, Buffers]:
@@ -185,7 +186,7 @@ def all_to_all(n: int) -> tuple[Schedule, Operation]:
 def test_an_output_that_begins_amid_its_input_gets_what_one_of_its_own_gets():
     schedule, op = all_to_all(4)
     given = torch.randn(4, 8)
-    memory = torch.cat([given, torch.zeros(4, 2)], dim=1)
+    memory = torch.cat([given, torch.full((4, 2), torch.nan)], dim=1)
     over = {r: Buffers(memory[r, :8], memory[r, 2:]) for r in range(4)}
     plain = buffers(op, list(given), np.full(16, 2), apart)
     execute(schedule, op, over)
@@ -209,7 +210,7 @@ def test_an_output_over_a_buffer_of_another_rank_is_refused(step: int):
 def test_ranks_may_read_one_input():
     op = operation("all_reduce", 3)
     shared = torch.arange(5.0)
-    made = {r: Buffers(shared, torch.empty(5)) for r in range(3)}
+    made = {r: Buffers(shared, torch.full((5,), torch.nan)) for r in range(3)}
     execute(algorithm("all_reduce", "ring").schedule(3), op, made)
     assert all(torch.equal(pair.output, 3 * shared) for pair in made.values())
 
@@ -281,7 +282,7 @@ def test_float8_is_moved_as_it_is():
 
 def test_an_average_of_what_one_rank_has_is_what_it_has():
     op = operation("all_gather", 3)
-    made = {r: Buffers(torch.full((2,), float(r)), torch.zeros(6)) for r in range(3)}
+    made = {r: Buffers(torch.full((2,), float(r)), torch.full((6,), torch.nan)) for r in range(3)}
     execute(algorithm("all_gather", "ring").schedule(3), op, made, reduce="avg")
     assert all(pair.output.tolist() == [0, 0, 1, 1, 2, 2] for pair in made.values())
 

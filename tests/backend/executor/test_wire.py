@@ -13,6 +13,7 @@ from emu.backend.executor.wire import GlooWire, Links, UnreachableError, reach_s
 from emu.collective.algorithm import schedule as schedule_of
 from emu.collective.operation import operation
 from emu.collective.schedule import Schedule, Sends
+from tests.backend.executor.test_execute import nothing
 
 N = 4
 
@@ -86,7 +87,7 @@ def test_a_schedule_between_processes_gets_the_bits_of_one(links: list[Links], m
     op, schedule = operation("reduce_scatter", n), reduce_scatter(n)
     inputs = torch.randn(n, count)
     counts = op.block_counts(count)
-    alone, apart = ({r: Buffers(inputs[r], torch.empty(int(counts[r]))) for r in range(n)} for _ in range(2))
+    alone, apart = ({r: Buffers(inputs[r], nothing(int(counts[r]))) for r in range(n)} for _ in range(2))
     execute(schedule, op, alone, counts=counts)
     on = wires(links, *members)
     together([lambda r=r: execute(schedule, op, {r: apart[r]}, counts=counts, wire=on[r]) for r in range(n)])
@@ -99,7 +100,7 @@ def test_a_helper_lives_with_the_first_member(links: list[Links]) -> None:
     schedule = Schedule.build(n, 1, [Sends(ranks, n, 0, reduce=True), Sends(n, ranks, 0)], helpers=1)
     op = operation("all_reduce", n)
     inputs = torch.randn(n, 17)
-    alone, apart = ({r: Buffers(inputs[r], torch.empty(17)) for r in range(n)} for _ in range(2))
+    alone, apart = ({r: Buffers(inputs[r], nothing(17)) for r in range(n)} for _ in range(2))
     execute(schedule, op, alone)
     on = wires(links, *members)
     counts = np.array([17])
@@ -117,7 +118,7 @@ def test_processes_with_several_ranks_get_the_bits_of_one(schedule: str, members
     n, counts = len(members), np.array([101])
     op, chosen = operation("all_reduce", n), schedule_of("all_reduce", schedule, n)
     inputs = torch.randn(n, 101)
-    alone, apart = ({r: Buffers(inputs[r], torch.empty(101)) for r in range(n)} for _ in range(2))
+    alone, apart = ({r: Buffers(inputs[r], nothing(101)) for r in range(n)} for _ in range(2))
     execute(chosen, op, alone, counts=counts)
     held = [{r: apart[r] for r in range(n) if of_rank[members[r]] == p} for p in range(3)]
     bodies = [

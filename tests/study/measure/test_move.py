@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from emu.cluster import cluster
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice, Request, algorithm
 from emu.collective.operation import OPERATIONS, operation
@@ -43,6 +46,15 @@ def test_an_output_is_held_against_the_definition():
         return Moved(what.payload(rank).wrong(), 0.0)
 
     assert [silent(rank).wrong for rank in range(3)] == [9] * 3
+
+
+def test_memory_is_marked_where_a_result_is_checked_and_left_as_it_is_for_programs(monkeypatch):
+    marked, done = [], cluster.execute
+    monkeypatch.setattr(cluster, "execute", lambda *args, **how: (marked.append(how["marked"]), done(*args, **how)))
+    move(run, Choice(), Move("broadcast", 3, 10))
+    assert marked == [False, True]  # a barrier, and the payload
+    run(2, Choice(), lambda _: dist.all_reduce(torch.ones(4)))
+    assert marked[2:] == [False]
 
 
 def test_every_algorithm_executed_is_right_and_as_in_one_process():

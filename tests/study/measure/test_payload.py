@@ -106,6 +106,19 @@ def test_both_parts_of_a_complex_number_are_looked_at() -> None:
     assert payload.wrong() == 2
 
 
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name.startswith(("float", "bfloat", "complex"))])
+def test_outputs_that_nobody_has_written_are_no_number(dtype: str) -> None:
+    payload = Payload.make(operation("all_gather", 4), 40, dtype_of(dtype), "sum")
+    assert payload.outputs.to(torch.complex128).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+def test_integers_that_nobody_has_written_are_none_of_the_payload(dtype: str) -> None:
+    payload = Payload.make(operation("all_reduce", 4), 40, dtype_of(dtype), "sum")
+    assert (payload.outputs == torch.iinfo(dtype_of(dtype)).min + 1).all()
+    assert (payload.sequence >= 0).all()
+
+
 def test_untouched_outputs_are_all_wrong() -> None:
     payload = Payload.make(operation("all_gather", 4), 40, torch.float32, "sum")
     assert payload.wrong() == 4 * 40

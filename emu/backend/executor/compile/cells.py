@@ -13,6 +13,7 @@ from emu.arrays import I32, I64, Bool
 from emu.backend.executor.compile.layout import INPUT, NOWHERE, OUTPUT, SCRATCH, Layout, Place
 from emu.collective.cells import numbered
 from emu.collective.operation import Operation
+from emu.collective.proof import Fault, added_to_nothing, sent_of_nothing
 from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
 
@@ -59,6 +60,8 @@ class Cells:
     home: Place  # [cells] of what is written
     stay: tuple[I64, I64]  # rank and slot of what is had, wanted and never written
     scratch: I64  # [P] elements that each participant needs
+    here: Bool  # [P] the participants that are in this process
+    name: str  # of the operation
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation, layout: Layout, carry: Translations | None, here: Bool) -> "Cells":
@@ -73,21 +76,48 @@ class Cells:
         first[write[::-1]] = now[::-1]
         never = first[staying] == schedule.n_rounds
         home, scratch = _homes(schedule, layout, carry, here, write, n_cells)
-        return Cells(schedule, layout, now, read, write, first, home, (stay[0][never], stay[1][never]), scratch)
+        stay = stay[0][never], stay[1][never]
+        return Cells(schedule, layout, now, read, write, first, home, stay, scratch, here, operation.name)
 
     def rows(self, at: slice) -> Rows:
-        """The rows between two indices."""
+        """The rows between two indices.
+
+        Raises:
+            ProofError: one reads a slot that holds nothing, or adds to one of a rank, where memory holds whatever was there.
+        """
         s = self.schedule
         names = (s.src, s.dst, s.slot, s.written_slot, s.channel)
         src, dst, slot, written, channel = (c[at].astype(np.int64) for c in names)
         read, write, now = self.read[at], self.write[at], self.round[at].astype(np.int64)
-        before = self.first[write] < now
+        before, after = self.first[write] < now, self.first[read] < now
         adds, own = s.reduce[at], self._found(write, before, dst, written)
-        holds = adds & (before | self.layout.has(dst, written))
-        own = Place(np.where(holds, own.region, NOWHERE), own.offset)
-        source = self._found(read, self.first[read] < now, src, slot)
+        holds = before | self.layout.has(dst, written)
+        own = Place(np.where(adds & holds, own.region, NOWHERE), own.offset)
+        source = self._found(read, after, src, slot)
         home = Place(self.home.region[write], self.home.offset[write])
-        return Rows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
+        rows = Rows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
+        self._refuse_nothing(rows, np.flatnonzero(~after & self.here[src]), adds & ~holds & self.here[dst])
+        return rows
+
+    def _refuse_nothing(self, rows: Rows, unwritten: I64, alone: Bool) -> None:
+        """Refuse rows that read a slot which holds nothing, or add to one of a rank.
+
+        Args:
+            rows: All of them.
+            unwritten: Those that read what no row has written yet.
+            alone: [rows] Which add where nothing is.
+        """
+        n_ranks = self.schedule.n_ranks
+        empty = unwritten[~self.layout.has(rows.src[unwritten], rows.slot[unwritten])]
+        if len(empty):
+            row = empty[0]
+            fault = Fault(int(rows.round[row]), int(rows.src[row]), int(rows.slot[row]))
+            raise sent_of_nothing(self.name, fault, int(rows.dst[row]), n_ranks)
+        added = np.flatnonzero(alone & (rows.dst < n_ranks))
+        if len(added):
+            row = added[0]
+            senders = rows.src[added[(rows.write[added] == rows.write[row]) & (rows.round[added] == rows.round[row])]]
+            raise added_to_nothing(self.name, Fault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders)
 
     def _found(self, cell: I64, written: Bool, rank: I64, slot: I64) -> Place:
         """Where cells are read: at home if they have been written, else in the input."""
