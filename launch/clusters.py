@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -39,6 +39,7 @@ class Where:
     ranks_per_actor: int | None = None
     ray_options: Path | None = None
     known: tuple[str, ...] = CLUSTERS
+    patience_s: float = 60.0
 
     def __post_init__(self) -> None:
         if self.cluster not in self.known:
@@ -51,6 +52,8 @@ class Where:
         for flag, value in given.items():
             if value is not None and self.cluster != "ray":
                 raise must_be(flag, "the cluster", "ray where this is given", self.cluster, f"add {_ALONE}")
+        if not self.patience_s > 0:
+            raise must_be("run", "--patience", "a number of seconds above 0", self.patience_s)
         if self.ranks_per_actor is not None and self.ranks_per_actor < 1:
             raise must_be("--ranks-per-actor", "the ranks", "1 or more", self.ranks_per_actor)
 
@@ -67,10 +70,13 @@ class Where:
             RunError: Ray does not start.
         """
         if self.cluster == "local":
-            yield importlib.import_module("emu.cluster.threads.local").LocalCluster(pace)  # not above: it loads torch
+            local = importlib.import_module("emu.cluster.threads.local")  # not above: it loads torch
+            yield local.LocalCluster(pace, self.patience_s)
             return
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
-        with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings, pace) as ranks:
+        with ray.RayCluster(
+            self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings, pace, self.patience_s
+        ) as ranks:
             yield ranks
 
     def record(
@@ -89,7 +95,19 @@ def cluster_options(command: F) -> F:
 def script_cluster_options(command: F) -> F:
     """The same, or nowhere."""
     said = "Ranks are threads (local), in processes of Ray (ray), or nowhere (fake): tensors without data, any number of ranks."
-    return _options(command, (*CLUSTERS, FAKE), said)
+    return _options(_patience_option(command), (*CLUSTERS, FAKE), said)
+
+
+def _patience_option(command: F) -> F:
+    """Add how long a rank may wait for what never comes."""
+
+    @wraps(command)
+    def called(*given: Any, patience: float, where: Where, **rest: Any) -> Any:
+        return command(*given, where=replace(where, patience_s=patience), **rest)
+
+    said = "End the run if a rank waits for so long outside of communication (a lock, a thread, a store) while all others wait."
+    option = click.option("--patience", type=float, default=60.0, show_default=True, metavar="SECONDS", help=said)
+    return cast("F", option(called))
 
 
 def _options(command: F, known: tuple[str, ...], said: str) -> F:

@@ -183,6 +183,9 @@ def _run(args: list[str] | None) -> int:
     except KeyboardInterrupt as stopped:
         line, code = _interrupted(stopped)
         click.echo(f"emu: {line}", err=True)
+        if hasattr(stopped, "leaves_threads"):  # in native code, which must not see Python end
+            sys.stdout.flush()
+            os._exit(code)
         return code
     return result if isinstance(result, int) else 0
 

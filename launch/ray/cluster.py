@@ -24,6 +24,7 @@ from emu.cluster.pace.pace import Pace
 from emu.cluster.processes.desk import Desk
 from emu.cluster.processes.fatal import died, named
 from emu.cluster.processes.job import Ended, Job, everywhere, processes_of
+from emu.cluster.strands.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace
@@ -44,6 +45,7 @@ class RayCluster:
         options: A file that says where actors are placed, and in which environment.
         brings: A folder that a Ray which is joined brings to its nodes; unless the options name another.
         pace: What messages meet, by this host's clock; None: nothing.
+        patience_s: A rank that waits for so long outside of communication, while all others wait for it, is given up.
         timeout_s: A process that is silent for so long in the midst of a request counts as gone.
 
     Raises:
@@ -58,9 +60,10 @@ class RayCluster:
         options: Path | None = None,
         brings: Path | None = None,
         pace: Pace | None = None,
+        patience_s: float = PATIENCE_S,
         timeout_s: float = 300.0,
     ) -> None:
-        self._per_actor = per_actor
+        self._per_actor, self._patience_s = per_actor, patience_s
         self.pace = pace
         self._timeout_s = timeout_s
         self._keep_log = False  # until an error names it
@@ -112,7 +115,7 @@ class RayCluster:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = processes_of(n_ranks, self._per_actor)
         own = _users_own()
-        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace) as desk:
+        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as desk:
             brought = partial(_bring, own, program) if own else program
             tempo = None if self.pace is None else self.pace.tempo
             job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)

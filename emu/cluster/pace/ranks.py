@@ -196,7 +196,7 @@ class Clock:
 
     def _rest_until(self, rank: int, time_s: float) -> None:
         if now_s() < time_s:
-            self._rests.rest(_strand(), Wait("a time"), time_s)
+            self._rests.rest(_strand(), Wait("a time", comes=True), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
         """Of `time.sleep`: a rank that sleeps lets the others run."""

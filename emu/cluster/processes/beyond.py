@@ -26,12 +26,13 @@ from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import Met
 from emu.cluster.processes.desk import Address, LastWords, connection
+from emu.cluster.strands.sight import Sight, has_processes
 from emu.cluster.strands.strand import Wait
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
 _COMPARED = 5  # times
-_TOLD = ("go", "expected", "due", "slowed")  # while the job runs
+_TOLD = ("go", "expected", "due", "slowed", "where")  # while the job runs
 CarryOut = Callable[[Agreed, list[Arrival], GlooWire | None, Callable[[], None]], None]
 
 
@@ -60,6 +61,7 @@ class Beyond:
         self._last_words = _guest(address, LastWords(process))
         self._telling = threading.Lock()
         self._pid = os.getpid()
+        self.sight: Callable[[int], Sight | None] = lambda _: None  # where a rank is
         self._made = 0
         self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
         self._open: dict[int, Arrival] = {}
@@ -132,6 +134,8 @@ class Beyond:
             while (words := self._heard.pop() if self._heard else self._desk.recv())[0] in _TOLD:
                 if words[0] == "go":
                     self._go(carry_out, *words[1:])
+                elif words[0] == "where":
+                    self._say_where(words[1])
                 elif words[0] == "expected":
                     met.expected(self._paced[words[1]], None if words[2] is None else words[2] + self._behind_s)
                 elif words[0] == "due":
@@ -143,6 +147,11 @@ class Beyond:
             return
         if words[0] == "stop":
             met.stop(words[1])
+
+    def _say_where(self, rank: int) -> None:
+        sight = self.sight(rank) if rank in self.ranks else None
+        if sight is not None:
+            self._tell("is_at", rank, sight, has_processes())
 
     def _go(self, carry_out: CarryOut, agreed: Agreed, numbers: list[int], is_shared: bool) -> None:
         wire = GlooWire(self._links, self._open[numbers[0]].call.group.ranks) if is_shared else None

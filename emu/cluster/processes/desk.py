@@ -26,13 +26,17 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.traffic import warm
+from emu.cluster.processes.absence import Absence
 from emu.cluster.processes.fatal import Fatal, read
+from emu.cluster.strands.sight import Sight
+from emu.cluster.strands.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 
 TOKEN_BYTES = 32
 _GONE = (EOFError, ConnectionError)
 _MOST_BYTES = 2**16  # of a process's last words at once
+_LOOK_S = 0.25  # how often it looks for ranks that do not come back
 _MOST_SILENT_S = 5  # in the midst of a guest's token
 Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
 
@@ -81,9 +85,18 @@ class Desk:
         host: The address of this machine that the processes reach it by.
         say: Is given what the ranks print.
         pace: What messages meet, by the clock of this host; None: nothing.
+        patience_s: A rank that waits for so long outside of communication, while all others wait for it, is given up.
     """
 
-    def __init__(self, n_ranks: int, choice: Choice, host: str, say: Say, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        n_ranks: int,
+        choice: Choice,
+        host: str,
+        say: Say,
+        pace: Pace | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self.failure: BaseException | None = None  # the first
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
@@ -107,6 +120,7 @@ class Desk:
         self._alarm = Alarm(self._fail)
         met = Met(self._expected, self._due, self._slowed, self._fail)
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
+        self._absence = Absence(n_ranks, self._ask_where, self._fail, patience_s)
 
     def __enter__(self) -> Self:
         if self._pacer is not None:
@@ -141,9 +155,11 @@ class Desk:
 
     def _serve(self) -> None:
         try:
-            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._heard()])):
+            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._heard()], _LOOK_S)):
                 for each in ready:
                     self._hear(each)
+                if self.failure is None and not self._lost:
+                    self._absence.look(self._waits.keys() | self._ended, now_s())
         except BaseException as error:  # in the desk itself
             self._fail(error)
         self._listen_to_the_end()
@@ -204,10 +220,18 @@ class Desk:
             for each in ready:
                 self._hear(each)
 
+    def _ask_where(self, rank: int) -> None:
+        """Ask the process of a rank where that is; every process knows which ranks it has."""
+        self._tell_all("where", rank)
+
+    def _is_at(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
+        self._absence.is_at(rank, sight, has_processes, now_s())
+
     def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
         arrival = self._places.arrival(call, (process, number))
         self._open[arrival.made] = arrival
         self._latest[call.global_rank] = f"in {_told(arrival)}"
+        self._absence.heard(now_s())
         if self._pacer is not None:
             self._pacer.came(arrival, step, at_s)
         if complete := self._meetings.arrive(arrival):

@@ -106,6 +106,6 @@ def _sleeping(sleep: Any) -> Any:
             sleep(seconds)
             return
         take_turn(strand)
-        rest(strand, Wait("a time", caller()), time.monotonic() + seconds)
+        rest(strand, Wait("a time", caller(), comes=True), time.monotonic() + seconds)
 
     return slept

@@ -1,5 +1,6 @@
 """PyTorch's stores of keys and values, as the ranks of one job share them; who waits for a key lets the others run."""
 
+import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -8,13 +9,13 @@ from typing import Any
 
 import torch.distributed as dist
 from torch._C import _distributed_c10d as native
-from torch.distributed import rendezvous
 
 from emu.backend.rank.lines import caller
 from emu.cluster.strands.locks import Replacement, rest
 from emu.cluster.strands.strand import Strand, Wait, current
 
 _Store: Any = native.Store
+_rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # `torch.distributed` exports a function so called
 _HashStore, _FileStore = native.HashStore, native.FileStore  # as they are, whatever these names are while ranks run
 _UNSAID = timedelta(seconds=300)  # PyTorch's own: nobody has said how long to wait
 _ASK_S = 0.01  # how often a store is asked that other processes write to, too
@@ -53,7 +54,7 @@ class Stores:
         """Return what stands in place of the stores that a program makes."""
         made = {"TCPStore": _tcp_store(self), "FileStore": _file_store(self), "HashStore": _hash_store(self)}
         for name, value in made.items():
-            for where in (dist, native, rendezvous):
+            for where in (dist, native, _rendezvous):
                 if hasattr(where, name):
                     yield where, name, value
 

@@ -6,7 +6,6 @@ All strands of a rank belong to the same emulated process: they have the same pr
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +18,6 @@ _forked_by: list[int] = []  # the rank that has forked this process, if one has
 class Turns(Protocol):
     """Who lets one strand run at a time."""
 
-    lock: AbstractContextManager[object]  # over what a strand waits for
     failure: BaseException | None  # of the run
 
     def has_threads(self, rank: int) -> bool:
@@ -85,12 +83,14 @@ class Wait:
         line: Of the user's program, that waits.
         of: By which the strand is woken; None: by this alone.
         is_over: Says, once nobody else can change it, whether what it waits for has come.
+        comes: Whether it comes by itself, as a time does.
     """
 
     what: str
     line: Line | None = None
     of: object = None
     is_over: Callable[[], bool] = lambda: False
+    comes: bool = False
 
     @property
     def key(self) -> object:

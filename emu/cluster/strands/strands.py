@@ -14,7 +14,8 @@ from emu.backend.rank.streams import NEVER
 from emu.cluster.own.device import replaced
 from emu.cluster.strands.children import await_end, children, end_pools
 from emu.cluster.strands.locks import Replacement, locks
-from emu.cluster.strands.strand import Strand, StrandEnd, current, enter
+from emu.cluster.strands.sight import Sight, look_at, spent_s
+from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
 
@@ -33,6 +34,7 @@ class Strands:
         self._numbers = count(n_ranks)
         self._rests, self._recording, self._resumed = rests, recording, resumed
         self._of: WeakKeyDictionary[threading.Thread, Strand] = WeakKeyDictionary()
+        self._by_number: dict[int, Strand] = {}
         self._lanes: dict[Strand, Any] = {}  # where what a strand does is taken down
 
     @contextmanager
@@ -49,14 +51,14 @@ class Strands:
 
     def main(self, rank: int) -> Strand:
         """Make the calling thread the one of a rank's program."""
-        strand = Strand(rank, rank, self._rests, threading.current_thread())
+        strand = self._by_number[rank] = Strand(rank, rank, self._rests, threading.current_thread())
         enter(strand)
         return strand
 
     def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
         """Return the strand of a thread that `parent` is about to start."""
         strand = Strand(next(self._numbers), parent.rank, self._rests, thread, is_free)
-        self._of[thread] = strand
+        self._of[thread] = self._by_number[strand.number] = strand
         if self._recording is not None:
             self._lanes[strand] = self._recording.of(strand.rank).fork()
         self._rests.baton.add(strand.number, strand.rank, outside=is_free)
@@ -73,6 +75,7 @@ class Strands:
                 self._do(child, body)
         finally:
             child.is_done = True
+            del self._by_number[child.number]
             self._rests.wake(child)
             with self._rests.held_by_none():
                 baton.leave(child.number)
@@ -91,6 +94,34 @@ class Strands:
                 if self._rests.failure is None:
                     thread._invoke_excepthook(thread)
             child.end = self.moment()
+
+    def running(self) -> tuple[Strand | None, int]:
+        """Return the strand whose turn it is, None if it is nobody's, and how many turns there have been."""
+        number, turns = self._rests.baton.running, self._rests.baton.turns
+        return None if number is None else self._by_number.get(number), turns
+
+    def at_work(self) -> list[threading.Thread]:
+        """Return the threads of the strands that run: the one that has the turn, and those without one."""
+        running, _ = self.running()
+        strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
+        return [strand.thread for strand in strands]
+
+    def sight(self, rank: int) -> Sight | None:
+        """Return where a rank is: what its program waits for, or its line; None where it has ended."""
+        main = self._by_number.get(rank)
+        if main is None:
+            return None
+        waits = self._rests.waits.get(rank)
+        mine = [each for each in list(self._by_number.values()) if each.rank == rank and each.number not in self._rests.waits]
+        spent = sum(spent_s(each.thread) for each in mine)
+        if isinstance(waits, Wait):
+            return Sight(waits.line, f"waits for {waits.what}", not waits.comes, spent)
+        found = look_at(main.thread)
+        return None if found is None else found._replace(spent_s=spent)
+
+    def mains(self) -> list[Strand]:
+        """Return the strands of the ranks' programs."""
+        return [strand for strand in list(self._by_number.values()) if strand.is_main]
 
     def find(self, thread: threading.Thread) -> Strand | None:
         """Return the strand of a thread that a rank has started; None if there is none."""

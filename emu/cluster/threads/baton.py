@@ -199,9 +199,9 @@ class Baton:
         """Return whether only threads are left that a rank has started and that run without the baton, for ever perhaps."""
         return all(strand in self._outside and strand != rank for strand, rank in self._ranks.items())
 
-    def await_end(self) -> None:
-        """Block until every strand has left, or the baton was abandoned."""
-        self._finished.wait()
+    def await_end(self, most_s: float | None = None) -> bool:
+        """Block until every strand has left, or the baton was abandoned, or for so long; return whether it is so."""
+        return self._finished.wait(most_s)
 
     def _hand_on(self) -> None:
         self._lies = not self._ready

@@ -17,6 +17,7 @@ from emu.cluster.own.device import replaced
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
+_native: Any = native  # whose stubs lack what is used here
 _NUMBERS = itertools.count()
 _TABLES = (
     "pg_map",
@@ -102,10 +103,10 @@ def find_groups() -> None:
     world: Any = distributed_c10d._world
     named, here = world.named, _here()
     for name in [name for name in here if here[name] is not named.get(name)]:
-        native._unregister_process_group(name)  # type: ignore[attr-defined]
+        _native._unregister_process_group(name)
         del here[name]
     for name in named.keys() - here.keys():
-        native._register_process_group(name, named[name])  # type: ignore[attr-defined]
+        _native._register_process_group(name, named[name])
         here[name] = named[name]
 
 
@@ -116,7 +117,7 @@ def _here() -> dict[str, Any]:
 
 def _isolate_threads(on: bool) -> None:
     """Look up groups by name, as functional collectives do, a thread at a time."""
-    native._set_thread_isolation_mode(on)  # type: ignore[attr-defined]
+    _native._set_thread_isolation_mode(on)
 
 
 def _register(create: Callable[[Any, Any], Group]) -> None:

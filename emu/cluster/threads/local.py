@@ -7,6 +7,7 @@ from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Performed, Program
 from emu.cluster.ends import RankExit
 from emu.cluster.pace.pace import Pace
+from emu.cluster.strands.watch import PATIENCE_S
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
@@ -19,27 +20,28 @@ class LocalCluster:
 
     Args:
         pace: What their messages meet, by this host's clock; None: nothing, they are there at once.
+        patience_s: As of `Threads`.
     """
 
-    def __init__(self, pace: Pace | None = None) -> None:
-        self.pace = pace
+    def __init__(self, pace: Pace | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.pace, self._patience_s = pace, patience_s
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank; results and errors as of `Threads.run`."""
         known = self.pace is not None and (self.pace.tempo.computes or self.pace.faults)
         recording = Recording(n_ranks) if known else None
-        return Threads(n_ranks, choice, recording, pace=self.pace).run(program)
+        return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program)
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
         """As `run`, with the trace of what ran."""
         recording = Recording(n_ranks)
-        return Threads(n_ranks, choice, recording, pace=self.pace).run(program), recording.trace()
+        return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program), recording.trace()
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
         """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
-            values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace))
+            values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))
         except RankExit as end:
             left = end
         return Performed(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

@@ -178,6 +178,12 @@ class Rests:
         with self.held_by_none():
             self.baton.step_out(strand.number)
 
+    def let_run(self, strand: Strand) -> None:
+        """Let others run while a strand is blocked that has the turn: in code that hands on none."""
+        if strand.is_main and not self.has_threads(strand.rank):
+            return  # whatever it waits for, another rank cannot know
+        self.step_out(strand)
+
     def step_in(self, strand: Strand) -> None:
         """Return when it is the turn of a strand that ran on without it."""
         with self.held_by_none():

@@ -40,9 +40,11 @@ from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
+from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, take_turn
 from emu.cluster.strands.strands import Strands
+from emu.cluster.strands.watch import PATIENCE_S, Watch
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import find_groups, isolated
@@ -66,6 +68,7 @@ class Threads:
         own: What else each rank has for itself, besides what libraries keep.
         beyond: Tells which ranks are here, and is the way to the others; None: all are here.
         pace: What messages meet, by this host's clock, where all ranks are here; None: their answers are there at once.
+        patience_s: A rank that waits for so long outside of communication, while all others wait for it, is given up.
 
     Raises:
         InputError: fewer than one rank.
@@ -79,6 +82,7 @@ class Threads:
         own: Sequence[Own] = (),
         beyond: Beyond | None = None,
         pace: Pace | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
@@ -100,8 +104,12 @@ class Threads:
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
-        if beyond is None:  # else the desk knows
+        others = self._others if beyond is None else lambda: 0  # else the desk knows
+        self._watch = Watch(self._strands.running, self._rests.let_run, others, self._rests.fail, patience_s)
+        if beyond is None:
             self._rests.story = lambda: self._story() if self._rests.waits else ""
+        else:
+            beyond.sight = self._strands.sight
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
         self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
         self._pacer = None
@@ -133,7 +141,7 @@ class Threads:
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
         with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
-            with letting_go(), self._strands.watched(self._stores.replacements()):
+            with letting_go(), self._strands.watched(self._stores.replacements()), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
             self._baton.restore()
@@ -306,6 +314,10 @@ class Threads:
         strand = current()
         return None if strand is None else strand.rank
 
+    def _others(self) -> int:
+        """Return how many ranks wait for one that does not come back."""
+        return self.n_ranks - len(self._ended) - 1
+
     def _stuck(self) -> None:
         if self._beyond is not None:  # the desk knows whether any other rank can go on
             return
@@ -359,14 +371,20 @@ class Threads:
     def _await(self, threads: Sequence[threading.Thread]) -> None:
         try:
             self._baton.await_end()
-        except KeyboardInterrupt as error:  # every rank ends at its next request; a second Ctrl-C leaves them
-            self._rests.failure = self._rests.failure or error
-            if self._clock is not None:  # by which they would rest for long
-                self._rests.stop(error)
-            self._baton.await_end()
+        except KeyboardInterrupt as stopped:
+            self._interrupt(stopped)
+            return
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+
+    def _interrupt(self, stopped: KeyboardInterrupt) -> None:
+        """End every rank where it is, and tell where that was."""
+        stopped.add_note(where(self._strands.mains()))
+        self._rests.stop(stopped)
+        if not end(self._strands.at_work, self._baton.await_end):  # a rank is in native code, or sleeps
+            stopped.leaves_threads = True  # type: ignore[attr-defined]
+            self._rests.abandon(stopped)
 
 
 def _here() -> Strand:

@@ -1,0 +1,99 @@
+"""A thread beside the ranks that sees which of them does not come back while all others wait, and says so.
+
+Waits that Emu knows hand on the turn, so a deadlock among them is named at once. What is left is what a rank does without
+asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has a turn.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from emu.cluster.strands.sight import Sight, has_processes, is_idle, look_at
+from emu.cluster.strands.strand import Strand
+from emu.errors import RunError
+
+PATIENCE_S = 60.0
+SAID_S = 5.0  # a rank that does not come back for so long is told of
+_LOOK_S, _BLOCKED_S = 0.25, 1.0
+_log = logging.getLogger("emu")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The turn that is under way."""
+
+    strand: Strand | None
+    number: int
+    since_s: float
+    first: Sight | None
+    said: bool = False
+    idle_s: float | None = None  # since when it has not used the processor
+
+
+class Watch:
+    """Looks at the strand that has the turn.
+
+    Args:
+        turn: Returns that strand, None if none has it, and how many turns there have been.
+        blocked: Is given a strand that waits without the processor, and for which others of its rank do not get the turn.
+        waiting: Returns how many other ranks have not ended.
+        fail: Is given the error of a rank that waits for ever.
+        patience_s: A rank that waits for so long, and does nothing else, is given up.
+    """
+
+    def __init__(
+        self,
+        turn: Callable[[], tuple[Strand | None, int]],
+        blocked: Callable[[Strand], None],
+        waiting: Callable[[], int],
+        fail: Callable[[int, Exception], None],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._turn, self._blocked, self._waiting, self._fail = turn, blocked, waiting, fail
+        self._patience_s = patience_s
+        self._over = threading.Event()
+
+    @contextmanager
+    def runs(self) -> Iterator[None]:
+        """Look while the context lasts."""
+        thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _look(self) -> None:
+        seen = _Turn(None, -1, 0.0, None)
+        while not self._over.wait(_LOOK_S):
+            strand, number = self._turn()
+            now_s = time.monotonic()
+            if strand is None or number != seen.number:
+                seen = _Turn(strand, number, now_s, look_at(strand.thread) if strand else None)
+            elif (sight := look_at(strand.thread)) is not None:
+                self._see(seen, strand, sight, now_s)
+
+    def _see(self, seen: _Turn, strand: Strand, sight: Sight, now_s: float) -> None:
+        if seen.first is None or not is_idle(seen.first, sight):
+            seen.first, seen.idle_s = sight, None
+        elif seen.idle_s is None:
+            seen.idle_s = now_s
+        idle_s = 0.0 if seen.idle_s is None else now_s - seen.idle_s
+        if idle_s > _BLOCKED_S:
+            self._blocked(strand)
+        others = self._waiting()
+        if others and now_s - seen.since_s > SAID_S and not seen.said:
+            seen.said = True
+            _log.info("%s", not_back(sight.told(strand.rank), SAID_S, others))
+        if others and sight.waits and idle_s > self._patience_s and not has_processes():
+            self._fail(strand.rank, RunError(not_back(sight.told(strand.rank), self._patience_s, others)))
+
+
+def not_back(what: str, for_s: float, others: int) -> str:
+    """Return the words for a rank that does not come back while all others wait."""
+    wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
+    return f"{what} and has not come back for {for_s:g} s; {wait}"
