@@ -17,6 +17,7 @@ from emu.cluster.own.parent import adopts, ends_with_parent
 _SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _DIED = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL)
 _TO_ALL_S = 0.05  # within which a signal that was sent to both processes has come to both
+_GRACE_S = 5.0  # for Ray to tidy up
 _FAILED = 1  # exit code
 
 
@@ -80,7 +81,7 @@ def _end(status: int, words: int) -> None:
     """End what the child has left, and this process as the child has ended."""
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
-        importlib.import_module("emu.cluster.own.children").end_all()  # not above: seldom is there any
+        importlib.import_module("emu.cluster.own.children").end_all(grace_s=_GRACE_S)  # not above: seldom is there any
     code = os.waitstatus_to_exitcode(status)
     if code < 0 and -code in _DIED:
         _say(signal.Signals(-code), words)

@@ -124,7 +124,8 @@ def _left() -> list[str]:
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"process {' '.join(process.cmdline())[:60]}")
             elif process.ppid() == os.getpid():
-                process.wait(0)
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
     return found
 
 

@@ -61,8 +61,10 @@ def is_told_before(new: BaseException, old: BaseException | None) -> bool:
     """Return whether a failure is told instead of an earlier one: the same of a lower rank, or any where there is none."""
     if old is None:
         return True
-    ranks, alike = [getattr(each, "rank", None) for each in (new, old)], _alike(new)
-    return None not in ranks and ranks[0] < ranks[1] and alike is not None and alike == _alike(old)
+    first, second = (getattr(each, "rank", None) for each in (new, old))
+    if not isinstance(first, int) or not isinstance(second, int):
+        return False
+    return first < second and _alike(new) is not None and _alike(new) == _alike(old)
 
 
 def _alike(error: BaseException) -> object:

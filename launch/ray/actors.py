@@ -6,8 +6,10 @@ their class by value, whatever packages lie about where they start.
 """
 
 import ctypes
+import os
 import pickle
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -152,30 +154,43 @@ def _answer(process: int, ref: Any) -> Answer:
 
 
 def main() -> None:
-    """Join or start a Ray, say where, and run jobs until the pipe ends."""
+    """Join or start a Ray, say where, and run jobs until the pipe ends, or until this process is told to end."""
     pipe = Connection(int(sys.argv[1]))
     if sys.platform == "linux":  # whatever the actors start and leave behind is then a child of this process
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     address, folder, log, runtime_env, placement = pipe.recv()
+    actors = Actors(pipe, "" if address else "127.0.0.1", placement)
+
+    def end(*_: object) -> None:
+        """Tidy up: whoever started this would have killed it, and is gone."""
+        if address:
+            actors.kill()
+            ray.shutdown()
+        _kill_descendants()
+        _remove(Path(folder).parent)
+        Path(log).unlink(missing_ok=True)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        begun = _begin(pipe, address, folder, runtime_env)
+        signal.signal(signal.SIGTERM, end)  # Ray has taken it over
+        while begun:
+            if asked := pipe.recv():  # none: to end a job that has ended
+                pipe.send([tuple(a) for a in actors.run(*asked)])
+    except (EOFError, ConnectionError, SystemExit):  # reset, where the other end was killed before it had read all
+        end()
+
+
+def _begin(pipe: Connection, address: str, folder: str, runtime_env: dict[str, Any]) -> bool:
     own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
         ray.init(address=address or "local", log_to_driver=False, runtime_env=runtime_env, **own)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
-        return
+        return False
     pipe.send(_node() if address else "")
-    actors = Actors(pipe, "" if address else "127.0.0.1", placement)
-    try:
-        while True:
-            if asked := pipe.recv():  # none: to end a job that has ended
-                pipe.send([tuple(a) for a in actors.run(*asked)])
-    except (EOFError, ConnectionError):  # reset, where the other end was killed before it had read all
-        actors.kill()
-        ray.shutdown()
-        _kill_descendants()
-        if not address:  # whoever started this would have killed it: nobody is left to tidy up
-            _remove(Path(folder).parent)
-            Path(log).unlink(missing_ok=True)
+    return True
 
 
 def _kill_descendants() -> None:

@@ -59,8 +59,8 @@ class RayProcess:
         try:
             self._send((address, str(self._folder / _OPEN), str(self.log), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
-        except BaseException:
-            self.end(keep_log=not address)
+        except BaseException as error:
+            self.end(keep_log=not address and isinstance(error, RunError))  # which names it
             raise
 
     def _begin(self, address: str) -> str:

@@ -303,7 +303,7 @@ def test_a_script_that_ends_with_a_code_before_a_step_is_not_timed(emu, tmp_path
     script.write_text(PLAIN.format(count=100, times=1) + "if dist.get_rank():\n    raise SystemExit(3)\ndist.barrier()\n")
     done = emu("run", "--ranks", "2", "--topology", SWITCH, str(script))
     assert (done.code, done.out) == (3, "")
-    assert done.err == "emu: the script ended before an optimizer step, so there is nothing to time\n"
+    assert done.err == f"emu: rank 1 left with exit code 3 ({script}:8)\nemu: as the script has failed, nothing is timed\n"
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def _unheard() -> Iterator[None]:
         signal.signal(signal.SIGCHLD, before)
 
 
-def end_all(but: Collection[psutil.Process] = ()) -> None:
+def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> None:
     """End the descendants of this process, but for some of its children with all that these have started."""
-    until = time.monotonic() + _GRACE_S
+    until = time.monotonic() + grace_s
     asked: set[psutil.Process] = set()
     while (found := _descendants(but)) and time.monotonic() < until + _KILL_S:
         late = time.monotonic() > until

@@ -46,7 +46,7 @@ class Fatal:
 def tell(*to: int) -> None:
     """Write the last words of this process from now on to an open file, or if none is given to stderr."""
     _told[:] = to
-    faulthandler.enable(*to or (_STDERR,), all_threads=bool(to))
+    faulthandler.enable(to[0] if to else _STDERR, all_threads=bool(to))
 
 
 @contextmanager
