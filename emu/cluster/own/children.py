@@ -63,7 +63,7 @@ def _descendants(but: Collection[psutil.Process]) -> set[psutil.Process]:
     for child in _children():
         if child not in but:
             with suppress(psutil.NoSuchProcess):
-                found |= {child, *child.children(recursive=True)}
+                found |= {child, *child.children(True)}
     return {process for process in found if _lives(process)}
 
 

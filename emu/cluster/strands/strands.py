@@ -1,6 +1,8 @@
 """The strands of the ranks of a process: brought up where a rank starts a thread, and ended with their rank."""
 
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
@@ -19,6 +21,8 @@ from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
 
+_LOOKS, _LOOK_S = 20, 5e-3  # for threads that no module of Python has started
+
 
 class Strands:
     """The threads that ranks start in one run.
@@ -35,6 +39,7 @@ class Strands:
         self._rests, self._recording, self._resumed = rests, recording, resumed
         self._of: WeakKeyDictionary[threading.Thread, Strand] = WeakKeyDictionary()
         self._by_number: dict[int, Strand] = {}
+        self._known = frozenset[int]()  # threads of this process that are none of the ranks' and were there before them
         self._lanes: dict[Strand, Any] = {}  # where what a strand does is taken down
 
     @contextmanager
@@ -44,6 +49,7 @@ class Strands:
         Args:
             more: What else stands in place of what waits.
         """
+        self._known = frozenset(sys._current_frames())
         with ExitStack() as changes:
             for where, name, value in (*locks(), *waits(), *children(self), *more):
                 changes.enter_context(replaced(where, name, value))
@@ -94,6 +100,17 @@ class Strands:
                 if self._rests.failure is None:
                     thread._invoke_excepthook(thread)
             child.end = self.moment()
+
+    def are_awaited_from_outside(self) -> bool:
+        """Return whether a strand waits for a lock, and threads that are no strands may let it go on: as C code starts them."""
+        if not any(isinstance(what, Wait) for what in list(self._rests.waits.values())):
+            return False
+        for _ in range(_LOOKS):  # a thread that begins or ends is known to nobody for a moment
+            time.sleep(_LOOK_S)
+            named = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
+            if not sys._current_frames().keys() - self._known - named:
+                return False
+        return True
 
     def running(self) -> tuple[Strand | None, int]:
         """Return the strand whose turn it is, None if it is nobody's, and how many turns there have been."""

@@ -40,6 +40,7 @@ class Watch:
         turn: Returns that strand, None if none has it, and how many turns there have been.
         blocked: Is given a strand that waits without the processor, and for which others of its rank do not get the turn.
         waiting: Returns how many other ranks have not ended.
+        story: Returns who waits for what, where no rank can go on unless a thread that Emu does not know lets it; else "".
         fail: Is given the error of a rank that waits for ever.
         patience_s: A rank that waits for so long, and does nothing else, is given up.
     """
@@ -49,11 +50,12 @@ class Watch:
         turn: Callable[[], tuple[Strand | None, int]],
         blocked: Callable[[Strand], None],
         waiting: Callable[[], int],
+        story: Callable[[], str],
         fail: Callable[[int, Exception], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._turn, self._blocked, self._waiting, self._fail = turn, blocked, waiting, fail
-        self._patience_s = patience_s
+        self._turn, self._blocked, self._waiting, self._story = turn, blocked, waiting, story
+        self._fail, self._patience_s = fail, patience_s
         self._over = threading.Event()
 
     @contextmanager
@@ -72,10 +74,20 @@ class Watch:
         while not self._over.wait(_LOOK_S):
             strand, number = self._turn()
             now_s = time.monotonic()
-            if strand is None or number != seen.number:
+            if number != seen.number:
                 seen = _Turn(strand, number, now_s, look_at(strand.thread) if strand else None)
+            elif strand is None:
+                self._see_none(seen, now_s)
             elif (sight := look_at(strand.thread)) is not None:
                 self._see(seen, strand, sight, now_s)
+
+    def _see_none(self, seen: _Turn, now_s: float) -> None:
+        story, for_s = self._story(), now_s - seen.since_s
+        if story and for_s > SAID_S and not seen.said:
+            seen.said = True
+            _log.info("no rank has gone on for %g s; %s", SAID_S, story)
+        if story and for_s > self._patience_s and not has_processes():
+            self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _see(self, seen: _Turn, strand: Strand, sight: Sight, now_s: float) -> None:
         if seen.first is None or not is_idle(seen.first, sight):

@@ -154,9 +154,9 @@ def _exit(on_thread: RankLocal) -> Callable[[int], None]:
     """A rank that ends its process at once ends itself: the other ranks are in the same process. Its children's stays."""
     original, process = os._exit, os.getpid()
 
-    def leave_at_once(status: int) -> None:
+    def leave_now(status: int) -> None:
         if _rank(on_thread) is None or os.getpid() != process:
             original(status)
         raise HardExit(status)
 
-    return leave_at_once
+    return leave_now

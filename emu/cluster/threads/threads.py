@@ -105,7 +105,8 @@ class Threads:
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
         others = self._others if beyond is None else lambda: 0  # else the desk knows
-        self._watch = Watch(self._strands.running, self._rests.let_run, others, self._rests.fail, patience_s)
+        told = self._rests.let_run, others, self._lying, self._rests.fail
+        self._watch = Watch(self._strands.running, *told, patience_s)
         if beyond is None:
             self._rests.story = lambda: self._story() if self._rests.waits else ""
         else:
@@ -318,6 +319,11 @@ class Threads:
         """Return how many ranks wait for one that does not come back."""
         return self.n_ranks - len(self._ended) - 1
 
+    def _lying(self) -> str:
+        """Return who waits for what, where no rank can go on by what Emu knows; else ""."""
+        is_known = self._beyond is not None or self._baton.has_timers or (self._clock is not None and self._clock.alarm.is_set)
+        return self._story() if self._rests.waits and not is_known else ""
+
     def _stuck(self) -> None:
         if self._beyond is not None:  # the desk knows whether any other rank can go on
             return
@@ -325,6 +331,8 @@ class Threads:
             return
         if not self._rests.waits:
             raise RuntimeError("no rank can go on, and none waits for a request")
+        if self._strands.are_awaited_from_outside():
+            return  # it may be let go on; the watch tells of it if it is not
         if self._rests.failure is None:
             self._rests.failure = RunError(f"deadlock: {self._story()}")
         self._rests.wake_all()
