@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.topology.faults import without
 from emu.topology.live.mended import around
 from emu.topology.topology import Broken, Mended, Topology
 from emu.units import format_time, seconds
 from topologies.railx.placement import available
-from topologies.railx.wiring import NAME, Group, System
+from topologies.railx.wiring import NAME, Group, System, check
 
 
 def mended(
@@ -22,8 +22,11 @@ def mended(
 ) -> Mended:
     """Return the largest grid without a node that failed, its rails split anew; failed links alone are passed by other rails.
 
+    Rails that cannot be split so, such as of an all-to-all whose nodes no longer suit them, stay as they are, where the nodes
+    that are left have room for the job.
+
     Raises:
-        InputError: rails that cannot be split so, such as of an all-to-all whose nodes no longer suit them.
+        InputError: such rails, and no such room.
     """
     grid, before = (_grid(system, whole, each, ranks) for each in (broken, was))
     same = all(map(np.array_equal, grid, before))
@@ -31,8 +34,9 @@ def mended(
     told = "messages take the other rails; no optical switch turns" if same else _turned(grid, took_fs)
     if grid.whole(system):
         left = around(whole, broken, ranks).topology
-        return Mended(replace(left, placer=partial(_stays, whole.place(ranks))), took_fs, told)
-    smaller = built(replace(system, x=_of_size(system.x, len(grid.columns), "X"), y=_of_size(system.y, len(grid.rows), "Y")))
+        npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
+        return Mended(replace(left, placer=partial(_stays, npus)), took_fs, told)
+    smaller = built(_of_grid(system, grid))
     of = grid.chips(system)
     failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
     named = replace(smaller, name=f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}")
@@ -57,12 +61,35 @@ class _Grid(NamedTuple):
 
 
 def _grid(system: System, whole: Topology, broken: Broken, ranks: int) -> _Grid:
-    """Return the grid that is lit: all of it, unless a node of the job has failed."""
-    chips, (columns, rows) = system.m**2, system.sizes
-    failed = np.unique(column(broken.nodes, np.int64) // chips)
-    if not np.isin(whole.place(ranks) // chips, failed).any():
-        return _Grid(np.arange(rows), np.arange(columns))
-    return _Grid(*available(rows, columns, np.stack((failed // columns, failed % columns), -1)))
+    """Return the grid that is lit: all of it, unless a node of the job has failed, and rails can be split around it.
+
+    Raises:
+        InputError: as `mended`.
+    """
+    columns, rows = system.sizes
+    every = _Grid(np.arange(rows), np.arange(columns))
+    if not _hit(system, whole, broken, ranks):
+        return every
+    failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
+    grid = _Grid(*available(rows, columns, np.stack((failed // columns, failed % columns), -1)))
+    try:
+        check(_of_grid(system, grid))
+    except InputError:
+        if len(grid.rows) * len(grid.columns) * system.m**2 < ranks:
+            raise
+        return every
+    return grid
+
+
+def _hit(system: System, whole: Topology, broken: Broken, ranks: int) -> bool:
+    """Return whether a node of the job has failed."""
+    chips = system.m**2
+    return bool(np.isin(whole.place(ranks) // chips, column(broken.nodes, np.int64) // chips).any())
+
+
+def _of_grid(system: System, grid: _Grid) -> System:
+    x, y = _of_size(system.x, len(grid.columns), "X"), _of_size(system.y, len(grid.rows), "Y")
+    return replace(system, x=x, y=y)
 
 
 def _turned(grid: _Grid, turning_fs: int) -> str:
@@ -84,7 +111,7 @@ def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, .
         return groups
     group = groups[0]
     what = f"such that {nodes} nodes along {axis} make one dimension"
-    if len(groups) > 1 or (group.wiring == "complete" and group.rails % (nodes - 1)):
+    if len(groups) > 1 or (group.wiring == "complete" and (nodes < 2 or group.rails % (nodes - 1))):
         shown = "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
         raise must_be(NAME, "rails", what, shown, "so the job cannot go on where a node of it fails; take rings (railx:torus)")
     return (replace(group, size=nodes),)

@@ -152,6 +152,7 @@ def _flex_invariants(
         "r=4,L=2,jobs=16",
         "r=4,L=2,jobs=8+4+4,w=30,keep=1",
         "r=2,L=2,jobs=2+2,w=4,keep=1,by=program",
+        "r=2,L=3,jobs=4",
         "r=2,L=3,jobs=6,w=7,keep=1,rate=10Gb/s",
         "r=4,L=3,jobs=64",
         "r=4,L=2,jobs=8+4,w=12,before=8+8,keep=1",
@@ -226,7 +227,7 @@ def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken:
     Raises:
         InputError: no block of CUs is free for a job that has a failed CU, or that links no longer join.
     """
-    (after, order), (before, _) = (_steered_around(now, each, by) for each in (broken, was))
+    (after, order), (before, _) = (_steered_around(now, each, ranks, by) for each in (broken, was))
     moved = moves(before, after)
     told = (
         f"{moved} wavelengths move to other links (3.C) in {format_time(seconds(light.tuning))}, "
@@ -239,12 +240,14 @@ def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken:
     return Mended(named, light.tuning, told) if moved else Mended(named, 0, "what failed goes dark, and no wavelength moves")
 
 
-def _steered_around(now: Configuration, broken: Broken, by: str) -> tuple[Configuration, I64]:
+def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> tuple[Configuration, I64]:
     """Return what is set up around what has failed, and the CUs in the order in which ranks take them.
 
     Raises:
         InputError: as `mended`.
     """
+    if broken == Broken():
+        return now, np.arange(now.near.n)
     near, n = now.near, now.near.n
     keys = np.minimum(near.src, near.dst) * n + np.maximum(near.src, near.dst)
     dark = np.isin(keys, [low * n + high for low, high in broken.cables])
@@ -252,7 +255,8 @@ def _steered_around(now: Configuration, broken: Broken, by: str) -> tuple[Config
     jobs = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
     for number, job in enumerate(jobs):
         if not _serve(now, job, broken, dark):
-            jobs[number] = _block(now, jobs, number, partial(_serve, now, broken=broken, dark=dark))
+            sizes = (len(job), ranks) if ranks < len(job) and len(jobs) == 1 else (len(job),)
+            jobs[number] = _block(now, jobs, number, sizes, partial(_serve, now, broken=broken, dark=dark))
     order = np.concatenate((*jobs, np.setdiff1d(np.arange(n), np.concatenate(jobs))))
     return reconfigured(now, jobs, by=by, dark=dark), order
 
@@ -266,14 +270,18 @@ def _serve(now: Configuration, cus: I64, broken: Broken, dark: Bool) -> bool:
     return len(np.unique(components(near.n, near.src[ends], near.dst[ends])[cus])) == 1
 
 
-def _block(now: Configuration, jobs: Sequence[I64], number: int, serve: Callable[[I64], bool]) -> I64:
-    """Return as many CUs in a row, from a multiple of their number on, that serve a job and that no other job has."""
-    job, others = jobs[number], np.concatenate([np.zeros(0, np.int64), *(each for i, each in enumerate(jobs) if i != number)])
+def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence[int], serve: Callable[[I64], bool]) -> I64:
+    """Return CUs in a row, from a multiple of their number on, that serve a job and that no other job has.
+
+    They are as many as the first of some sizes for which there are such.
+    """
+    others = np.concatenate([np.zeros(0, np.int64), *(each for i, each in enumerate(jobs) if i != number)])
     found: I64
-    for found in np.arange(now.near.n // len(job) * len(job)).reshape(-1, len(job)):
-        if not np.isin(found, others).any() and serve(found):
-            return found
-    what = f"one of which none failed, that links join and that no other job has, for a job of {len(job)}"
+    for size in sizes:
+        for found in np.arange(now.near.n // size * size).reshape(-1, size):
+            if not np.isin(found, others).any() and serve(found):
+                return found
+    what = f"one of which none failed, that links join and that no other job has, for a job of {sizes[-1]}"
     raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
 
 
