@@ -7,7 +7,7 @@ have a link of as many wavelengths as lead from one to the other.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import factorial
 from typing import Annotated
 
@@ -240,6 +240,7 @@ def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken:
     return Mended(named, light.tuning, told) if moved else Mended(named, 0, "what failed goes dark, and no wavelength moves")
 
 
+@lru_cache(maxsize=16)
 def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> tuple[Configuration, I64]:
     """Return what is set up around what has failed, and the CUs in the order in which ranks take them.
 

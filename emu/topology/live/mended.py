@@ -24,13 +24,13 @@ class Fabric:
     topology: Topology  # on whose first NPUs, in its own order, the ranks are
     broken: Broken
     took_fs: int  # ticks until it is so, from what it was before
-    told: str  # what the system did; "": nothing had failed
+    told: str  # what the system did
     of: I64  # [n_nodes] which node of the whole machine each is
     npus: I64  # [ranks] by the numbers of the whole machine
     speed: F64  # [ranks] share of each NPU's speed that is left
 
 
-def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken = WHOLE) -> Fabric:
+def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken | None = None) -> Fabric:
     """Return the machine around what these faults leave.
 
     An NPU that no links join to the others any more counts as one that failed: no rank can be on it.
@@ -39,7 +39,7 @@ def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken 
         topology: The whole machine.
         faults: That hold at the moment; those of ranks change no machine.
         ranks: Of the job.
-        was: What had failed before, from which the system mends itself.
+        was: What had failed before, from which the system mends itself; None: the same, and nothing is to be done.
 
     Raises:
         InputError: the system cannot be so, or has no room for the job then; the message says why.
@@ -47,7 +47,7 @@ def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken 
     broken, cut = broken_of(topology, failed(faults)), tuple[int, ...]()
     while True:
         try:
-            found = _set_up(topology, broken, faults, ranks, was)
+            found = _set_up(topology, broken, faults, ranks, broken if was is None else was)
         except InputError as error:
             raise InputError(f"{cut_off_words(topology, cut)}: {error}" if cut else str(error)) from None
         apart = cut_off(topology, found.topology, found.of, ranks) if broken != WHOLE else ()
