@@ -51,7 +51,7 @@ def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken 
         except InputError as error:
             raise InputError(f"{cut_off_words(topology, cut)}: {error}" if cut else str(error)) from None
         apart = cut_off(topology, found.topology, found.of, ranks) if broken != WHOLE else ()
-        if not apart:
+        if set(apart) <= set(broken.nodes):
             return found
         cut += apart
         broken = _broken({*broken.nodes, *apart}, broken.cables)
