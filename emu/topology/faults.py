@@ -111,9 +111,9 @@ class _Around:
         attempt = 0
         while attempt < _TRIES and len(pair := np.flatnonzero(lost & hopeful)):
             some = np.arange(attempt, min(_TRIES, attempt + max(1, _AT_ONCE // len(pair))))  # few pairs ask for all at once
-            ends = [np.tile(each[pair], len(some)) for each in (src, dst, key)]
-            other = _another(*ends, np.repeat(some, len(pair)))
-            broken = self._broken(*ends[:2], other).reshape(len(some), -1)
+            a, b, own = (np.tile(each[pair], len(some)) for each in (src, dst, key))
+            other = _another(a, b, own, np.repeat(some, len(pair)))
+            broken = self._broken(a, b, other).reshape(len(some), -1)
             first = np.where(broken.all(axis=0), -1, (~broken).argmax(axis=0))
             lost[pair], asked[pair] = first < 0, other.reshape(len(some), -1)[first, np.arange(len(pair))]
             attempt += len(some)
@@ -135,7 +135,7 @@ def _another(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
     """
     drawn = mix(src, dst, key, attempt)
     channel = np.where(attempt < _TRIES // 2, 2 * drawn + key % 2, drawn)
-    return key // CHANNELS * CHANNELS + channel % CHANNELS
+    return column(key // CHANNELS * CHANNELS + channel % CHANNELS, np.int64)
 
 
 def _needs(whole: Circuits, router: _Around, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:

@@ -49,6 +49,12 @@ def test_on_ub_mesh_an_npu_may_fail_whose_links_have_failed_and_the_backup_npu_t
     assert came.steps[-1].topology == f"{RACK} without NPU 1{', switch 9' * (part == 'switch 9')}"
 
 
+def test_a_switch_of_which_all_links_fail_tells_nobody_and_its_neighbours_do():
+    (cut_off, _), (failed, _) = (job(RACK, 8, *texts) for texts in (map(str, cut(RACK, 9, 2)), ["switch 9 at step 2"]))
+    assert [step.mending_s for step in cut_off.steps] == pytest.approx([0, 0.6 * US, 0, 0, 0])
+    assert [step.time_s - step.mending_s for step in cut_off.steps] == [step.time_s - step.mending_s for step in failed.steps]
+
+
 def test_a_link_of_an_npu_that_has_failed_is_no_news():
     came, _ = job(RACK, 8, "npu 1 at step 2", "link 0-1 at step 3")
     assert came.steps[2].mending_s == 0
@@ -102,10 +108,17 @@ def test_railx_whose_rails_cannot_be_split_goes_on_where_nodes_are_left():
     assert "the job cannot go on where a node of it fails" in stopped.stopped
 
 
+def test_railx_of_which_a_row_would_have_one_node_goes_on_as_it_is():
+    came, found = job("railx:dragonfly:m=2,n=1,groups=2", 4, "npu 0 at step 2", "npu 23 at step 3")
+    assert came.stopped is None
+    assert found[-1].npus.tolist() == [4, 5, 6, 7]
+
+
 def test_flex_sipac_leaves_each_link_of_a_job_light_and_moves_a_job_that_falls_apart():
-    way = fabric(build_topology(FLEX), faults("link 0-2 at step 2"), 4).topology
-    placed = way.place(4)
-    assert (way.routes(placed, np.roll(placed, 1), np.zeros(4, np.int64)).hops > 0).all()
+    way = fabric(build_topology(FLEX), faults("link 0-2 at step 2"), 4)
+    assert way.npus.tolist() == [0, 1, 2, 3]
+    links = way.topology.links
+    assert {(a, b) for a, b in zip(links.src, links.dst, strict=True) if a < b < 4} == {(0, 1), (1, 3), (2, 3)}
     moved = fabric(build_topology(FLEX), faults("link 0-2 at step 2", "link 1-3 at step 2"), 4)
     assert moved.npus.tolist() == [4, 5, 6, 7]
 

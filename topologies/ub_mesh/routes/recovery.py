@@ -77,7 +77,7 @@ def mended(whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
     """
     left, links = around(whole, broken, ranks), whole.links
     used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])
-    cables, nodes = [], list[int]()
+    cables, nodes = list[tuple[int, int]](), list[int]()
     for changed in (broken.beyond(was), was.beyond(broken)):
         cables += changed.cables
         nodes += changed.nodes
