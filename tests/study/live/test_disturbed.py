@@ -136,7 +136,7 @@ SURVIVED_NOT = [
     (RACK, 8, ["npu 2 at step 3", "npu 3 at step 3"], "ranks must be at most 7"),
     ("ub-mesh:board", 8, [f"link 0-{i} at step 3" for i in range(1, 8)], "NPU 0 is cut off, as no links join it"),
     ("railx:torus:m=2,n=1,nodes=2x2", 16, ["npu 2 at step 3"], "2 or more, got 1"),
-    ("railx:hyperx:m=2,n=2", 16, ["npu 2 at step 3"], "the job cannot go on where a node of it fails"),
+    ("railx:hyperx:m=1,n=6", 48, ["npu 2 at step 3"], "the job cannot go on where a node of it fails"),
     ("hpn:segment:dims=2x4", 8, ["npu 2 at step 3"], "ranks must be at most 4"),
     (POD, 8, ["nic 3 at step 3"], "no route from node"),
     ("flex-sipac:r=4,L=2,jobs=16", 16, ["npu 2 at step 3"], "a block of CUs must be one of which none failed"),

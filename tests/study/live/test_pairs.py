@@ -51,7 +51,7 @@ def test_on_ub_mesh_an_npu_may_fail_whose_links_have_failed_and_the_backup_npu_t
 
 def test_a_switch_of_which_all_links_fail_tells_nobody_and_its_neighbours_do():
     (cut_off, _), (failed, _) = (job(RACK, 8, *texts) for texts in (map(str, cut(RACK, 9, 2)), ["switch 9 at step 2"]))
-    assert [step.mending_s for step in cut_off.steps] == pytest.approx([0, 0.6 * US, 0, 0, 0])
+    assert [step.mending_s for step in cut_off.steps] == pytest.approx([0, 0.9 * US, 0, 0, 0])
     assert [step.time_s - step.mending_s for step in cut_off.steps] == [step.time_s - step.mending_s for step in failed.steps]
 
 
