@@ -14,7 +14,7 @@ from emu.topology.path.shortest import shortest
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
 _TRIES = 32  # keys that are asked for a way of the pair's own that is whole
-_AT_ONCE = 2**14  # routes
+_MOST_ROUTES = 2**14  # that are asked for in one go
 _TOLD = 3  # failed parts that a name lists
 
 
@@ -110,7 +110,7 @@ class _Around:
         hopeful = npus & ~self.gone[src] & ~self.gone[dst]
         attempt = 0
         while attempt < _TRIES and len(pair := np.flatnonzero(lost & hopeful)):
-            some = np.arange(attempt, min(_TRIES, attempt + max(1, _AT_ONCE // len(pair))))  # few pairs ask for all at once
+            some = np.arange(attempt, min(_TRIES, attempt + max(1, _MOST_ROUTES // len(pair))))  # few pairs ask for all at once
             a, b, own = (np.tile(each[pair], len(some)) for each in (src, dst, key))
             other = _another(a, b, own, np.repeat(some, len(pair)))
             broken = self._broken(a, b, other).reshape(len(some), -1)

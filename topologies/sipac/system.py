@@ -152,7 +152,7 @@ def _flex_invariants(
         "r=4,L=2,jobs=16",
         "r=4,L=2,jobs=8+4+4,w=30,keep=1",
         "r=2,L=2,jobs=2+2,w=4,keep=1,by=program",
-        "r=2,L=3,jobs=4",
+        "r=2,L=3,jobs=4,keep=1",
         "r=2,L=3,jobs=6,w=7,keep=1,rate=10Gb/s",
         "r=4,L=3,jobs=64",
         "r=4,L=2,jobs=8+4,w=12,before=8+8,keep=1",
