@@ -1,5 +1,7 @@
 """Errors that a person is meant to read: one line each, and the exit code that goes with it."""
 
+LEAVES_THREADS = "leaves_threads"  # an attribute of what ends a run while a thread of it is left in native code
+
 
 class EmuError(Exception):
     """Base of every error that Emu raises on purpose; `str()` of it is the one line that is shown."""

@@ -20,7 +20,7 @@ from types import FrameType
 import click
 
 from emu import __version__
-from emu.errors import EmuError, InputError
+from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.config import with_config
 from launch.keeper import keep
 from launch.show.progress import told
@@ -176,14 +176,10 @@ def _freeze() -> None:
 def _run(args: list[str] | None) -> int:
     try:
         result = emu.main(args, prog_name="emu", standalone_mode=False)
-    except Exception as error:  # the one place where any error ends
-        line, code = _verdict(error)
+    except (Exception, KeyboardInterrupt) as error:  # the one place where any error ends
+        line, code = _interrupted(error) if isinstance(error, KeyboardInterrupt) else _verdict(error)
         click.echo(f"emu: {line}", err=True)
-        return code
-    except KeyboardInterrupt as stopped:
-        line, code = _interrupted(stopped)
-        click.echo(f"emu: {line}", err=True)
-        if hasattr(stopped, "leaves_threads"):  # in native code, which must not see Python end
+        if hasattr(error, LEAVES_THREADS):  # in native code, which must not see Python end
             sys.stdout.flush()
             os._exit(code)
         return code

@@ -50,7 +50,7 @@ from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import find_groups, isolated
 from emu.cluster.threads.rests import Rests
 from emu.collective.algorithm import Choice
-from emu.errors import RunError, must_be
+from emu.errors import LEAVES_THREADS, RunError, must_be
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
@@ -105,7 +105,7 @@ class Threads:
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
         others = self._others if beyond is None else lambda: 0  # else the desk knows
-        told = self._rests.let_run, others, self._lying, self._rests.fail
+        told = self._rests.let_run, others, self._lying, self._give_up
         self._watch = Watch(self._strands.running, *told, patience_s)
         if beyond is None:
             self._rests.story = lambda: self._story() if self._rests.waits else ""
@@ -383,16 +383,25 @@ class Threads:
             self._interrupt(stopped)
             return
         for thread in threads:
-            if thread.ident is not None:
+            if thread.ident is not None and not hasattr(self._rests.failure, LEAVES_THREADS):
                 thread.join()
+
+    def _give_up(self, rank: int, error: Exception) -> None:
+        """End every rank, as one of them waits for ever."""
+        self._rests.fail(rank, error)
+        self._end_all(self._rests.failure or error)
+
+    def _end_all(self, why: BaseException) -> None:
+        """End every rank where it is, or leave it there if it is in native code, or sleeps."""
+        if not end(self._strands.at_work, self._baton.await_end):
+            setattr(why, LEAVES_THREADS, True)
+            self._rests.abandon(why)
 
     def _interrupt(self, stopped: KeyboardInterrupt) -> None:
         """End every rank where it is, and tell where that was."""
         stopped.add_note(where(self._strands.mains()))
         self._rests.stop(stopped)
-        if not end(self._strands.at_work, self._baton.await_end):  # a rank is in native code, or sleeps
-            stopped.leaves_threads = True  # type: ignore[attr-defined]
-            self._rests.abandon(stopped)
+        self._end_all(stopped)
 
 
 def _here() -> Strand:
