@@ -178,6 +178,15 @@ def place(call: Call) -> str:
     return f"group {call.group.axis or call.group.name} (ranks {listed})"
 
 
+# How TorchScript's errors begin, and what is in those of code that has looked for a CUDA device itself.
+_COMPILED = "The following operation failed in the TorchScript interpreter"
+_WITHOUT_CUDA = ("Cannot initialize CUDA", "not linked with support for cuda", "from the 'CUDA' backend", "SparseCsrCUDA")
+_OUT_OF_REACH = (
+    "cuda: a function that TorchScript has compiled asks for a CUDA device, which is refused where PyTorch's own code looks for "
+    "it; let it take the device of a tensor that it is given"
+)
+
+
 def failed(rank: int, error: BaseException) -> BaseException:
     """What the job fails of when `error` ends a rank's program: our own errors as they are, others told in one line."""
     if isinstance(error, SystemExit):
@@ -185,6 +194,8 @@ def failed(rank: int, error: BaseException) -> BaseException:
     if not isinstance(error, EmuError):
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         words = f"rank {rank}: {type(error).__name__}" + (f": {said}" if said else "")
+        if said.startswith(_COMPILED) and any(each in str(error) for each in _WITHOUT_CUDA):
+            words = f"rank {rank}: {_OUT_OF_REACH}"
         cause, error = error, RunError(words + in_brackets(raised_at(error) or caller()))
         error.__cause__ = cause
     error.rank = rank

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
 from emu.cluster.npu.npu import CPU, Node, is_npu
@@ -33,7 +34,7 @@ def takes(node: Node) -> Iterator[Replacement]:
     """What is to be replaced."""
     for space in _SPACES:
         for name in [n for n, each in vars(space).items() if n in _LIKE or _is_constructor(each)]:
-            yield space, name, by_name(getattr(space, name), node)
+            yield space, name, Constructor(space.__name__, name, getattr(space, name), node)
     for name in _NEW:
         yield Tensor, name, by_name(getattr(Tensor, name), node)
     for where, name, at, argument in _ARGUMENTS:
@@ -47,6 +48,39 @@ def takes(node: Node) -> Iterator[Replacement]:
 
 def _is_constructor(each: Any) -> bool:
     return callable(each) and each in _device_constructors()
+
+
+class Constructor:
+    """A function that makes tensors, equal to PyTorch's own: who keeps a table of functions finds either by the other.
+
+    Args:
+        module: Where it is, and pickle finds it.
+        name: In there.
+        original: PyTorch's own.
+        node: Whose devices are named.
+    """
+
+    def __init__(self, module: str, name: str, original: Callable[..., Any], node: Node) -> None:
+        self.__module__, self.__name__, self.__qualname__ = module, name, name
+        self.__doc__ = original.__doc__
+        self._original, self._node = original, node
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make a tensor; its device is a keyword."""
+        if has_torch_function(args):  # who is to be asked first is told this function, and compares it with the one in PyTorch
+            return handle_torch_function(self, args, *args, **kwargs)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = self._node.host(kwargs["device"])
+        return self._original(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self._original is other
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __reduce__(self) -> str:
+        return self.__name__
 
 
 def by_name(original: Callable[..., Any], node: Node, argument: str = "device") -> Callable[..., Any]:
@@ -100,7 +134,10 @@ def _generators(original: Any, node: Node) -> Any:
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
-    return Named("Generator", (), {"__doc__": original.__doc__})
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, original)
+
+    return Named("Generator", (), {"__doc__": original.__doc__, "__module__": torch.__name__})
 
 
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:

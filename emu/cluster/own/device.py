@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 
 from emu.backend.rank import streams
 from emu.backend.rank.count import resized
@@ -18,8 +19,11 @@ from emu.errors import RunError
 
 @contextmanager
 def replaced(where: Any, name: str, value: object) -> Iterator[None]:
-    """Another value for an attribute, until the end."""
+    """Another value for an attribute, until the end; TorchScript compiles the value as what it stands for."""
     own, original = name in vars(where), getattr(where, name)
+    builtins: dict[int, str] = _builtins._get_builtin_table()  # the operators that functions are, by a function's identity
+    if id(original) in builtins:
+        builtins[id(value)] = builtins[id(original)]
     setattr(where, name, value)
     try:
         yield
@@ -28,6 +32,8 @@ def replaced(where: Any, name: str, value: object) -> Iterator[None]:
             setattr(where, name, original)
         else:
             delattr(where, name)
+        if value is not original and id(original) in builtins:  # another function may have the value's identity later
+            del builtins[id(value)]
 
 
 class Event(torch.cpu.Event):

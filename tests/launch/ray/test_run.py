@@ -17,6 +17,7 @@ from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.errors import RunError
 from emu.registry import import_file
 from launch.ray.cluster import RayCluster
+from tests.cluster.styles import STYLES
 from tests.launch.processes import gone, wait_for
 
 pytestmark = pytest.mark.ray
@@ -54,6 +55,25 @@ def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, nam
     assert [code for _, code in traces] == [0, 0]
     assert torch.load(ours) == torch.load(expected)
     assert traces[0][0].digest() == traces[1][0].digest()
+
+
+@pytest.mark.slow
+def test_optimizers_that_torchscript_compiles_leave_what_they_do_on_threads(cluster, tmp_path):
+    for name, where in (("ray", cluster), ("threads", None)):
+        (tmp_path / name).mkdir()
+        assert run_script(SCRIPTS / "optimizers.py", [str(tmp_path / name)], N, hide=("launch",), cluster=where)[1] == 0
+    for rank in range(N):
+        ray, threads = (torch.load(tmp_path / name / f"{rank}.pt") for name in ("ray", "threads"))
+        assert ray.keys() == threads.keys()
+        for kind, left in threads.items():
+            assert all(map(torch.equal, ray[kind], left)), kind
+
+
+@pytest.mark.slow
+def test_every_style_has_the_losses_of_one_process_in_a_script(cluster, capsys):
+    code = run_script(SCRIPTS / "styles.py", [str(SCRIPTS.parent)], N, hide=("launch",), cluster=cluster)[1]
+    assert code == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "[rank 0]" in line] == [f"[rank 0] {n}" for n in STYLES]
 
 
 SPEAKS = """
