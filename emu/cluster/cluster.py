@@ -182,8 +182,8 @@ def place(call: Call) -> str:
 _COMPILED = "The following operation failed in the TorchScript interpreter"
 _WITHOUT_CUDA = ("Cannot initialize CUDA", "not linked with support for cuda", "from the 'CUDA' backend", "SparseCsrCUDA")
 _OUT_OF_REACH = (
-    "cuda: a function that TorchScript has compiled asks for a CUDA device, and looks for it in PyTorch's own code, where there "
-    "is none; let it take the device of a tensor that it is given"
+    "cuda: a function that TorchScript has compiled asks for a CUDA device, and looks for it in PyTorch's own code, where "
+    "there is none; let it take the device of a tensor that it is given"
 )
 
 

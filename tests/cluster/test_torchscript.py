@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.jit import _builtins
 
 from emu.cluster.npu.npu import Node, Npu
 from emu.cluster.npu.takes import takes
@@ -219,8 +220,6 @@ def test_functions_are_known_where_they_are_looked_up(run, text):
 
 
 def test_torchscript_compiles_what_it_did_before_once_the_ranks_have_ended(run):
-    from torch.jit import _builtins
-
     before = dict(_builtins._get_builtin_table())
     run("")
     assert _builtins._get_builtin_table() == before
@@ -234,7 +233,8 @@ def test_optimizers_of_torch_distributed_do_what_they_do_on_gloo(run, tmp_path):
     assert run_script(OPTIMIZERS, [str(tmp_path / "ours")], N)[1] == 0
     for rank in range(N):
         theirs, ours = (torch.load(tmp_path / name / f"{rank}.pt") for name in ("gloo", "ours"))
-        assert theirs.keys() == ours.keys() and len(ours) == 11
+        assert theirs.keys() == ours.keys()
+        assert len(ours) == 11
         for name in theirs:
             for a, b in zip(theirs[name], ours[name], strict=True):
                 assert torch.allclose(a, b, rtol=1e-6), name

@@ -1,7 +1,7 @@
-"""PyTorch's parallel styles, one after another, in a script that is started as a person starts it: each is held to one process.
+"""PyTorch's parallel styles, one after another, in a script as a person starts it: each is held to one process.
 
-The pieces of PyTorch that they take are imported while the ranks run. Arguments: the folder of the tests, and a style; all unless
-one is given.
+The pieces of PyTorch that they take are imported while the ranks run. Arguments: the folder of the tests, and a style; all
+unless one is given.
 """
 
 import sys
@@ -23,4 +23,4 @@ for name in sys.argv[2:] or STYLES:
     dist.all_gather_object(told, STYLES[name](dist.get_rank()))
     check(told)
     if dist.get_rank() == 0:
-        print(name)
+        print(name)  # noqa: T201
