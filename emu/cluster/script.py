@@ -265,7 +265,12 @@ def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: b
 
 
 def _split_group(
-    parent_pg: Any = None, split_ranks: Any = None, timeout: Any = None, pg_options: object = None, group_desc: Any = None
+    parent_pg: Any = None,
+    split_ranks: Any = None,
+    timeout: Any = None,
+    pg_options: object = None,
+    group_desc: Any = None,
+    backend: object = None,
 ) -> Any:
     """In place of PyTorch's, which allows it to NCCL alone: the caller's part of a group; None if it is in none."""
     parent: Any = parent_pg or distributed_c10d._get_default_group()

@@ -127,6 +127,22 @@ assert (quarter is None) == (dist.get_rank() % 2 == 0)
     )
 
 
+def test_a_group_is_split_after_some_of_its_ranks_have_made_another(run):
+    run(
+        """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+if dist.get_rank() < 2:
+    dist.new_group([0, 1], use_local_synchronization=True)
+half = dist.split_group(split_ranks=[[0, 2], [1, 3]])
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total, group=half)
+assert total.item() == (2, 4)[dist.get_rank() % 2]
+""",
+        n=4,
+    )
+
+
 def test_each_rank_has_a_main_module_of_its_own_for_pickle(run):
     run(
         """

@@ -3,6 +3,7 @@
 import itertools
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.group import BACKEND, Front, Group
+from emu.cluster.own.groups import naming
 from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
 _NUMBERS = itertools.count()
@@ -29,6 +31,7 @@ class _RankWorld(threading.local):
         self.pg_group_ranks: dict[Any, Any] = {}
         self.pg_backend_config: dict[Any, Any] = {}
         self.group_count = 0
+        self.groups_made: Counter[tuple[int, ...]] = Counter()  # by their members; of those that are destroyed, too
         self.tags_to_pg: dict[Any, Any] = {}
         self.pg_to_tag: dict[Any, Any] = {}
         self.pg_coalesce_state: dict[Any, Any] = {}
@@ -45,11 +48,12 @@ def isolated(front: Front) -> Iterator[None]:
     """Ranks as threads: a world a thread, the backend `emu` submitting to `front`, one thread an operator."""
     threads = torch.get_num_threads()
     c10d: Any = distributed_c10d
-    kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method")}
+    kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method", "_process_group_name")}
     excepthook = sys.excepthook  # every rank's init_process_group wraps it once more
     world = _RankWorld()
     try:
         c10d._world = world
+        c10d._process_group_name = naming(c10d._process_group_name, lambda: world.groups_made)
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: Group(options, front))
