@@ -98,7 +98,7 @@ def run_command(
     for each in built:
         place(each, ranks)
     heard = _heard(log_ranks, ranks)
-    npu = None if no_cuda else Npu(found.name, found.memory_bytes)
+    npu = None if no_cuda else Npu(found.name, found.memory_bytes, found.capability, found.cores)
     told: dict[str, Any] = {"hide": ("launch",), "npu": npu, "heard": heard}
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
     check_beside(faults, looks.given, png)

@@ -16,12 +16,14 @@ from emu.backend.rank.count import resized
 from emu.backend.rank.streams import DEFAULT, NEVER, Streams
 from emu.errors import RunError
 
+_torchscript: Any = _builtins
+
 
 @contextmanager
 def replaced(where: Any, name: str, value: object) -> Iterator[None]:
     """Another value for an attribute, until the end; TorchScript compiles the value as what it stands for."""
     own, original = name in vars(where), getattr(where, name)
-    builtins: dict[int, str] = _builtins._get_builtin_table()  # the operators that functions are, by a function's identity
+    builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operators that functions are, by a function's identity
     if id(original) in builtins:
         builtins[id(value)] = builtins[id(original)]
     setattr(where, name, value)
