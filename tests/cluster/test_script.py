@@ -11,6 +11,7 @@ from torch.distributed.nn import functional
 
 import launch
 from emu.cluster.script import Script, run_script
+from emu.cluster.source import Source
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 
@@ -341,7 +342,7 @@ def test_a_deadlock_in_a_script_is_one_line(run):
 
 def test_a_machine_takes_the_copy_of_a_script_that_is_brought_there_or_says_what_it_lacks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    away = Script(Path("/nowhere/train.py"), b"", (), Path("/nowhere"), ())
+    away = Script(Source(Path("/nowhere/train.py"), b"", Path("/nowhere")), (), Path("/nowhere"), ())
     with pytest.raises(InputError, match=r"^run: \S+ has no folder '/nowhere' with '/nowhere/train.py'; run from"):
         away(lambda own: Threads(1, own=own))
     (tmp_path / "train.py").write_text("")

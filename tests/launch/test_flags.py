@@ -49,6 +49,7 @@ FLAGS = {
     | FAULTS  # by the clock of --pace, or in the steps that it tells
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
+    | {"--module"}  # a script may be part of a package, which knows it by its name
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
     "replay": TIMED | LOOKS | FAULTS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}

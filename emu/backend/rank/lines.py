@@ -17,6 +17,7 @@ import torch
 
 from emu.errors import EmuError
 
+STDIN = "<stdin>"  # the file of what Python reads from there
 _EMU, _TORCH = str(Path(__file__).parents[2]) + os.sep, str(Path(torch.__file__).parent) + os.sep
 _PYTHON = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -49,6 +50,8 @@ def _shown(file: str) -> str:
 @cache
 def is_users(file: str) -> bool:
     """Whether it is a file of the user's own."""
+    if file == STDIN:
+        return True
     if file.startswith(("<", _EMU, *_PYTHON)):
         return False
     return _INSTALLED.isdisjoint(Path(file).parts)

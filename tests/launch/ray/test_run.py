@@ -1,5 +1,6 @@
 """Scripts of `emu run` in processes of Ray: what threads give, to the bit and to the event, and one line for each failure."""
 
+import io
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import psutil
 import pytest
 import torch
 
-from emu.cluster.script import run_script
+from emu.cluster.script import Script, run_read, run_script
+from emu.cluster.source import read_source
 from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.errors import RunError
 from emu.registry import import_file
@@ -110,6 +112,21 @@ def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard
 def test_the_exit_code_is_the_scripts(cluster, script):
     script("WORD = 'mine'", "beside.py")
     assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+
+
+@pytest.mark.slow
+def test_a_module_and_standard_input_are_run_as_on_threads(cluster, script, capsys, monkeypatch):
+    (script("", "nothing.py").parent / "mine").mkdir()
+    script("WORD = 'mine'", "mine/word.py")
+    script(
+        "import torch, sys\nfrom .word import WORD\nprint(WORD, __spec__.name, torch.ones(1), sys.argv[1:])", "mine/train.py"
+    )
+    module = Script.of(read_source("mine.train", module=True), ["a"], ("launch",), None, [1])
+    assert run_read(module, N, cluster=cluster)[1] == 0
+    assert capsys.readouterr().out == "[rank 1] mine mine.train tensor([1.]) ['a']\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"import torch\n\nassert torch.zeros(1)")))
+    with pytest.raises(RunError, match=r"^rank \d: AssertionError \(<stdin>:3\)$"):
+        run_script("-", [], N, hide=("launch",), cluster=cluster)
 
 
 FAILS = """
