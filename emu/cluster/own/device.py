@@ -24,7 +24,8 @@ def replaced(where: Any, name: str, value: object) -> Iterator[None]:
     """Another value for an attribute, until the end; TorchScript compiles the value as what it stands for."""
     own, original = name in vars(where), getattr(where, name)
     builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operators that functions are, by a function's identity
-    if id(original) in builtins:
+    is_operator = id(original) in builtins and id(value) not in builtins
+    if is_operator:
         builtins[id(value)] = builtins[id(original)]
     setattr(where, name, value)
     try:
@@ -34,7 +35,7 @@ def replaced(where: Any, name: str, value: object) -> Iterator[None]:
             setattr(where, name, original)
         else:
             delattr(where, name)
-        if value is not original and id(original) in builtins:  # another function may have the value's identity later
+        if is_operator:  # another function may have the value's identity later
             del builtins[id(value)]
 
 
