@@ -5,6 +5,7 @@ size of the others follows from it.
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -67,15 +68,17 @@ def sum_sparse(tensor: Tensor, n: int, gather: Gather) -> Summed:
         places = [indices.new_empty(given.sparse_dim(), count) for count in counts]
         shares = [values.new_empty(count, *values.shape[1:]) for count in counts]
     works = [gather([places], [indices]), gather([shares], [values])]
+    return Summed(works, lambda: _added(tensor, places, shares))
 
-    def add() -> Tensor:
-        with paused(), torch.no_grad():
-            total = torch.sparse_coo_tensor(places[0], shares[0], given.shape, check_invariants=False)
-            for place, share in zip(places[1:], shares[1:], strict=True):
-                total = total + torch.sparse_coo_tensor(place, share, given.shape, check_invariants=False)
-            return tensor.copy_(total.coalesce())  # `.data` of a sparse tensor is another one
 
-    return Summed(works, add)
+def _added(tensor: Tensor, places: list[Tensor], shares: list[Tensor]) -> Tensor:
+    """The tensor, which then holds what all ranks have, one after another."""
+    with paused(), torch.no_grad():
+        held = [
+            torch.sparse_coo_tensor(place, share, tensor.shape, check_invariants=False)
+            for place, share in zip(places, shares, strict=True)
+        ]
+        return tensor.copy_(reduce(torch.add, held).coalesce())  # `.data` of a sparse tensor is another one
 
 
 def _described(given: Tensor) -> Tensor:
