@@ -116,6 +116,19 @@ scaler.step(optimizer)
 scaler.update()
 assert not torch.equal(before, model.weight)
 """,
+    "DDP whose gradients are sent as bfloat16": """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+torch.manual_seed(0)
+plain = nn.Linear(4, 4)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+model.module.load_state_dict(plain.state_dict())
+model.register_comm_hook(None, bf16_compress_hook)
+model(x).square().sum().backward()
+plain(x).square().sum().backward()
+mean = plain.weight.grad.bfloat16() / n
+dist.all_reduce(mean)
+assert torch.equal(model.module.weight.grad, mean.float()), (model.module.weight.grad, mean)
+""",
     "DDP on a numbered device": """
 model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2).to(rank), device_ids=[rank], output_device=rank)
 model(x).sum().backward()
@@ -241,6 +254,9 @@ def test_nothing_of_it_is_left_in_the_process():
         torch.nn.Module,
         torch.autocast,
         torch.amp.GradScaler,
+        torch.version,
+        torch.cuda.nccl,
+        torch.backends.cuda,
     )
     before = [dict(vars(each)) for each in places]
     with as_npus(Npu(), 4):

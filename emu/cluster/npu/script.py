@@ -8,6 +8,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
+from emu.backend.rank.count import Count
 from emu.cluster.npu.cuda import cuda
 from emu.cluster.npu.later import later
 from emu.cluster.npu.moves import moves
@@ -42,6 +43,7 @@ def _named(node: Node) -> Iterator[Replacement]:
     yield from takes(node)
     yield from moves(node)
     yield from cuda(node)
+    yield Count, "host", staticmethod(node.host)
     yield dist, "is_nccl_available", lambda: True
     yield dist.distributed_c10d, "is_nccl_available", lambda: True
 
