@@ -29,6 +29,7 @@ from emu.cluster.npu.script import as_npus
 from emu.cluster.own.children import ended
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
+from emu.cluster.connections import past_the_groups
 from emu.cluster.source import Source, read_source
 from emu.cluster.spawn import spawns
 from emu.cluster.strands.strand import RankLocal
@@ -200,6 +201,7 @@ def _as_launched(
         for module in (dist, distributed_c10d, device_mesh):
             changes.enter_context(replaced(module, "init_process_group", init))
         changes.enter_context(as_npus(npu, n_ranks))
+        changes.enter_context(past_the_groups())
         for where, name, value in [*groups(), *once_a_process(on_thread), *spawns(on_thread, n_ranks)]:
             changes.enter_context(replaced(where, name, value))
         changes.enter_context(replaced(sys, "argv", [source.first_word, *argv]))
