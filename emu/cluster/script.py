@@ -23,13 +23,13 @@ from torch.distributed import device_mesh, distributed_c10d
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
 from emu.cluster.cluster import Cluster, Make, Ranks
+from emu.cluster.connections import past_the_groups
 from emu.cluster.ends import HardExit, RankExit
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
 from emu.cluster.own.children import ended
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
-from emu.cluster.connections import past_the_groups
 from emu.cluster.source import Source, read_source
 from emu.cluster.spawn import spawns
 from emu.cluster.strands.strand import RankLocal
