@@ -7,10 +7,11 @@ same bytes, and any file may be deleted at any time.
 import hashlib
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from emu.files import replace_file
 
 _CHECK_BYTES = 16  # in front of each file
 
@@ -50,14 +51,7 @@ class Store:
             OSError: the folder cannot be made or written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_check(data) + data)
-            Path(draft).replace(self.folder / name)
-        except OSError:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        replace_file(self.folder / name, _check(data) + data, 0o600)
         self._make_room()
 
     def _touch(self, name: str) -> None:
