@@ -120,4 +120,6 @@ def _draw(paper: Paper, figure: str | None, png: Path) -> None:
     if figure is None or figure not in paper.figures:
         known = ", ".join(paper.figures) or "none"
         raise InputError(f"repro: --png needs --figure of one that is drawn: {known}; got {figure}")
-    importlib.import_module("launch.show.chart.paper").draw_figure(paper.figures[figure](paper), png)
+    draw = importlib.import_module("launch.show.chart.paper")  # not above: it loads matplotlib
+    with may_fail():
+        draw.draw_figure(paper.figures[figure](paper), png)

@@ -4,11 +4,13 @@ Each rank writes its parts of weights and of AdamW's states, by their places in 
 """
 
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -28,6 +30,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
+from emu.errors import WriteError
 from emu.model.parallel.data import stated
 from emu.model.parallel.where import Held, local
 from emu.model.parallel.wrap import Parallel
@@ -51,9 +54,21 @@ def save_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: M
         parallel: The rank's parameters.
         optimizer: AdamW, after a step.
         shapes: Of the whole parameters, by name.
+
+    Raises:
+        WriteError: a rank cannot write what it has.
     """
     parts = dict(_parts(parallel, optimizer, shapes))
-    save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
+    try:
+        save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
+    except CheckpointException as error:
+        raise WriteError(f"--checkpoint: cannot write {str(folder)!r}: {_first(error.failures)}") from error
+
+
+def _first(failures: Mapping[int, tuple[BaseException, object]]) -> str:
+    """Return why the first of the ranks that failed could not write."""
+    rank, (why, _) = min(failures.items(), key=itemgetter(0))
+    return f"rank {rank}: {(why.strerror if isinstance(why, OSError) else None) or str(why).partition(chr(10))[0]}"
 
 
 def empty_states(optimizer: Optimizer) -> None:
