@@ -52,9 +52,13 @@ def check_folder(what: str, path: Path) -> None:
         InputError: a file in its place or above it, or a folder that cannot be written.
     """
     there = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
-    if not there.is_dir():
-        raise InputError(f"{what}: cannot write to {str(path)!r}: {str(there)!r} is no folder; name another one")
-    if why := _refusal(there, path.name):
+    try:
+        why = _refusal(there, path.name) if there.is_dir() else f"{str(there)!r} is no folder"
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (OSError, ValueError) as error:  # as of a file
+        why = _reason(error)
+    if why:
         raise InputError(f"{what}: cannot write to {str(path)!r}: {why}; name another folder")
 
 

@@ -174,8 +174,11 @@ def test_a_folder_is_refused_where_a_file_is_in_its_way(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "deep"):
         with pytest.raises(InputError) as refused:
             check_folder("--docs", path)
-        said = f"{str(tmp_path / 'file')!r} is no folder; name another one"
+        said = f"{str(tmp_path / 'file')!r} is no folder; name another folder"
         assert str(refused.value) == f"--docs: cannot write to {str(path)!r}: {said}"
+    for path, why in ((tmp_path / ("x" * 300), "File name too long"), (tmp_path / "null\0", "embedded null byte")):
+        with pytest.raises(InputError, match=f"{why}; name another folder"):
+            check_folder("--docs", path)
     assert names(tmp_path) == ["file"]
 
 

@@ -197,6 +197,16 @@ def test_a_table_that_has_no_file_is_printed(emu, monkeypatch) -> None:
     assert (done.code, done.out, said) == (1, table, "emu: --csv: cannot write 'x.csv': No such file or directory")
 
 
+def test_a_script_keeps_its_exit_code_where_its_trace_cannot_be_written(emu, monkeypatch) -> None:
+    Path("script.py").write_text("import shutil, sys\nshutil.rmtree('there', ignore_errors=True)\nsys.exit(3)\n")
+    Path("there").mkdir()
+    done = emu("run", "--ranks", "2", *STEP.words[-2:], "--trace", "there/x.trace", "script.py")
+    assert (done.code, done.err.splitlines()[-1]) == (
+        3,
+        "emu: --trace: cannot write 'there/x.trace': No such file or directory",
+    )
+
+
 def test_a_checkpoint_on_a_full_disk_says_so_and_the_last_whole_one_stays(emu) -> None:
     words = (*case_of("train", "--trace").given({}), "--checkpoint", "kept")
     assert emu(*words).code == 0

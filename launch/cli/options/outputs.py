@@ -111,7 +111,8 @@ def _around(callback: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = callback(*given, **options)
         except EmuError as error:
-            error.args = ("; ".join(filter(None, (str(error), *_failures()))),)
+            if lines := [line for line in _failures() if line]:
+                error.args = ("; ".join((str(error), *lines)),)
             raise
         return _ended(result) if _failures() else result
 
