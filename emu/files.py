@@ -13,7 +13,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -195,9 +195,24 @@ def _take_after(path: Path, draft: Path) -> None:
 def _removed(draft: Path) -> Iterator[None]:
     """Remove a draft however what is done with it ends: by an error, by Ctrl-C, or by a signal that would end the process."""
 
+    def remove() -> None:
+        with suppress(OSError, ValueError):  # it was never made, or its folder is gone
+            draft.unlink()
+
+    with _before_the_end(remove):
+        try:
+            yield
+        finally:
+            remove()
+
+
+@contextmanager
+def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
+    """Have a signal that would end the process call a function first; one that has a handler keeps it."""
+
     def end(number: int, frame: Any) -> None:
-        draft.unlink(missing_ok=True)
         signal.signal(number, signal.SIG_DFL)
+        act()
         os.kill(os.getpid(), number)
 
     main = threading.current_thread() is threading.main_thread()  # which alone may have handlers
@@ -207,7 +222,6 @@ def _removed(draft: Path) -> Iterator[None]:
             signal.signal(number, end)
         yield
     finally:
-        draft.unlink(missing_ok=True)
         for number in caught:
             signal.signal(number, signal.SIG_DFL)
 

@@ -127,6 +127,21 @@ def test_a_folder_that_went_meanwhile_is_an_error(tmp_path: Path) -> None:
         make_folder("--docs", Path("/dev/null/x"))
 
 
+def test_signals_mean_what_they_meant_however_writing_ends(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    before = signal.getsignal(signal.SIGTERM)
+    write_file("--html", tmp_path / "a", b"x")
+    assert signal.getsignal(signal.SIGTERM) is before
+    for where, why in (("none", "No such file or directory"), ("file", "Not a directory")):
+        with pytest.raises(WriteError, match=why):
+            write_file("--html", tmp_path / where / "a", b"x")
+        assert signal.getsignal(signal.SIGTERM) is before
+    for check in (check_file, check_folder):
+        with pytest.raises(InputError):
+            check("--html", tmp_path / "null\0")
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
 def refusal(path: Path) -> str:
     with pytest.raises(InputError) as refused:
         check_file("--png", path)

@@ -59,14 +59,26 @@ def test_every_path_that_is_no_output_is_one_that_is_read() -> None:
 
 
 def started(emu, command: str, words: tuple[str, ...]):
-    """What a command left, and whether it began."""
+    """What a command left, and whether it began; if so, it went no further."""
     body, seen = inspect.unwrap(commands()[command].callback or print).__code__, []
-    sys.setprofile(lambda frame, event, _: seen.append(event) if frame.f_code is body else None)
+
+    def watch(frame, event, _) -> None:
+        if frame.f_code is body:
+            seen.append(event)
+            raise RuntimeError("it began")
+
+    sys.setprofile(watch)
     try:
         done = emu(*words)
     finally:
         sys.setprofile(None)
     return done, bool(seen)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.command)
+def test_what_begins_is_seen_to_begin(emu, monkeypatch, case: Case) -> None:
+    case.prepare(monkeypatch)
+    assert started(emu, case.command, case.given({}))[1]
 
 
 BAD = {
