@@ -70,10 +70,10 @@ def test_a_named_pipe_takes_the_bytes_and_stays_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     check_file("--csv", tmp_path / "pipe")
     read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()), daemon=True)
     reader.start()
     write_file("--csv", tmp_path / "pipe", b"x" * MEGABYTE)
-    reader.join()
+    reader.join(30)
     assert read == [b"x" * MEGABYTE]
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
