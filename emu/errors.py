@@ -24,6 +24,10 @@ class RunError(EmuError):
     exit_code = 1
 
 
+class WriteError(RunError):
+    """A file could not be written after all; what it was to hold is known, and can still be printed."""
+
+
 class LostError(RunError):
     """Ranks of a job are gone, with all that they had: their NPU failed, or their process died."""
 

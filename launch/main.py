@@ -22,6 +22,7 @@ import click
 from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.config import with_config
+from launch.cli.options.outputs import with_outputs
 from launch.keeper import keep
 from launch.show.progress import told
 
@@ -58,7 +59,7 @@ class Commands(click.Group):
         with told(f"loading what `emu {cmd_name}` needs"), _uncollected():
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
-        return with_config(command)
+        return with_config(with_outputs(command))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The help of each command in a line, without importing it."""

@@ -36,6 +36,7 @@ from launch.cli.options.common import (
 )
 from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
 from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.outputs import OutputFile, may_fail
 from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted, show_steps
 from launch.clusters import FAKE, Where, script_cluster_options
@@ -47,9 +48,7 @@ from launch.show.progress import bar
 @topology_option
 @timing_options
 @looks_options
-@click.option(
-    "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
-)
+@click.option("--trace", type=OutputFile(), help="Save what ran to this file; `emu replay` times it on other topologies.")
 @click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
 @click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
 @script_cluster_options
@@ -135,7 +134,8 @@ def run_command(
     if not fake:
         recorded = with_choice(recorded, choices[0])
     if trace is not None:
-        save(recorded, trace)
+        with may_fail():
+            save(recorded, trace)
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
         click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import InputError, must_be
+from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.read.values import check_keys, load_toml, located, read_count
 from emu.trace.device.device import BARE, Device
@@ -50,7 +51,7 @@ def write_device(device: Device, path: Path) -> None:
     """Write the file that `read_device` reads.
 
     Raises:
-        InputError: it cannot be written.
+        WriteError: it cannot be written.
     """
     lines = [f'{key} = "{getattr(device, key)}"' for key in _WORDS if getattr(device, key)]
     lines += [f'{_BANDWIDTH} = "{device.hbm_Bps / 1e9:.6g}GB/s"', f'launch_overhead = "{device.launch_overhead_s * 1e6:.4g}us"']
@@ -59,10 +60,7 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f"capability = {[*device.capability]}"] * (device.capability != BARE)
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
-    try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"device: cannot write {str(path)!r}: {error.strerror}") from None
+    write_file("--out", path, ("\n".join(lines) + "\n").encode())
 
 
 def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float]]:
