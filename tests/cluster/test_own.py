@@ -301,3 +301,28 @@ assert installed_once.seen == [0, 1, 2]
         (tmp_path / "fails.py").write_text("import os\nif os.environ['RANK'] == '2':\n    raise ValueError('not here')\n")
         with pytest.raises(RunError, match="rank 2: ValueError: not here"):
             run("import torch.distributed as d\nd.init_process_group()\nimport fails\nd.barrier()")
+
+
+def test_what_accelerate_knows_of_its_process_is_a_ranks_own(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "accelerate"  # as it is installed: the ranks share the module
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    states = (f"class {name}State:\n    _shared_state = {{}}\n" for name in ("Partial", "Accelerator", "Gradient"))
+    (package / "state.py").write_text("".join(states))
+    monkeypatch.syspath_prepend(str(package.parent))
+    script = tmp_path / "script.py"
+    script.write_text("""
+import torch.distributed as dist
+from accelerate.state import AcceleratorState, GradientState, PartialState
+dist.init_process_group("gloo")
+for state in (PartialState, AcceleratorState, GradientState):
+    assert not state._shared_state
+    state._shared_state["rank"] = dist.get_rank()
+    dist.barrier()
+    assert state._shared_state == {"rank": dist.get_rank()}
+""")
+    try:
+        assert run_script(script, [], 2)[1] == 0
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "accelerate"]:
+            del sys.modules[name]

@@ -20,6 +20,7 @@ _HOOKS = (
     "_global_parameter_registration_hooks",
 )
 _ATTRIBUTES = {
+    "accelerate.state": tuple(f"{name}State._shared_state" for name in ("Partial", "Accelerator", "Gradient")),  # one a process
     "torch.nn.modules.module": _HOOKS,
     "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
     "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),  # by `cached`
