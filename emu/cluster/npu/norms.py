@@ -1,7 +1,7 @@
 """Batch normalization over all ranks, whose kernels PyTorch has for GPUs only: the same sums, as operators of a CPU.
 
-PyTorch's own function asks for the communication (the all_gather of statistics, the all_reduce of two gradients) and calls these
-five kernels by their names. Shapes: an input has its channels in dim 1; statistics are a row of channels.
+PyTorch's own function asks for the communication (the all_gather of statistics, the all_reduce of two gradients) and calls
+these five kernels by their names. Shapes: an input has its channels in dim 1; statistics are a row of channels.
 """
 
 from collections.abc import Iterator
