@@ -20,7 +20,6 @@ _HOOKS = (
     "_global_parameter_registration_hooks",
 )
 _ATTRIBUTES = {
-    "accelerate.state": tuple(f"{name}State._shared_state" for name in ("Partial", "Accelerator", "Gradient")),  # one a process
     "torch.nn.modules.module": _HOOKS,
     "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
     "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),  # by `cached`
@@ -35,6 +34,7 @@ _ATTRIBUTES = {
         "_FORCE_MIN_COST_REDISTRIBUTION_PLAN",
         "_DISABLE_REDISTRIBUTE_TRANSFORM_OPTIMIZATION",
     ),
+    "accelerate.state": tuple(f"{name}State._shared_state" for name in ("Partial", "Accelerator", "Gradient")),  # one a process
 }
 _native: Any = torch._C
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn", "overrideable")  # by `sdpa_kernel`
