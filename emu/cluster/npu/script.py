@@ -42,8 +42,8 @@ def _forget() -> None:
 def _named(node: Node) -> Iterator[Replacement]:
     yield from takes(node)
     yield from moves(node)
-    yield from cuda(node)
     yield from norms()
+    yield from cuda(node)
     yield dist, "is_nccl_available", lambda: True
     yield dist.distributed_c10d, "is_nccl_available", lambda: True
 
