@@ -1,6 +1,7 @@
 """What a process has once, and each rank has for itself: torch's settings, and what a script finds of its process."""
 
 import importlib
+import os
 import sys
 
 import pytest
@@ -326,3 +327,23 @@ for state in (PartialState, AcceleratorState, GradientState):
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "accelerate"]:
             del sys.modules[name]
+
+
+def test_an_environment_that_a_rank_has_put_in_place_of_the_old_one_is_still_a_ranks_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ)  # Hugging Face's datasets do so after a map by several processes
+    script = tmp_path / "script.py"
+    script.write_text("""
+import copy, os, subprocess, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = str(dist.get_rank())
+os.environ["FIRST" + rank] = rank
+os.environ = copy.deepcopy(os.environ)
+for turn in range(3):
+    os.environ["OWN"] = rank
+    dist.barrier()
+    assert os.environ["RANK"] == os.environ["OWN"] == os.getenv("FIRST" + rank) == rank
+    assert subprocess.check_output("echo $RANK $OWN", shell=True, text=True) == f"{rank} {rank}\\n"
+    assert sum(f"FIRST{other}" in os.environ for other in range(2)) == 1
+""")
+    assert run_script(script, [], 2)[1] == 0
+    assert "OWN" not in os.environ

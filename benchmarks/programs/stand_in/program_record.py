@@ -2,8 +2,8 @@
 
 Every optimizer step is written with a digest of the bits of all parameters of the optimizer and their norms, every `print`
 with its text. In a process of torchrun, the name `cuda` means the CPU as it does on emulated ranks, by the same replacements,
-and any backend means gloo; nothing else is changed. The generators of Python, numpy and torch
-are seeded by the rank in both places, for programs that seed none of them.
+and any backend means gloo; nothing else is changed. The generators of Python, numpy and torch are seeded by the rank in both
+places, for programs that seed none of them.
 """
 
 import atexit
@@ -126,5 +126,7 @@ def _on_gloo():
 seed()
 if os.environ["PROGRAM_PLACE"] == "gloo":
     _on_gloo()
+elif not hasattr(torch.multiprocessing.spawn, "seeds"):
+    torch.multiprocessing.spawn = seeding(torch.multiprocessing.spawn)
 register_optimizer_step_post_hook(stepped)
 builtins.print = printed
