@@ -304,29 +304,40 @@ assert installed_once.seen == [0, 1, 2]
             run("import torch.distributed as d\nd.init_process_group()\nimport fails\nd.barrier()")
 
 
-def test_what_accelerate_knows_of_its_process_is_a_ranks_own(tmp_path, monkeypatch):
-    package = tmp_path / "site-packages" / "accelerate"  # as it is installed: the ranks share the module
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    states = (f"class {name}State:\n    _shared_state = {{}}\n" for name in ("Partial", "Accelerator", "Gradient"))
-    (package / "state.py").write_text("".join(states))
-    monkeypatch.syspath_prepend(str(package.parent))
+STATES = tuple(f"{name}State" for name in ("Partial", "Accelerator", "Gradient"))
+ONCE = {
+    "accelerate/state.py": (STATES, "_shared_state", "from accelerate.state import {0} as owner"),
+    "hydra/core/singleton.py": (("Singleton",), "_instances", "import hydra; owner = hydra.core.singleton.{0}"),
+    "omegaconf/basecontainer.py": (("BaseContainer",), "_resolvers", "import omegaconf; owner = omegaconf.basecontainer.{0}"),
+}
+
+
+@pytest.mark.parametrize(("file", "owner"), [(file, owner) for file, (owners, *_) in ONCE.items() for owner in owners])
+def test_what_a_library_keeps_once_a_process_is_a_ranks_own(tmp_path, monkeypatch, file, owner):
+    owners, name, get = ONCE[file]
+    module, top = tmp_path / "site-packages" / file, file.partition("/")[0]  # as it is installed: the ranks share it
+    module.parent.mkdir(parents=True)
+    module.write_text("".join(f"class {each}:\n    {name} = {{}}\n" for each in owners))
+    rest = file.removeprefix(top + "/").removesuffix(".py").replace("/", ".")
+    loads = "" if top == "accelerate" else f"import {top}.{rest} as own\nown.{owner}.{name}['before'] = 1\n"
+    (tmp_path / "site-packages" / top / "__init__.py").write_text(loads)
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
     script = tmp_path / "script.py"
-    script.write_text("""
+    script.write_text(f"""
 import torch.distributed as dist
-from accelerate.state import AcceleratorState, GradientState, PartialState
 dist.init_process_group("gloo")
-for state in (PartialState, AcceleratorState, GradientState):
-    assert not state._shared_state
-    state._shared_state["rank"] = dist.get_rank()
-    dist.barrier()
-    assert state._shared_state == {"rank": dist.get_rank()}
+{get.format(owner)}
+before = dict(owner.{name})
+assert len(before) == {bool(loads):d}
+owner.{name}["rank"] = dist.get_rank()
+dist.barrier()
+assert owner.{name} == {{**before, "rank": dist.get_rank()}}
 """)
     try:
         assert run_script(script, [], 2)[1] == 0
     finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "accelerate"]:
-            del sys.modules[name]
+        for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == top]:
+            del sys.modules[loaded]
 
 
 def test_an_environment_that_a_rank_has_put_in_place_of_the_old_one_is_still_a_ranks_own(tmp_path, monkeypatch):
