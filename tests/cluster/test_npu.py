@@ -311,6 +311,29 @@ mp.spawn(main, args=(n // 2, "half"), nprocs=n // 2, join=False).join()
     assert told == {**{f"all{r}": "4 of 4" for r in range(4)}, **{f"half{r}": "2 of 2" for r in range(2)}}
 
 
+def test_what_is_spawned_begins_and_ends_as_a_process(run):
+    run(
+        """
+import random
+import torch.multiprocessing as mp
+dist.destroy_process_group()
+def main(rank, drawn):
+    dist.init_process_group("nccl", rank=rank, world_size=n)
+    drawn.append((torch.rand(1).item(), random.random()))
+    dist.barrier()  # and leaves its group as it is
+drawn = []
+torch.manual_seed(7)
+for _ in range(2):
+    mp.spawn(main, args=(drawn,), nprocs=n)
+    assert not dist.is_initialized()
+assert drawn[0] == drawn[1]
+ours = torch.rand(1)
+torch.manual_seed(7)
+assert ours == torch.rand(1) != drawn[0][0]
+"""
+    )
+
+
 def test_more_processes_than_ranks_are_refused(run):
     with pytest.raises(RunError, match=r"^spawn: 3 processes are asked for, and there are 2 ranks; take --ranks 3$"):
         run("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=3)")
