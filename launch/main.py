@@ -43,6 +43,7 @@ COMMANDS = {
     "list": "List the collectives, topologies, models and devices.",
 }
 BUG, INTERRUPTED, TERMINATED = 70, 130, 143
+_LONGEST_S = 20  # for a command to end that was told to: whoever has told it may be gone
 
 
 class Commands(click.Group):
@@ -108,7 +109,7 @@ def main(args: list[str] | None = None) -> None:
     log.addHandler(NOTICES)
     log.setLevel(logging.INFO)
     atexit.register(gc.freeze)  # else Python looks through all objects for cycles once more, longer than some commands take
-    if args is None:
+    if args is None and os.name == "posix":
         if _is_command(sys.argv[1:]):
             keep()
         _listen()
@@ -117,7 +118,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once."""
+    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once, and so does the system after a while."""
 
 
 _STOPPED: list[KeyboardInterrupt] = []  # by what this command is to end: what is raised after it comes of it
@@ -137,6 +138,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LONGEST_S)
     _STOPPED.append(Terminated())
     raise _STOPPED[-1]
 

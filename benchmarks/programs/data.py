@@ -8,7 +8,31 @@ from pathlib import Path
 
 import numpy as np
 
-_WORDS = "a red blue small large fox dog bird sees finds loves the and of in on under over runs sleeps here there now".split()
+_WORDS = [
+    "a",
+    "red",
+    "blue",
+    "small",
+    "large",
+    "fox",
+    "dog",
+    "bird",
+    "sees",
+    "finds",
+    "loves",
+    "the",
+    "and",
+    "of",
+    "in",
+    "on",
+    "under",
+    "over",
+    "runs",
+    "sleeps",
+    "here",
+    "there",
+    "now",
+]
 
 
 def generate(folder: Path) -> None:

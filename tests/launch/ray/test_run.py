@@ -128,9 +128,11 @@ def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard
 
 
 @pytest.mark.slow
-def test_the_exit_code_is_the_scripts(cluster, script):
+def test_the_exit_code_is_the_scripts(cluster, script, caplog):
     script("WORD = 'mine'", "beside.py")
-    assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+    with caplog.at_level("INFO", "emu"):
+        assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+    assert caplog.messages == ["rank 0 left with exit code 3 (train.py:17)"]
 
 
 @pytest.mark.slow
@@ -267,7 +269,7 @@ def test_a_command_whose_rank_is_killed_or_that_is_interrupted_leaves_nothing(sc
         words, _, log = told.partition("; log: ")
         assert command.returncode == 1
         assert words.startswith(
-            "emu: rank 1: its process died, in all_reduce (sum) of 65536 float32 (train.py:9) on group world"
+            "emu: rank 1: its process died without a word, as where SIGKILL ends it, in all_reduce (sum) of 65536 float32 "
         )
         Path(log).unlink()
     assert time.monotonic() - began < 60
