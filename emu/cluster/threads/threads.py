@@ -5,7 +5,6 @@ its schedule over every rank's tensors. Where other ranks of the job are in othe
 which says when to carry out what.
 """
 
-import gc
 import os
 import threading
 import time
@@ -24,7 +23,6 @@ from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import Call
-from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
 from emu.backend.rank.lines import starts_rank
 from emu.backend.rank.record import Recording
@@ -42,9 +40,10 @@ from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
-from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, take_turn
+from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, here, take_turn
 from emu.cluster.strands.strands import Strands
 from emu.cluster.strands.watch import PATIENCE_S, Watch
+from emu.cluster.threads.apart import aside, collected_less
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import find_groups, isolated
@@ -55,7 +54,6 @@ from emu.errors import LEAVES_THREADS, RunError, must_be
 T = TypeVar("T")
 _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the desk
-_NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 class Threads:
@@ -141,7 +139,7 @@ class Threads:
             threading.Thread(target=body, name=f"rank {rank}", daemon=True)
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
-        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
+        with isolated(self), self._attributes.watched(), self._recorded(), collected_less(), self._told(), self._by_clock():
             with letting_go(), self._strands.watched(self._stores.replacements()), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
@@ -192,7 +190,7 @@ class Threads:
 
     def end_threads(self) -> None:
         """End the threads that the calling rank has started, as Python does when a program has come to its end."""
-        self._strands.end(_here())
+        self._strands.end(here())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Where what a rank prints goes, if not to the streams of this process."""
@@ -254,7 +252,7 @@ class Threads:
         ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
-        with _aside():
+        with aside():
             carry_out(agreed, calls, wire)
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
@@ -286,9 +284,9 @@ class Threads:
             self._clock.block(work, rank, timeout)
         elif not work.done:
             self._check_here(rank)
-            self._rests.rest(_here().number, work)
+            self._rests.rest(here().number, work)
         if not work.done:
-            if _here().ends:
+            if here().ends:
                 raise StrandEnd
             work.finish(self._rests.stopped())
 
@@ -301,7 +299,7 @@ class Threads:
             self._asks_for_ever(rank, work)
         if self._rests.failure is not None:
             raise self._rests.stopped()
-        self._rests.give_way(_here().number)
+        self._rests.give_way(here().number)
 
     def _asks_for_ever(self, rank: int, work: Work) -> None:
         self._polls = 0
@@ -404,30 +402,5 @@ class Threads:
         self._end_all(stopped)
 
 
-def _here() -> Strand:
-    """Return the strand of the calling thread, which is known to be one."""
-    strand = current()
-    assert strand is not None
-    return strand
-
-
 def _nobody(*_: object) -> None:
     """Is told what comes by a clock, where there is none."""
-
-
-@contextmanager
-def _collected_less() -> Iterator[None]:
-    """Let Python's collector look for cycles less often: it looks at the objects of all ranks."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-@contextmanager
-def _aside() -> Iterator[None]:
-    """Outside of every mode that the running rank has set: what it does here it does for all."""
-    with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
-        yield
