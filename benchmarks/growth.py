@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.scale import LINK, Collective, apart, measure
-from launch.show.page import INK
+from emu.files import check_file
+from launch.show.page import INK, save
 
 SIZES = tuple(2**k for k in range(3, 14))
 LARGE = 512  # from here on the work of the ranks, not what every call costs, is seen
@@ -126,7 +127,7 @@ def _seconds(value: float, _: int) -> str:
 
 def draw(lines: list[tuple[Series, list[Point]]], path: Path) -> None:
     """Time against ranks, a line a series, with its slope."""
-    figure = Figure(figsize=(10.5, 5.5), layout="constrained")
+    figure = Figure(figsize=(10.5, 5.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(xscale="log", yscale="log")
     for series, points in lines:
@@ -147,12 +148,13 @@ def draw(lines: list[tuple[Series, list[Point]]], path: Path) -> None:
     axes.legend(
         loc="upper left", fontsize=9, frameon=False, title=f"with the growth of each from {LARGE} ranks on", alignment="left"
     )
-    figure.savefig(path, dpi=120)
+    save(figure, path)
 
 
 def main() -> None:
     """Print a line a point, then draw."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("growth.png")
+    check_file("PNG", path)
     sys.stdout.write("| series | ranks | wall (s) | GB | how |\n|---|---|---|---|---|\n")
     draw([(series, measured(series)) for series in SERIES], path)
 

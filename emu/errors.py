@@ -1,5 +1,7 @@
 """Errors that a person is meant to read: one line each, and the exit code that goes with it."""
 
+LEAVES_THREADS = "leaves_threads"  # an attribute of what ends a run while a thread of it is left in native code
+
 
 class EmuError(Exception):
     """Base of every error that Emu raises on purpose; `str()` of it is the one line that is shown."""
@@ -20,6 +22,10 @@ class RunError(EmuError):
     """What was started went wrong: a dead rank, a deadlock, a failed proof, wrong data."""
 
     exit_code = 1
+
+
+class WriteError(RunError):
+    """A file could not be written after all; what it was to hold is known, and can still be printed."""
 
 
 class LostError(RunError):

@@ -9,10 +9,11 @@ import importlib
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from emu.files import replace_file
 
 _CHECK_BYTES = 16  # in front of each file
 
@@ -108,14 +109,7 @@ class Store:
         make_private(self.folder)
         if why := exposure(self.folder):
             raise PermissionError(why)
-        handle, draft = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_check(data) + data)
-            Path(draft).replace(self.folder / name)
-        except OSError:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        replace_file(self.folder / name, _check(data) + data, 0o600)
         self._make_room()
 
     def _is_own(self, found: os.stat_result) -> bool:

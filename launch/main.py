@@ -20,8 +20,9 @@ from types import FrameType
 import click
 
 from emu import __version__
-from emu.errors import EmuError, InputError
+from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.config import with_config
+from launch.cli.options.outputs import with_outputs
 from launch.keeper import keep
 from launch.show.progress import told
 
@@ -42,6 +43,7 @@ COMMANDS = {
     "list": "List the collectives, topologies, models and devices.",
 }
 BUG, INTERRUPTED, TERMINATED = 70, 130, 143
+_LONGEST_S = 20  # for a command to end that was told to: whoever has told it may be gone
 
 
 class Commands(click.Group):
@@ -58,7 +60,7 @@ class Commands(click.Group):
         with told(f"loading what `emu {cmd_name}` needs"), _uncollected():
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
-        return with_config(command)
+        return with_config(with_outputs(command))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The help of each command in a line, without importing it."""
@@ -107,7 +109,7 @@ def main(args: list[str] | None = None) -> None:
     log.addHandler(NOTICES)
     log.setLevel(logging.INFO)
     atexit.register(gc.freeze)  # else Python looks through all objects for cycles once more, longer than some commands take
-    if args is None:
+    if args is None and os.name == "posix":
         if _is_command(sys.argv[1:]):
             keep()
         _listen()
@@ -116,7 +118,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once."""
+    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once, and so does the system after a while."""
 
 
 _STOPPED: list[KeyboardInterrupt] = []  # by what this command is to end: what is raised after it comes of it
@@ -136,6 +138,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LONGEST_S)
     _STOPPED.append(Terminated())
     raise _STOPPED[-1]
 
@@ -176,14 +180,10 @@ def _freeze() -> None:
 def _run(args: list[str] | None) -> int:
     try:
         result = emu.main(args, prog_name="emu", standalone_mode=False)
-    except Exception as error:  # the one place where any error ends
-        line, code = _verdict(error)
+    except (Exception, KeyboardInterrupt) as error:  # the one place where any error ends
+        line, code = _interrupted(error) if isinstance(error, KeyboardInterrupt) else _verdict(error)
         click.echo(f"emu: {line}", err=True)
-        return code
-    except KeyboardInterrupt as stopped:
-        line, code = _interrupted(stopped)
-        click.echo(f"emu: {line}", err=True)
-        if hasattr(stopped, "leaves_threads"):  # in native code, which must not see Python end
+        if hasattr(error, LEAVES_THREADS):  # in native code, which must not see Python end
             sys.stdout.flush()
             os._exit(code)
         return code

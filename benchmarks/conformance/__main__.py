@@ -22,7 +22,6 @@ _BOTH = {
     "test_monitored_barrier_gloo": _TIMEOUTS,
     "test_monitored_barrier_gloo_rank_0_timeout": _TIMEOUTS,
     "test_monitored_barrier_gloo_subgroup": _TIMEOUTS,
-    "test_sparse_all_reduce_sum": "sparse tensors are not emulated",
 }
 _THREADS = {
     "test_get_rank": "processes are counted, and the ranks share one",

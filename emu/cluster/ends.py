@@ -3,6 +3,14 @@
 from emu.backend.rank.lines import Line, caller, in_brackets, raised_at
 from emu.errors import EmuError, RunError
 
+# How TorchScript's errors begin, and what is in those of code that has looked for a CUDA device itself.
+_COMPILED = "The following operation failed in the TorchScript interpreter"
+_WITHOUT_CUDA = ("Cannot initialize CUDA", "not linked with support for cuda", "from the 'CUDA' backend", "SparseCsrCUDA")
+_OUT_OF_REACH = (
+    "cuda: a function that TorchScript has compiled asks for a CUDA device, and looks for it in PyTorch's own code, where "
+    "there is none; let it take the device of a tensor that it is given"
+)
+
 
 class HardExit(SystemExit):
     """The end of a rank by `os._exit`: nothing is done at its exit."""
@@ -52,7 +60,10 @@ def failed(rank: int, error: BaseException) -> BaseException:
 
 def _in_one_line(rank: int, error: BaseException, at: Line | None) -> RunError:
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    told = RunError(f"rank {rank}: {type(error).__name__}" + (f": {said}" if said else "") + in_brackets(at))
+    words = type(error).__name__ + (f": {said}" if said else "")
+    if said.startswith(_COMPILED) and any(each in str(error) for each in _WITHOUT_CUDA):
+        words = _OUT_OF_REACH
+    told = RunError(f"rank {rank}: {words}{in_brackets(at)}")
     told.__cause__, told.alike = error, (type(error).__name__, str(at))
     return told
 

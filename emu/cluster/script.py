@@ -3,6 +3,7 @@
 Every change to Python and PyTorch that a script needs, and its undo, is in `_as_launched`.
 """
 
+import importlib
 import logging
 import os
 import platform
@@ -12,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,12 +23,14 @@ from torch.distributed import device_mesh, distributed_c10d
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
 from emu.cluster.cluster import Cluster, Make, Ranks
+from emu.cluster.connections import past_the_groups
 from emu.cluster.ends import HardExit, RankExit
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
 from emu.cluster.own.children import ended
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
+from emu.cluster.source import Source, read_source
 from emu.cluster.spawn import spawns
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.local import LocalCluster
@@ -45,8 +49,7 @@ class Script:
     """A script and how it is to be run, as it can travel to other processes; a Program.
 
     Args:
-        file: Where it is, where it was read.
-        source: What was read.
+        source: Its text, and where it was read.
         argv: Its arguments.
         folder: From which relative paths start.
         hidden: Packages of ours whose names it may have beside it.
@@ -55,8 +58,7 @@ class Script:
         lost: Ranks that do not come to the end.
     """
 
-    file: Path
-    source: bytes
+    source: Source
     argv: tuple[str, ...]
     folder: Path
     hidden: tuple[str, ...]
@@ -65,18 +67,17 @@ class Script:
     lost: tuple[Loss, ...] = ()
 
     @staticmethod
-    def read(
-        path: str | Path, argv: Sequence[str], hide: Sequence[str], npu: Npu | None, heard: Collection[int] | None
+    def of(
+        source: Source, argv: Sequence[str], hide: Sequence[str], npu: Npu | None, heard: Collection[int] | None
     ) -> "Script":
-        """The script of a file; arguments and errors as of `run_script`."""
-        file, hidden = Path(path).resolve(), (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
-        listed = None if heard is None else frozenset(heard)
-        return Script(file, _read(file), tuple(argv), Path.cwd(), hidden, npu, listed)
+        """The script of a text; arguments as of `run_script`."""
+        hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
+        return Script(source, tuple(argv), Path.cwd(), hidden, npu, None if heard is None else frozenset(heard))
 
     @property
     def meta(self) -> tuple[tuple[str, str], ...]:
         """What a trace says of what it is of."""
-        return ((COMMAND, "run"), ("script", self.file.name), ("torch", str(torch.__version__)))
+        return ((COMMAND, "run"), ("script", self.source.name), ("torch", str(torch.__version__)))
 
     def __call__(self, make: Make) -> list[None]:
         """Run it on every rank that is here; with them end the processes that they have started."""
@@ -84,12 +85,12 @@ class Script:
             return self._run(make)
 
     def _run(self, make: Make) -> list[None]:
-        file = self._settled()
-        code = compile(self.source, str(file), "exec")
-        main, streams, modules = Main(file), Streams(), Modules(file.parent, self.hidden)
+        source = self._settled()
+        code = compile(source.text, str(source.file), "exec")
+        main, streams, modules = Main(source.file), Streams(), Modules(source.root, self.hidden)
         cluster = make((main, Environment(), Folder(), streams, modules))
-        launched = _as_launched(file, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
-        with launched as on_thread, streams.watched(), modules.watched():
+        launched = _as_launched(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
+        with launched as on_thread, streams.watched(), modules.watched(), source.shown():
 
             def program(rank: int) -> None:
                 on_thread.rank = rank
@@ -97,7 +98,7 @@ class Script:
                     end_before(loss.step, LostError(str(loss)))
                 with self._speaking(cluster, rank):
                     try:
-                        exec(code, main.of(rank).__dict__)
+                        exec(code, _begun(source, main.of(rank)))
                     except SystemExit as end:
                         if end.code not in (None, 0):
                             raise
@@ -111,14 +112,14 @@ class Script:
             finally:
                 main.end()
 
-    def _settled(self) -> Path:
+    def _settled(self) -> Source:
         """Go to the folder; or stay in the copy of the script's own that Ray has brought to a machine where it is not."""
-        if self.file.is_file() and self.folder.is_dir():
+        if self.source.is_here and self.folder.is_dir():
             os.chdir(self.folder)
-            return self.file
-        if Path(self.file.name).is_file():
-            return Path.cwd() / self.file.name
-        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(self.file)!r}"
+            return self.source
+        if (copied := self.source.copied(Path.cwd())) is not None:
+            return copied
+        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(self.source.file)!r}"
         raise InputError(f"run: {where}; run from the script's own folder, which Ray brings, or share the disk")
 
     @contextmanager
@@ -146,7 +147,7 @@ def run_script(
     """Run a Python script on every rank; the trace of what ran, and the script's exit code.
 
     Args:
-        path: The script.
+        path: The script; `-` is standard input.
         argv: Its arguments.
         n_ranks: What it finds as WORLD_SIZE.
         choice: Which algorithm serves each operation.
@@ -159,7 +160,7 @@ def run_script(
         InputError: the script cannot be read or is not Python.
         RunError: a rank failed (its own exception is the cause), a deadlock, or calls that do not agree.
     """
-    return run_read(Script.read(path, argv, hide, npu, heard), n_ranks, choice, cluster)
+    return run_read(Script.of(read_source(path), argv, hide, npu, heard), n_ranks, choice, cluster)
 
 
 def run_read(script: Script, n_ranks: int, choice: Choice | None = None, cluster: Cluster | None = None) -> tuple[Trace, int]:
@@ -172,16 +173,13 @@ def run_read(script: Script, n_ranks: int, choice: Choice | None = None, cluster
     return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
 
 
-def _read(file: Path) -> bytes:
-    try:
-        source = file.read_bytes()
-        compile(source, str(file), "exec")
-    except OSError as error:
-        raise InputError(f"run: cannot read script {str(file)!r}: {error.strerror}") from None
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise InputError(f"run: {file.name}{line} is not Python: {getattr(error, 'msg', error)}") from None
-    return source
+def _begun(source: Source, main: ModuleType) -> dict[str, Any]:
+    """The names of a rank's module `__main__`, once the packages are imported that the script is a module of."""
+    if source.package:
+        importlib.import_module(source.package)
+    main.__dict__.pop("__file__", None)
+    main.__dict__.update(source.names())
+    return main.__dict__
 
 
 def exit_code(left: RankExit) -> int:
@@ -194,7 +192,7 @@ def exit_code(left: RankExit) -> int:
 
 @contextmanager
 def _as_launched(
-    file: Path, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
+    source: Source, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
 ) -> Iterator[RankLocal]:
     """Everything as after torchrun, whatever backend the script asks for; undone at the end."""
     on_thread = RankLocal()
@@ -203,10 +201,11 @@ def _as_launched(
         for module in (dist, distributed_c10d, device_mesh):
             changes.enter_context(replaced(module, "init_process_group", init))
         changes.enter_context(as_npus(npu, n_ranks))
+        changes.enter_context(past_the_groups())
         for where, name, value in [*groups(), *once_a_process(on_thread), *spawns(on_thread, n_ranks)]:
             changes.enter_context(replaced(where, name, value))
-        changes.enter_context(replaced(sys, "argv", [str(file), *argv]))
-        changes.enter_context(replaced(sys, "path", [str(file.parent), *sys.path]))
+        changes.enter_context(replaced(sys, "argv", [source.first_word, *argv]))
+        changes.enter_context(replaced(sys, "path", [str(source.root), *sys.path]))
         changes.enter_context(_environment(n_ranks))
         changes.enter_context(_hidden(hidden))
         yield on_thread
@@ -277,7 +276,12 @@ def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: b
 
 
 def _split_group(
-    parent_pg: Any = None, split_ranks: Any = None, timeout: Any = None, pg_options: object = None, group_desc: Any = None
+    parent_pg: Any = None,
+    split_ranks: Any = None,
+    timeout: Any = None,
+    pg_options: object = None,
+    group_desc: Any = None,
+    backend: object = None,
 ) -> Any:
     """In place of PyTorch's, which allows it to NCCL alone: the caller's part of a group; None if it is in none."""
     parent: Any = parent_pg or distributed_c10d._get_default_group()

@@ -1,10 +1,13 @@
 """Processes that a script starts: those that are to be the ranks are there already."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from emu.cluster.own.library import Generators
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
@@ -16,6 +19,18 @@ class _Ended:
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """All have ended."""
         return True
+
+
+@contextmanager
+def _process(rank: int) -> Iterator[None]:
+    """What a process of its own begins with, and takes with it: its random generators, and groups that nobody has destroyed."""
+    generators = Generators()
+    before = generators.save()
+    generators.load(generators.of(rank))
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    generators.load(before)
 
 
 def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
@@ -39,7 +54,8 @@ def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
         if rank < nprocs:
             on_thread.spawned = nprocs
             try:
-                fn(rank, *args)
+                with _process(rank):
+                    fn(rank, *args)
             finally:
                 del on_thread.spawned
         return None if join else _Ended()

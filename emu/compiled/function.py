@@ -5,6 +5,7 @@ as the compiler takes time to get ready. Called from Python, one takes what its 
 part of that, whatever it is passed.
 """
 
+import builtins
 import dis
 import importlib
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import numpy as np
 from emu.arrays import digest
 from emu.compiled.kinds import Kind, counter_of, has_records, kind_of, signatures_of, text_of
 
+_PRINT = builtins.print
 ENOUGH = 2**19  # numbers: about a microsecond each, where numba takes half a second to import and seconds to compile
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,8 +132,16 @@ class Compiled(Generic[P, R]):
 
 
 def _machine() -> Any:
-    """Numba's half; only who computes something pays for importing that."""
-    return importlib.import_module("emu.compiled.machine")
+    """Numba's half; only who computes something pays for importing that.
+
+    It is imported with Python's own `print`: numba looks up what has that name in the module that it is from, and a program may
+    have put a function of its own there, as many do to let one rank speak.
+    """
+    shown, builtins.print = builtins.print, _PRINT
+    try:
+        return importlib.import_module("emu.compiled.machine")
+    finally:
+        builtins.print = shown
 
 
 def _globals_of(function: FunctionType) -> dict[str, object]:

@@ -14,6 +14,7 @@ from emu.topology.path.shortest import shortest
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
 _TRIES = 32  # keys that are asked for a way of the pair's own that is whole
+_MOST_ROUTES = 2**14  # that are asked for in one go
 _TOLD = 3  # failed parts that a name lists
 
 
@@ -107,13 +108,15 @@ class _Around:
         asked, lost = key.copy(), self._broken(src, dst, key)
         npus = np.maximum(src, dst) < self.topology.n_npus
         hopeful = npus & ~self.gone[src] & ~self.gone[dst]
-        for attempt in range(_TRIES):
-            pair = np.flatnonzero(lost & hopeful)
-            if not len(pair):
-                break
-            other = _another(src[pair], dst[pair], key[pair], attempt)
-            lost[pair] = self._broken(src[pair], dst[pair], other)
-            asked[pair] = other
+        attempt = 0
+        while attempt < _TRIES and len(pair := np.flatnonzero(lost & hopeful)):
+            some = np.arange(attempt, min(_TRIES, attempt + max(1, _MOST_ROUTES // len(pair))))  # few pairs ask for all at once
+            a, b, own = (np.tile(each[pair], len(some)) for each in (src, dst, key))
+            other = _another(a, b, own, np.repeat(some, len(pair)))
+            broken = self._broken(a, b, other).reshape(len(some), -1)
+            first = np.where(broken.all(axis=0), -1, (~broken).argmax(axis=0))
+            lost[pair], asked[pair] = first < 0, other.reshape(len(some), -1)[first, np.arange(len(pair))]
+            attempt += len(some)
         return asked, lost
 
     def _broken(self, src: I64, dst: I64, key: I64) -> Bool:
@@ -124,15 +127,15 @@ class _Around:
         return broken
 
 
-def _another(src: I64, dst: I64, key: I64, attempt: int) -> I64:
+def _another(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
     """[P] a key of another channel of the same group, as if drawn.
 
     First of channels with the same low bit, by which topologies give channels the ports of an NPU in turn: so channels stay on
     the ports that they had while these work.
     """
     drawn = mix(src, dst, key, attempt)
-    channel = 2 * drawn + key % 2 if attempt < _TRIES // 2 else drawn
-    return key // CHANNELS * CHANNELS + channel % CHANNELS
+    channel = np.where(attempt < _TRIES // 2, 2 * drawn + key % 2, drawn)
+    return column(key // CHANNELS * CHANNELS + channel % CHANNELS, np.int64)
 
 
 def _needs(whole: Circuits, router: _Around, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:

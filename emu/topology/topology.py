@@ -74,7 +74,13 @@ class Broken:
     """What of a machine has failed, by the numbers that it has whole."""
 
     nodes: tuple[int, ...] = ()  # NPUs and switches
-    cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, either way
+    cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, either way; not those of a failed node
+
+    def beyond(self, other: "Broken") -> "Broken":
+        """Return what has failed here and works there; a cable of a node that has failed there does not work there."""
+        nodes = tuple(node for node in self.nodes if node not in other.nodes)
+        cables = (pair for pair in self.cables if pair not in other.cables and not set(pair) & set(other.nodes))
+        return Broken(nodes, tuple(cables))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,15 +88,14 @@ class Mended:
     """What a system makes of itself around what has failed, and what that takes."""
 
     topology: "Topology"  # as it then is
-    took_fs: int  # ticks until it is so; nothing is sent meanwhile
-    back_fs: int  # ticks until it is as before, once the parts are back
+    took_fs: int  # ticks until it is so, from what it was before; nothing is sent meanwhile
     told: str  # what was done, and where the times are from
     of: I64 | None = None  # [n_nodes] which node of the whole machine each is; None: the same
 
 
 Mender = Callable[
-    ["Topology", Broken, int], Mended
-]  # (the whole machine, what failed, ranks of the job); or it cannot be: InputError
+    ["Topology", Broken, int, Broken], Mended
+]  # (the whole machine, what has failed, ranks of the job, what had failed before); or it cannot be: InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """A trace as a file: one zip of columns (numpy's npz) and a head in JSON; nothing in it is code."""
 
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import InputError
+from emu.files import write_file
 from emu.trace.trace import PARTS, Events, Group, Trace
 
 _FORMAT = "emu trace 3"
@@ -19,7 +21,7 @@ def save(trace: Trace, path: Path) -> None:
     """Write a trace.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
     arrays: dict[str, np.ndarray] = {"role_of_rank": trace.role_of_rank, "peak_by_part": trace.peak_by_part}
     words: list[dict[str, list[str]]] = []
@@ -38,11 +40,9 @@ def save(trace: Trace, path: Path) -> None:
         "group_of": trace.group_of,
         "meta": trace.meta,
     }
-    try:
-        with path.open("wb") as file:
-            np.savez_compressed(file, head=np.frombuffer(json.dumps(head).encode(), np.uint8), allow_pickle=False, **arrays)
-    except OSError as error:
-        raise InputError(f"trace: cannot write {str(path)!r}: {error.strerror}") from None
+    file = io.BytesIO()
+    np.savez_compressed(file, head=np.frombuffer(json.dumps(head).encode(), np.uint8), allow_pickle=False, **arrays)
+    write_file("--trace", path, file.getvalue())
 
 
 def load(path: Path) -> Trace:

@@ -32,6 +32,7 @@ from launch.cli.options.common import (
     print_json,
     topology_option,
 )
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import Where, cluster_options
 from launch.show.progress import told, tracked
 from launch.show.text.assumed import assumed_of_all
@@ -56,7 +57,7 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
     help="NAME; `auto`: the fastest at each size; `all`: compare all. NAME@4: on 4 channels.",
 )
 @click.option(
-    "--png", type=click.Path(path_type=Path), help="Draw the times to this file: of topologies, or of `all` algorithms on one."
+    "--png", type=OutputFile(".png"), help="Draw the times to this file: of topologies, or of `all` algorithms on one."
 )
 @click.option("--size", type=Size(), help="One size: the whole buffer of a rank (total for all_gather, reduce_scatter).")
 @click.option("-b", "--begin", type=Size(), help="Sizes from here ...")
@@ -130,12 +131,14 @@ def bench_command(
         return
     with _mover(asked, where, timing_only=timing_only) as mover:
         rows = [row for each in asked for row in tracked(measure(each, mover), _label(each), len(sizes))]
-    if png is not None:
-        importlib.import_module("launch.show.chart.topologies").draw_topologies(rows, png)  # not above: it loads matplotlib
     if as_json:
         print_json(rows)
     else:
-        click.echo(_table(rows))
+        print_text(_table(rows))
+    if png is not None:
+        draw = importlib.import_module("launch.show.chart.topologies")  # not above: it loads matplotlib
+        with may_fail():
+            draw.draw_topologies(rows, png)
     wrong = sum(row.wrong or 0 for row in rows)
     if wrong:
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
@@ -168,11 +171,12 @@ def _label(asked: Asked) -> str:
 
 def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
     tables = [_compared(each, as_json=as_json) for each in asked]
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
-        draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
+    if png is not None:
+        draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
+        with may_fail():
+            draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
 
 
 def _compared(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
@@ -181,8 +185,8 @@ def _compared(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
         return list(tracked(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
     rows, shown = tee(compare(asked))
     for line in compare_lines(asked, shown):
-        click.echo(line)
-    click.echo("")
+        print_text(line)
+    print_text("")
     return list(rows)
 
 

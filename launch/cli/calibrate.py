@@ -11,13 +11,14 @@ from emu.study.calibrate.probe import here, probes
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
 from launch.cli.options.common import json_option, print_json
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.show.progress import bar
 from launch.show.text.table import table
 
 
 @click.command("calibrate")
 @click.option("--device", metavar="cpu|cuda", help="What is measured. [default: cuda where there is one]")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the device to this file, for --device.")
+@click.option("--out", type=OutputFile(".toml"), help="Write the device to this file, for --device.")
 @json_option
 def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> None:
     """Measure the device that is here by a few kernels, and find the constants that tell their times.
@@ -35,15 +36,18 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
             found.append(probe)
             advance()
     told = calibrate(which, found)
-    if out:
-        write_device(told.device, out)
     if as_json:
         print_json({"device": {f.name: getattr(told.device, f.name) for f in fields(told.device)}, "kernels": told.kernels})
     else:
-        click.echo("\n".join(_lines(told, out)))
+        print_text("\n".join(_lines(told)))
+    if out is not None:
+        with may_fail():
+            write_device(told.device, out)
+            if not as_json:
+                print_text(f"\nwritten to {out}: take it by --device {out}")
 
 
-def _lines(told: Calibrated, out: Path | None) -> list[str]:
+def _lines(told: Calibrated) -> list[str]:
     of = told.device
     rows = [
         [k.what, " x ".join(map(str, k.shape)), format_time(k.measured_s), format_time(k.predicted_s), f"{k.ratio:.2f}"]
@@ -56,5 +60,4 @@ def _lines(told: Calibrated, out: Path | None) -> list[str]:
         ", ".join(f"{name} {getattr(of, name):.2f}" for name in shares) + f", a launch {format_time(of.launch_overhead_s)}",
         "",
         table(["kernel", "batch x M x N x K", "measured", "predicted", "ratio"], rows),
-        *([f"\nwritten to {out}: take it by --device {out}"] if out else []),
     ]

@@ -26,6 +26,7 @@ from launch.cli.options.common import (
     stack_option,
     topology_option,
 )
+from launch.cli.options.outputs import print_text
 from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
 from launch.show.progress import tracked
@@ -149,7 +150,7 @@ def cost_command(
     if as_json:
         print_json({"prices": book.name, "source": book.source, "rows": [told(each) for each in paid], "assumptions": notes})
     else:
-        click.echo(cost_report(paid, notes))
+        print_text(cost_report(paid, notes))
 
 
 def _paid(of: Cost, topology: Topology, terms: Terms, job: _Job | None) -> Paid:

@@ -31,6 +31,7 @@ from launch.cli.options.common import (
 )
 from launch.cli.options.faulted import check_beside, fault_option, show_disturbed
 from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
@@ -53,14 +54,10 @@ from launch.show.text.estimates import estimates_report
     "--axes", default="", metavar="tp,dp,pp", help="The plan's axes, that of neighbouring NPUs first; else tp,cp,dp,pp."
 )
 @click.option("--scale-dp", is_flag=True, help="On fewer NPUs take less dp, and as much less of the global batch.")
-@click.option(
-    "--png", type=click.Path(path_type=Path), help="Draw what the step is made of, topology by topology, to this file."
-)
-@click.option(
-    "--trace", type=click.Path(path_type=Path), help="Save the step to this file; `emu compare` holds it against one that ran."
-)
+@click.option("--png", type=OutputFile(".png"), help="Draw what the step is made of, topology by topology, to this file.")
+@click.option("--trace", type=OutputFile(), help="Save the step to this file; `emu compare` holds it against one that ran.")
 @sweep_option
-@click.option("--csv", type=click.Path(path_type=Path), help="Write the steps of a --sweep to this file. [default: print them]")
+@click.option("--csv", type=OutputFile(), help="Write the steps of a --sweep to this file. [default: print them]")
 @fault_option
 @stack_option
 @looks_options
@@ -116,15 +113,18 @@ def estimate_command(
     results = [estimated for estimated, _ in shown]
     first = results[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
-    looks.write(f"A training step of {first.model}", subtitle, shown)
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
     else:
-        click.echo(estimate_report(results[0]) if len(results) == 1 else estimates_report(results))
+        print_text(estimate_report(results[0]) if len(results) == 1 else estimates_report(results))
+    looks.write(f"A training step of {first.model}", subtitle, shown)
     if trace is not None:
-        save(generate(find_model(model), laid, under), trace)
+        with may_fail():
+            save(generate(find_model(model), laid, under), trace)
     if png is not None:
-        importlib.import_module("launch.show.chart.parts").draw_parts(results, png)  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.parts")  # not above: it loads matplotlib
+        with may_fail():
+            draw.draw_parts(results, png)
 
 
 def _disturbed(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> Disturbed:

@@ -20,6 +20,7 @@ from emu.units import seconds
 from launch.cli.cost import NPUPrice
 from launch.cli.options.common import Time, import_option, json_option, print_json, topology_option
 from launch.cli.options.looks import html_option
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.data.faults import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
 from launch.show.progress import tracked
@@ -101,7 +102,7 @@ def _groups(text: str) -> tuple[int, ...]:
 @click.option("--prices", metavar="BOOK|FILE.toml", help="Aggregate cost: the network by this book, and lost NPUs by --npu.")
 @click.option("--npu", type=NPUPrice(), help="What an NPU costs, beside --prices.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw the waste over time, and how often it is how large.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the waste over time, and how often it is how large.")
 @html_option
 @import_option
 @json_option
@@ -130,19 +131,22 @@ def faults_command(
         row = waste(machine, group, found[machine.npus].states)
         rows.append(_kept(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
     notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
-    _draw(rows, notes, png, html)
     if as_json:
         print_json({"rows": [told(kept) for kept in rows], "assumptions": notes})
     else:
-        click.echo(faults_report(rows, notes))
+        print_text(faults_report(rows, notes))
+    _draw(rows, notes, png, html)
 
 
 def _draw(rows: list[Kept], notes: list[str], png: Path | None, html: Path | None) -> None:
     if png is not None:
-        importlib.import_module("launch.show.chart.faults").draw_faults([kept.waste for kept in rows], png)
+        draw = importlib.import_module("launch.show.chart.faults")
+        with may_fail():
+            draw.draw_faults([kept.waste for kept in rows], png)
     if html is not None:
         page, faults = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "faults"))
-        page.write_page(faults.faults_page(rows, notes), html)
+        with may_fail():
+            page.write_page(faults.faults_page(rows, notes), html)
 
 
 def _kept(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> Kept:

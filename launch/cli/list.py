@@ -8,6 +8,7 @@ from emu.topology.catalogue import TOPOLOGIES
 from emu.trace.device.dtypes import TF32
 from emu.units import format_bandwidth, format_count, format_flops, format_size
 from launch.cli.options.common import import_option, json_option, print_json
+from launch.cli.options.outputs import print_text
 from launch.data.devices import DEVICES
 from launch.show.text.table import table
 
@@ -26,7 +27,7 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        click.echo(table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]))
+        print_text(table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]))
 
 
 @list_command.command("collectives")

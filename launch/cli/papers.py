@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 
 from emu.errors import InputError
+from emu.files import make_folder, write_file
 from emu.study.planning.search.kept import Kept
 from launch.cli.options.common import import_option, json_option, kept_in, print_json
+from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
 from launch.papers.every import PAPERS
 from launch.papers.paper import Paper
 from launch.papers.sources import SOURCES, notes_of
@@ -19,10 +21,9 @@ from launch.papers.together import Asked, answers
 from launch.show.progress import tracked
 from launch.show.text.paper import paper_report
 from launch.show.text.papers import page, score, scores, unmet
-from launch.show.write import writing
 
 _PROCESSES = 4  # that work out rows, where there are cores for them
-_CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Keep rows in this folder. [default: the user's cache]")
+_CACHE = click.option("--cache", type=OutputFolder(), help="Keep rows in this folder. [default: the user's cache]")
 
 
 def add_papers(group: click.Group) -> None:
@@ -33,7 +34,7 @@ def add_papers(group: click.Group) -> None:
 
 
 @click.command("all")
-@click.option("--docs", type=click.Path(path_type=Path), help="Write a page of each paper to this folder.")
+@click.option("--docs", type=OutputFolder(), help="Write a page of each paper to this folder.")
 @_CACHE
 @import_option
 @json_option
@@ -49,14 +50,15 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
     with closing(Kept(None)) as nowhere:
         papers = {name: make(nowhere) for name, make in PAPERS.items()}
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
-        if docs is not None:
-            _write(docs, papers, rows)
     every = [row for each in rows.values() for row in each]
     if as_json:
         told_rows = [{"paper": name, **row.told()} for name, each in rows.items() for row in each]
         print_json({"score": score(every), "rows": told_rows})
     else:
-        click.echo("\n\n".join((scores(rows), unmet(every), score(every))))
+        print_text("\n\n".join((scores(rows), unmet(every), score(every))))
+    if docs is not None:
+        with may_fail():
+            _write(docs, papers, rows)
 
 
 def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[Row]]:
@@ -71,19 +73,18 @@ def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cac
 
 
 def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[Row]]) -> None:
+    make_folder("--docs", folder)
     for name, paper in papers.items():
         title, source = SOURCES[name]
-        with writing("--docs", folder / f"{name}.md"):
-            text = page(title, source, rows[name], paper.assumptions(), notes_of(name))
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        text = page(title, source, rows[name], paper.assumptions(), notes_of(name))
+        write_file("--docs", folder / f"{name}.md", text.encode())
 
 
 def _command(name: str) -> click.Command:
     @click.command(name)
     @click.option("--table", help="Of the paper, such as 6; or a section, such as 6.4.")
     @click.option("--figure", help="Of the paper, such as 17.")
-    @click.option("--png", type=click.Path(path_type=Path), help="Draw the figure in the paper's axes to this file.")
+    @click.option("--png", type=OutputFile(".png"), help="Draw the figure in the paper's axes to this file.")
     @_CACHE
     @import_option
     @json_option
@@ -101,7 +102,7 @@ def _command(name: str) -> click.Command:
             told_rows = [row.told() for row in rows]
             print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
         else:
-            click.echo(paper_report(rows, paper.assumptions()))
+            print_text(paper_report(rows, paper.assumptions()))
 
     command.help = (
         f"Work out the {name} paper again: each row of its tables and figures beside what is printed.\n\n"
@@ -119,4 +120,6 @@ def _draw(paper: Paper, figure: str | None, png: Path) -> None:
     if figure is None or figure not in paper.figures:
         known = ", ".join(paper.figures) or "none"
         raise InputError(f"repro: --png needs --figure of one that is drawn: {known}; got {figure}")
-    importlib.import_module("launch.show.chart.paper").draw_figure(paper.figures[figure](paper), png)
+    draw = importlib.import_module("launch.show.chart.paper")  # not above: it loads matplotlib
+    with may_fail():
+        draw.draw_figure(paper.figures[figure](paper), png)

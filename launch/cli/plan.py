@@ -31,12 +31,12 @@ from launch.cli.options.common import (
     topology_option,
 )
 from launch.cli.options.looks import html_option
+from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
 from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import bar, told
 from launch.show.text.plans import plans_report
-from launch.show.write import check_folder
 
 _PROCESSES = 2  # that time candidates, where there are cores for them
 
@@ -54,16 +54,14 @@ _PROCESSES = 2  # that time candidates, where there are cores for them
 @click.option("--plan", "given", default="", metavar="tp=8,sp", help="Search only plans with these words. [default: all]")
 @click.option("--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of yours, ranked with those found; repeat it.")
 @click.option("--top", default=BEST, show_default=True, type=click.IntRange(min=1), help="Plans found; fewer are found sooner.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Keep results in this folder. [default: the user's cache]")
+@click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
 @click.option(
     "--png",
-    type=click.Path(path_type=Path),
+    type=OutputFile(".png"),
     help="Draw MFU against memory, with the Pareto front, to this file; of a --sweep the step time of the best plans.",
 )
 @sweep_option
-@click.option(
-    "--csv", type=click.Path(path_type=Path), help="Write the best plans of a --sweep to this file. [default: print them]"
-)
+@click.option("--csv", type=OutputFile(), help="Write the best plans of a --sweep to this file. [default: print them]")
 @stack_option
 @html_option
 @import_option
@@ -98,7 +96,6 @@ def plan_command(
     under = stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
     request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named, top)
-    check_folder("--png", png)
     if sweeps:
         check_swept("plan", {"--html": html, "--beside": beside})
         words = {"model": model, "plan": given, "stack": stack, "device": device}
@@ -111,14 +108,16 @@ def plan_command(
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with closing(Kept(kept_in(cache))) as kept:
         planned = _find(request, built, found, kept)
-    if html is not None:
-        _write_page(planned, request, built, found, html)
     if as_json:
         print_json(planned)
     else:
-        click.echo(plans_report(planned))
+        print_text(plans_report(planned))
+    if html is not None:
+        _write_page(planned, request, built, found, html)
     if png is not None:
-        importlib.import_module("launch.show.chart.plans").draw_plans(planned, png)  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.plans")  # not above: it loads matplotlib
+        with may_fail():
+            draw.draw_plans(planned, png)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept) -> Planned:
@@ -142,4 +141,5 @@ def _write_page(planned: Planned, request: PlanRequest, topologies: Sequence[Top
     with told("timing the fastest plan once more, for the report"):
         shown = estimate_moments(asked, topology, device)
     page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plans"))  # loads matplotlib
-    page.write_page(plans.plans_page(planned, shown), path)
+    with may_fail():
+        page.write_page(plans.plans_page(planned, shown), path)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from launch.cli.options.common import import_option, json_option, print_json
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.papers import add_papers
 from launch.data.fitted import read_fitted, write_fitted
 from launch.papers.measured.constants import COMMAND, TRAINING
@@ -33,7 +34,7 @@ def repro_command() -> None:
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Runs of your own, with the columns of launch/data/measured/training.csv."
 )
-@click.option("--fit", "fit_to", type=click.Path(path_type=Path), help="Fit the constants on these runs, write them, use them.")
+@click.option("--fit", "fit_to", type=OutputFile(), help="Fit the constants on these runs, write them, use them.")
 @import_option
 @json_option
 def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> None:
@@ -55,14 +56,16 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
         kept = [*all_ready]
         with told("fitting the constants"):
             fitted = fit(kept)
-        write_fitted(fitted, fit_to)
         rows = [row_of(of, fitted) for of in kept]
     sums = [*summaries(rows)]
     if as_json:
         constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
         print_json({"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES})
     else:
-        click.echo(measured_report(rows, sums, fitted, _NOTES))
+        print_text(measured_report(rows, sums, fitted, _NOTES))
+    if fit_to is not None:
+        with may_fail():
+            write_fitted(fitted, fit_to)
 
 
 @repro_command.command("nccl")
@@ -92,7 +95,7 @@ def nccl_command(fits: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(nccl_report(found))
+        print_text(nccl_report(found))
 
 
 add_papers(repro_command)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import Script, run_read
+from emu.cluster.source import read_source
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.wanted import AUTO
@@ -36,6 +36,7 @@ from launch.cli.options.common import (
 )
 from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
 from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.outputs import OutputFile, may_fail
 from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted, show_steps
 from launch.clusters import FAKE, Where, script_cluster_options
@@ -47,9 +48,7 @@ from launch.show.progress import bar
 @topology_option
 @timing_options
 @looks_options
-@click.option(
-    "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
-)
+@click.option("--trace", type=OutputFile(), help="Save what ran to this file; `emu replay` times it on other topologies.")
 @click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
 @click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
 @script_cluster_options
@@ -63,6 +62,7 @@ from launch.show.progress import bar
 )
 @import_option
 @json_option
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run_command(
@@ -82,19 +82,22 @@ def run_command(
     png: Path | None,
     roles: str | None,
     as_json: bool,
+    module: bool,
     script: Path,
     args: tuple[str, ...],
 ) -> int:
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.
 
-    A script without a step of an optimizer is timed as a whole. Everything after SCRIPT belongs to the script; the exit code is
-    the script's. With --cluster fake tensors have shapes but no data, so that any number of ranks will do: the few that do
-    something of their own are traced, up to the first step that asks for what the step before it asked.
+    A script without a step of an optimizer is timed as a whole. SCRIPT may be - for standard input, or the name of a module
+    after -m; everything after it belongs to the script, and the exit code is the script's. With --cluster fake tensors have
+    shapes but no data, so that any number of ranks will do: the few that do something of their own are traced, up to the first
+    step that asks for what the step before it asked.
 
     \b
     emu run --ranks 8 --topology ub-mesh:board train.py
     emu run --ranks 8 --topology ub-mesh:board --trace ddp.trace --timeline ddp.json train.py
     emu run --ranks 8 --topology ub-mesh:board --cluster ray --ranks-per-actor 2 --log-ranks 0 train.py
+    emu run --ranks 8 --topology ub-mesh:board -m mine.train --steps 3
     emu run --ranks 8 --topology ub-mesh:board --pace 1000 train.py
     emu run --ranks 8 --topology ub-mesh:board --fault "link 0-1 at step 2" train.py
     emu run --ranks 8 --topology ub-mesh:board --pace 1000 --fault "link 0-1 slow 0.5 at 2ms" train.py
@@ -109,8 +112,8 @@ def run_command(
     for each in built:
         place(each, ranks)
     heard = _heard(log_ranks, ranks)
-    npu = None if no_cuda else Npu(found.name, found.memory_bytes)
-    told: dict[str, Any] = {"hide": ("launch",), "npu": npu, "heard": heard}
+    npu = None if no_cuda else Npu(found.name, found.memory_bytes, found.capability, found.cores)
+    read = Script.of(read_source(script, module=module), args, ("launch",), npu, heard)
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
     check_beside(faults, looks.given, png)
     if fake:
@@ -121,18 +124,18 @@ def run_command(
     pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         if fake:
-            trace_script = importlib.import_module("emu.cluster.fake.run").trace_script  # not above: it loads FSDP and dynamo
-            recorded, code = trace_script(script, args, ranks, named, tell=_tell, **told)
+            trace_read = importlib.import_module("emu.cluster.fake.run").trace_read  # not above: it loads FSDP and dynamo
+            recorded, code = trace_read(read, ranks, named, _tell)
         else:
-            read = Script.read(script, args, **told)
-            with where.opened(script.resolve().parent, pace) as cluster:
+            with where.opened(read.source.root, pace) as cluster:
                 recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
     if not fake:
         recorded = with_choice(recorded, choices[0])
     if trace is not None:
-        save(recorded, trace)
+        with may_fail():
+            save(recorded, trace)
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
         click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)
@@ -146,7 +149,7 @@ def run_command(
     with bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
-    show_steps(f"Run of {script.name}", timed, looks, as_json=as_json, paced=kept_of(pace))
+    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=kept_of(pace))
     return code
 
 

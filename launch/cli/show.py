@@ -12,18 +12,19 @@ from emu.collective.msccl.text import to_xml
 from emu.collective.operation import operation as find_operation
 from emu.collective.shape import parse_grid, ranks_of, show_shape
 from emu.errors import must_be
+from emu.files import write_file
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
 from launch.cli.options.common import import_option, json_option, print_json
 from launch.cli.options.looks import Looks, timeline_options
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.steps import Recorded, recorded_options
 from launch.show.spans import Lane, lanes
 from launch.show.text.describe import link_classes, table_topology
 from launch.show.text.rounds import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.ways import find_node, told_ways, ways_as_json
-from launch.show.write import writing
 
 _SHOWN_RANKS = 8
 
@@ -41,7 +42,7 @@ def show_command() -> None:
 
 @show_command.command("topology")
 @click.argument("name", metavar="NAME[:VARIANT][:key=value,...]|FILE")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
 @click.option(
     "--route", nargs=2, metavar="NODE NODE", help="Show only the routes from one node to another, each a number or a name."
 )
@@ -65,18 +66,18 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
         if as_json:
             print_json(ways_as_json(built, *ends))
         else:
-            click.echo(told_ways(built, *ends))
+            print_text(told_ways(built, *ends))
         return
     facts = summary(built)
-    if png is not None:
-        _drawing("draw").draw_topology(built, facts, png)
     if as_json:
         shown = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
         tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
         print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
-        return
-    for label, value in table_topology(built, facts):
-        click.echo(f"{label:<14}{value}")
+    else:
+        print_text("\n".join(f"{label:<14}{value}" for label, value in table_topology(built, facts)))
+    if png is not None:
+        with may_fail():
+            _drawing("draw").draw_topology(built, facts, png)
 
 
 @show_command.command("collective")
@@ -85,8 +86,8 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
 @click.option("--ranks", type=int, help="Number of ranks. [default: 8, or the product of --dims]")
 @click.option("--dims", metavar="4x4", help="Shape of the grid, for an algorithm on a grid; 4x4:0-7 is a part of one.")
 @click.option("--root", default=0, show_default=True, help="The root rank, of an operation that has one.")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
-@click.option("--xml", type=click.Path(path_type=Path), help="Write it to this file as MSCCL XML, to run on GPUs.")
+@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
+@click.option("--xml", type=OutputFile(".xml"), help="Write it to this file as MSCCL XML, to run on GPUs.")
 @import_option
 @json_option
 def _collective(
@@ -111,24 +112,25 @@ def _collective(
     shape = grid or found.fit(n)  # a grid that it does not take is refused
     built = found.schedule(shape, root)
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
-    if png is not None:
-        _drawing("chart.rounds").draw_rounds(built, png, title)
-    if xml is not None:
-        text = to_xml(built, find_operation(operation, n, root), algorithm)
-        with writing("collective", xml):
-            xml.write_text(text, encoding="utf-8")
+    text = "" if xml is None else to_xml(built, find_operation(operation, n, root), algorithm)
     if as_json:
         columns = (built.round_column(), built.src, built.dst, built.slot, built.written_slot, built.reduce, built.channel)
         names = ("round", "src", "dst", "slot", "written_slot", "reduce", "channel")
         print_json([dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)])
-        return
-    click.echo("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
+    else:
+        print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
+    if png is not None:
+        with may_fail():
+            _drawing("chart.rounds").draw_rounds(built, png, title)
+    if xml is not None:
+        with may_fail():
+            write_file("--xml", xml, text.encode())
 
 
 @show_command.command("timeline")
 @recorded_options
 @timeline_options
-@click.option("--png", type=click.Path(path_type=Path), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
 @import_option
 @json_option
 def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool) -> None:
@@ -141,16 +143,17 @@ def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool)
         raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
     (timed,) = recorded.timed()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
-    if png is not None:
+    if png is not None:  # before anything is printed, as too many ranks are refused
         step = timed.report
         title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
-        _drawing("chart.timeline").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
-    looks.write_timeline(timed)
+        with may_fail():
+            _drawing("chart.timeline").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
     if as_json:
         print_json([_times(lane) for lane in found])
-        return
-    rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
-    click.echo(table(("who", "what", "spans", "busy", "from", "to"), rows))
+    else:
+        rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
+        print_text(table(("who", "what", "spans", "busy", "from", "to"), rows))
+    looks.write_timeline(timed)
 
 
 def _drawing(module: str) -> ModuleType:

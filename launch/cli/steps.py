@@ -28,6 +28,7 @@ from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from launch.cli.options.common import built_under, calls_of, print_json, served_by, timing_options, topology_option
 from launch.cli.options.looks import Looks
+from launch.cli.options.outputs import print_text
 from launch.data.devices import find_device
 from launch.show.text.step import step_report
 
@@ -147,15 +148,12 @@ def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json
         looks: Where the report and the timeline go.
         as_json: Whether to print JSON.
         paced: How far this host kept up with the first topology, if the run was paced.
-
-    Raises:
-        InputError: a file cannot be written.
     """
     steps = [with_costliest(each.step(), each) for each in timed]
     steps[0] = replace(steps[0], paced=paced)
     topologies = ", ".join(step.topology for step in steps)
-    looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))
     if as_json:
         print_json(steps)
     else:
-        click.echo("\n\n".join(map(step_report, steps)))
+        print_text("\n\n".join(map(step_report, steps)))
+    looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))

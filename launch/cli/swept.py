@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
-from emu.errors import InputError, must_be
+from emu.errors import InputError, WriteError, must_be
+from emu.files import write_file
 from emu.model.stack.stack import Stack
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import print_json, stack_of
+from launch.cli.options.outputs import may_fail, print_text
 from launch.cli.options.sweep import Sweep, Words, at, points
 from launch.data.devices import find_device
 from launch.show.progress import tracked
 from launch.show.text.swept import Swept, Timed, swept_csv
-from launch.show.write import writing
 
 _WHOLE = ("seq", "global-batch", "npus")  # numbers of tokens, sequences and NPUs
 
@@ -84,21 +83,29 @@ class Files:
 
 
 def show_swept(rows: Sequence[Swept], title: str, files: Files, *, as_json: bool) -> None:
-    """The table in its file, else on stdout, and the picture.
-
-    Raises:
-        InputError: a file cannot be written.
-    """
+    """Show the table in its file, or on stdout where it has none or cannot be written there; and the picture."""
     table = swept_csv(rows)
-    if files.csv is not None:
-        with writing("--csv", files.csv):
-            files.csv.write_text(table, encoding="utf-8", newline="")
     if as_json:
         print_json(rows)
     elif files.csv is None:
-        click.echo(table, nl=False)
+        print_text(table, nl=False)
+    if files.csv is not None:
+        _write_table(table, files.csv, as_json=as_json)
     if files.png is not None:
-        importlib.import_module("launch.show.chart.swept").draw_swept(rows, title, files.png)  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.swept")  # not above: it loads matplotlib
+        with may_fail():
+            draw.draw_swept(rows, title, files.png)
+
+
+def _write_table(table: str, path: Path, *, as_json: bool) -> None:
+    """Write the table, or print it where the file cannot be written and no JSON has it."""
+    with may_fail():
+        try:
+            write_file("--csv", path, table.encode())
+        except WriteError:
+            if not as_json:
+                print_text(table, nl=False)
+            raise
 
 
 def check_swept(where: str, of_one: Mapping[str, object]) -> None:

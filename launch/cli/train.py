@@ -30,6 +30,7 @@ from launch.cli.options.common import (
 from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
 from launch.cli.options.kept import Asked, keep_options
 from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
@@ -86,9 +87,7 @@ _PLAN_HELP = (
 @keep_options
 @png_option
 @looks_options
-@click.option(
-    "--trace", type=click.Path(path_type=Path), help="Save what ran to this file; `emu replay` times it on other topologies."
-)
+@click.option("--trace", type=OutputFile(), help="Save what ran to this file; `emu replay` times it on other topologies.")
 @cluster_options
 @pace_options
 @import_option
@@ -146,7 +145,8 @@ def train_command(
     with bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), known.lost)
     if trace is not None:
-        save(learned.trace, trace)
+        with may_fail():
+            save(learned.trace, trace)
     if faults and not at_times(faults):
         with bar("timing the steps"):
             words = (AUTO, *algorithms)
@@ -158,8 +158,8 @@ def train_command(
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
     results[0] = replace(results[0], paced=kept_of(pace))
-    looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
-        return
-    click.echo("\n\n".join(map(train_report, results)))
+    else:
+        print_text("\n\n".join(map(train_report, results)))
+    looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)

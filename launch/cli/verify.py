@@ -15,6 +15,7 @@ from emu.registry import unknown
 from emu.study.prove.proving import subject
 from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_of, verify
 from launch.cli.options.common import import_option, imported, json_option, print_json
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import Where, cluster_options
 from launch.show.progress import tracked
 from launch.show.text.rounds import fault_line
@@ -29,7 +30,7 @@ _TOLD = 3  # algorithms of which a failure is told in full
 @click.option("--algorithm", "name", metavar="NAME", help="Only this algorithm of the operation.")
 @click.option("--ranks", multiple=True, type=int, help="Number of ranks; can be repeated. [default: 1..17, 31, 32, 64]")
 @click.option("--max-ranks", type=int, help="The default numbers of ranks up to this one, then 128, 256, ...")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw the round of the first failure to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
 @import_option
 @json_option
@@ -67,10 +68,10 @@ def verify_command(
     if as_json:
         print_json([asdict(row) | moved.get((row.operation, row.algorithm, row.ranks), {}) for row in rows])
     else:
-        click.echo("\n".join(verified_lines(rows)))
-        click.echo("".join(f"\n{_story(*each)}" for each in _told(failed)), nl=False)
+        print_text("\n".join(verified_lines(rows)))
+        print_text("".join(f"\n{_story(*each)}" for each in _told(failed)), nl=False)
         if moved:
-            click.echo(f"\n{len(moved)} executed between processes: every element right, as in one process")
+            print_text(f"\n{len(moved)} executed between processes: every element right, as in one process")
     if failed:
         _refuse(failed, len(cases), png)
 
@@ -86,7 +87,8 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
         if fault is not None and fault.round >= 0:
             draw = importlib.import_module("launch.show.chart.rounds")  # not above: it loads matplotlib
             title = f"{_what(row, shape)}\n{_reason(row, shape)}"
-            draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
+            with may_fail():
+                draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
             break
     row, _, shape = failed[0]
     raise RunError(f"verify: {len(failed)} of {tried} fail; {_what(row, shape)}: {_reason(row, shape)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.registry import parse_call, unknown
-from emu.trace.device.device import Device
+from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
 from emu.units import parse_time, seconds
@@ -77,8 +77,13 @@ _DEVICES = (
 )
 
 
+# By CUDA's count: NVIDIA, CUDA C++ Programming Guide, compute capabilities. The other devices have none.
+_CAPABILITY = {"h100": (9, 0), "h800": (9, 0), "h200": (9, 0), "a100-80g": (8, 0), "b200": (10, 0), "gb200": (10, 0)}
+
+
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     """With the constants that published runs gave, if any did."""
+    device = replace(device, capability=_CAPABILITY.get(device.name, BARE))
     if device.name not in known:
         return device
     values: dict[str, Any] = dict(known[device.name].constants)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emu.files import write_file
+
 DATA = Path(__file__).with_name("measured")
 FITTED = DATA / "fitted.json"
 
@@ -32,7 +34,11 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
 
 
 def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
-    """What `read_fitted` reads."""
+    """Write what `read_fitted` reads.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
     plain = {
         device: {
             "models": list(of.models),
@@ -41,4 +47,4 @@ def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
         }
         for device, of in fitted.items()
     }
-    path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    write_file("--fit", path, (json.dumps(plain, indent=1) + "\n").encode())

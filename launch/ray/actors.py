@@ -183,7 +183,9 @@ def main() -> None:
 
 
 def _begin(pipe: Connection, address: str, folder: str, runtime_env: dict[str, Any]) -> bool:
-    own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+    own: dict[str, Any] = {}  # of a Ray that is started here
+    if not address:
+        own = {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
         ray.init(address=address or "local", log_to_driver=False, runtime_env=runtime_env, **own)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:

@@ -38,9 +38,9 @@ def draw_topology(topology: Topology, facts: Summary, path: Path) -> None:
     """Write a PNG of the topology, with its facts above.
 
     Raises:
-        InputError: a path that cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(picture(topology, facts), path, "--png")
+    save(picture(topology, facts), path)
 
 
 def picture(topology: Topology, facts: Summary) -> Figure:

@@ -1,5 +1,6 @@
 """What all pictures share: a page, a title that finds room on it, places for labels beside one another, and the file."""
 
+import io
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -14,7 +15,7 @@ from matplotlib.textpath import text_to_path
 from scipy.optimize import isotonic_regression
 
 from emu.arrays import F64
-from launch.show.write import writing
+from emu.files import write_file
 
 INK, GREY = "#22313f", "#7c8894"
 TITLE_PT = 11.0
@@ -32,14 +33,15 @@ def page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def save(figure: Figure, path: Path, what: str) -> None:
+def save(figure: Figure, path: Path) -> None:
     """Write a PNG, the same bytes each time.
 
     Raises:
-        InputError: a path that cannot be written, in a line that begins with `what`.
+        WriteError: the file cannot be written.
     """
-    with writing(what, path):
-        figure.savefig(path, format="png", metadata={"Software": None})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", metadata={"Software": None})
+    write_file("--png", path, drawn.getvalue())
 
 
 def among(ranks: Sequence[int]) -> str:

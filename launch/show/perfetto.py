@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from emu.files import write_file
 from launch.show.spans import Lane
-from launch.show.write import writing
 
 _TICKS_PER_US = 10**9
 
@@ -17,11 +17,10 @@ def write_perfetto(lanes: Iterable[Lane], path: Path) -> None:
     """Write the lanes as trace events, in microseconds.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    events = list(_events(lanes))
-    with writing("timeline", path), path.open("w") as file:
-        json.dump({"displayTimeUnit": "ns", "traceEvents": events}, file, separators=(",", ":"))
+    told = json.dumps({"displayTimeUnit": "ns", "traceEvents": list(_events(lanes))}, separators=(",", ":"))
+    write_file("--timeline", path, told.encode())
 
 
 def _events(lanes: Iterable[Lane]) -> Iterator[dict[str, object]]:

@@ -116,6 +116,19 @@ scaler.step(optimizer)
 scaler.update()
 assert not torch.equal(before, model.weight)
 """,
+    "DDP whose gradients are sent as bfloat16": """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+torch.manual_seed(0)
+plain = nn.Linear(4, 4)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+model.module.load_state_dict(plain.state_dict())
+model.register_comm_hook(None, bf16_compress_hook)
+model(x).square().sum().backward()
+plain(x).square().sum().backward()
+mean = plain.weight.grad.bfloat16() / n
+dist.all_reduce(mean)
+assert torch.equal(model.module.weight.grad, mean.float()), (model.module.weight.grad, mean)
+""",
     "DDP on a numbered device": """
 model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2).to(rank), device_ids=[rank], output_device=rank)
 model(x).sum().backward()
@@ -241,6 +254,9 @@ def test_nothing_of_it_is_left_in_the_process():
         torch.nn.Module,
         torch.autocast,
         torch.amp.GradScaler,
+        torch.version,
+        torch.cuda.nccl,
+        torch.backends.cuda,
     )
     before = [dict(vars(each)) for each in places]
     with as_npus(Npu(), 4):
@@ -293,6 +309,29 @@ mp.spawn(main, args=(n // 2, "half"), nprocs=n // 2, join=False).join()
     )
     told = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "script.py"}
     assert told == {**{f"all{r}": "4 of 4" for r in range(4)}, **{f"half{r}": "2 of 2" for r in range(2)}}
+
+
+def test_what_is_spawned_begins_and_ends_as_a_process(run):
+    run(
+        """
+import random
+import torch.multiprocessing as mp
+dist.destroy_process_group()
+def main(rank, drawn):
+    dist.init_process_group("nccl", rank=rank, world_size=n)
+    drawn.append((torch.rand(1).item(), random.random()))
+    dist.barrier()  # and leaves its group as it is
+drawn = []
+torch.manual_seed(7)
+for _ in range(2):
+    mp.spawn(main, args=(drawn,), nprocs=n)
+    assert not dist.is_initialized()
+assert drawn[0] == drawn[1]
+ours = torch.rand(1)
+torch.manual_seed(7)
+assert ours == torch.rand(1) != drawn[0][0]
+"""
+    )
 
 
 def test_more_processes_than_ranks_are_refused(run):

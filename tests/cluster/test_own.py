@@ -1,6 +1,7 @@
 """What a process has once, and each rank has for itself: torch's settings, and what a script finds of its process."""
 
 import importlib
+import os
 import sys
 
 import pytest
@@ -314,3 +315,59 @@ assert installed_once.seen == [0, 1, 2]
         (tmp_path / "fails.py").write_text("import os\nif os.environ['RANK'] == '2':\n    raise ValueError('not here')\n")
         with pytest.raises(RunError, match="rank 2: ValueError: not here"):
             run("import torch.distributed as d\nd.init_process_group()\nimport fails\nd.barrier()")
+
+
+STATES = tuple(f"{name}State" for name in ("Partial", "Accelerator", "Gradient"))
+ONCE = {
+    "accelerate/state.py": (STATES, "_shared_state", "from accelerate.state import {0} as owner"),
+    "hydra/core/singleton.py": (("Singleton",), "_instances", "import hydra; owner = hydra.core.singleton.{0}"),
+    "omegaconf/basecontainer.py": (("BaseContainer",), "_resolvers", "import omegaconf; owner = omegaconf.basecontainer.{0}"),
+}
+
+
+@pytest.mark.parametrize(("file", "owner"), [(file, owner) for file, (owners, *_) in ONCE.items() for owner in owners])
+def test_what_a_library_keeps_once_a_process_is_a_ranks_own(tmp_path, monkeypatch, file, owner):
+    owners, name, get = ONCE[file]
+    module, top = tmp_path / "site-packages" / file, file.partition("/")[0]  # as it is installed: the ranks share it
+    module.parent.mkdir(parents=True)
+    module.write_text("".join(f"class {each}:\n    {name} = {{}}\n" for each in owners))
+    rest = file.removeprefix(top + "/").removesuffix(".py").replace("/", ".")
+    loads = "" if top == "accelerate" else f"import {top}.{rest} as own\nown.{owner}.{name}['before'] = 1\n"
+    (tmp_path / "site-packages" / top / "__init__.py").write_text(loads)
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import torch.distributed as dist
+dist.init_process_group("gloo")
+{get.format(owner)}
+before = dict(owner.{name})
+assert len(before) == {bool(loads):d}
+owner.{name}["rank"] = dist.get_rank()
+dist.barrier()
+assert owner.{name} == {{**before, "rank": dist.get_rank()}}
+""")
+    try:
+        assert run_script(script, [], 2)[1] == 0
+    finally:
+        for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == top]:
+            del sys.modules[loaded]
+
+
+def test_an_environment_that_a_rank_has_put_in_place_of_the_old_one_is_still_a_ranks_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ)  # Hugging Face's datasets do so after a map by several processes
+    script = tmp_path / "script.py"
+    script.write_text("""
+import copy, os, subprocess, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = str(dist.get_rank())
+os.environ["FIRST" + rank] = rank
+os.environ = copy.deepcopy(os.environ)
+for turn in range(3):
+    os.environ["OWN"] = rank
+    dist.barrier()
+    assert os.environ["RANK"] == os.environ["OWN"] == os.getenv("FIRST" + rank) == rank
+    assert subprocess.check_output("echo $RANK $OWN", shell=True, text=True) == f"{rank} {rank}\\n"
+    assert sum(f"FIRST{other}" in os.environ for other in range(2)) == 1
+""")
+    assert run_script(script, [], 2)[1] == 0
+    assert "OWN" not in os.environ

@@ -11,6 +11,7 @@ from torch.distributed.nn import functional
 
 import launch
 from emu.cluster.script import Script, run_script
+from emu.cluster.source import Source
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 
@@ -122,6 +123,22 @@ dist.all_reduce(total, group=half)
 assert total.item() == (1 if dist.get_rank() < 2 else 5)
 quarter = dist.split_group(half, [[1]])
 assert (quarter is None) == (dist.get_rank() % 2 == 0)
+""",
+        n=4,
+    )
+
+
+def test_a_group_is_split_after_some_of_its_ranks_have_made_another(run):
+    run(
+        """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+if dist.get_rank() < 2:
+    dist.new_group([0, 1], use_local_synchronization=True)
+half = dist.split_group(split_ranks=[[0, 2], [1, 3]])
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total, group=half)
+assert total.item() == (2, 4)[dist.get_rank() % 2]
 """,
         n=4,
     )
@@ -325,7 +342,7 @@ def test_a_deadlock_in_a_script_is_one_line(run):
 
 def test_a_machine_takes_the_copy_of_a_script_that_is_brought_there_or_says_what_it_lacks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    away = Script(Path("/nowhere/train.py"), b"", (), Path("/nowhere"), ())
+    away = Script(Source(Path("/nowhere/train.py"), b"", Path("/nowhere")), (), Path("/nowhere"), ())
     with pytest.raises(InputError, match=r"^run: \S+ has no folder '/nowhere' with '/nowhere/train.py'; run from"):
         away(lambda own: Threads(1, own=own))
     (tmp_path / "train.py").write_text("")

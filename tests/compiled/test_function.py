@@ -330,3 +330,16 @@ def test_a_damaged_file_is_compiled_anew_and_mended(compiled_package: Package) -
     kept.write_bytes(kept.read_bytes()[:-100])
     assert package.run()[0].startswith("122 222")
     assert package.run() == ("122 222 False\n", "")
+
+
+def test_a_print_of_the_programs_own_does_not_keep_the_compiler_out() -> None:
+    code = """
+import builtins, sys
+from emu.compiled import function
+def quiet():
+    def print(*words): pass
+    return print
+builtins.print = own = quiet()
+assert "numba" not in sys.modules and function._machine() and builtins.print is own
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

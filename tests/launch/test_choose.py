@@ -165,7 +165,7 @@ def test_ties_go_to_the_first_by_name() -> None:
             ["--algorithm", "all", "--topology", BOARD, "--png", "x.png"],
             "--topology must be given once where --algorithm all is drawn, got 2",
         ),
-        (["--algorithm", "ring", "--png", "no/x.png"], "bench: cannot write 'no/x.png': No such file or directory"),
+        (["--algorithm", "ring", "--png", "no/x.png"], "--png: cannot write 'no/x.png': its folder is not there"),
         (["--algorithm", "ring", "--dims", "3x3"], "dims must be a grid of the 8 ranks, got '3x3'"),
         (["--algorithm", "ring", "--dims", "2x4"], "all_reduce ring: does not take shape 2x4; 8 works"),
         (["--algorithm", "sipco", "--ranks", "8", "--dims", "2x4"], "does not take shape 2x4; 2x2x2 works"),

@@ -50,6 +50,7 @@ FLAGS = {
     | CLUSTER
     | {"--ranks", "--trace", "--no-cuda", "--log-ranks"}
     | {"--patience"}  # a rank may load data for long while all others wait for it; nobody else knows for how long
+    | {"--module"}  # a script may be part of a package, which knows it by its name
     | {"--roles"},  # without data, which ranks do something of their own may be known better by who wrote the script
     "replay": TIMED | LOOKS | FAULTS | {"--perturb"},
     "estimate": {"--model", "--plan", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}

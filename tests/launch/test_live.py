@@ -109,3 +109,40 @@ def test_a_lost_npu_ends_a_run_that_is_not_elastic(emu) -> None:
     done = emu(*given, *fault("npu 1 at step 2"))
     assert done.code == 1
     assert "step 2: npu 1 failed, and rank 1 with it; --elastic --checkpoint DIR goes on" in done.err.splitlines()[-1]
+
+
+RACK = ("--topology", "ub-mesh:rack-full:dims=2x2", *RING)
+MET = [
+    ("link 0-1 at step 2", "npu 1 at step 3"),
+    ("npu 1 at step 2", "link 0-1 at step 3"),
+    ("nic 1 at step 2", "npu 1 at step 3"),
+]
+
+
+@pytest.mark.parametrize("texts", MET)
+def test_an_npu_fails_beside_a_link_of_its_own_and_an_estimate_tells_every_step(emu, texts) -> None:
+    done = emu(*STEP, *RACK, *fault(*texts), "--json")
+    assert done.code == 0
+    (report,), (alone,) = done.json, emu(*STEP, *RACK, *fault("npu 1 at step 2"), "--json").json
+    assert report["stopped"] is None
+    assert [step["step"] for step in report["steps"]] == [1, 2, 3, 4]
+    assert report["steps"][3]["time_s"] == alone["steps"][2]["time_s"]
+
+
+def test_an_npu_fails_beside_a_link_of_its_own_and_a_replay_goes_on(emu, tmp_path) -> None:
+    file = tmp_path / "step.trace"
+    save(generate(find_model(MODEL), Plan(tp=2, dp=2, global_batch=2, seq=32), Stack()), file)
+    done = emu("replay", str(file), *RACK, "--algorithm", "broadcast=binomial", *fault(*MET[0]), "--json")
+    assert done.code == 0
+    assert [step["step"] for step in done.json[0]["steps"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("texts", MET[:2])
+def test_an_npu_fails_beside_a_link_of_its_own_and_an_elastic_job_goes_on(emu, tmp_path, texts) -> None:
+    given = ("train", "--model", MODEL, "--plan", "dp=2", "--global-batch", "2", "--seq", "16", "--steps", "3", *RACK)
+    plain = emu(*given, "--json").json
+    done = emu(*given, *fault(*texts), "--elastic", "--checkpoint", str(tmp_path / "kept"), "--json")
+    assert done.code == 0
+    (report,) = done.json
+    assert report["loss"] == plain["loss"]
+    assert [each["ranks"] for each in report["recoveries"]] == [2]

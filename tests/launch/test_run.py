@@ -367,3 +367,11 @@ def test_the_same_command_twice_gives_the_same_bytes(emu, tmp_path: Path) -> Non
     assert [each.code for each in done] == [0, 0]
     assert traces[0].read_bytes() == traces[1].read_bytes()
     assert virtual(done[0].json[0]) == virtual(done[1].json[0])
+
+
+@pytest.mark.parametrize(("device", "capability"), [("h100", (9, 0)), ("a100-80g", (8, 0)), ("ascend-910b-like", (8, 0))])
+def test_a_script_is_told_what_its_device_is(emu, tmp_path: Path, device, capability) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch\nprint(torch.cuda.get_device_name(), torch.cuda.get_device_capability())\ntorch.ones(1)\n")
+    done = emu("run", "--ranks", "1", "--topology", BOARD, "--device", device, str(script))
+    assert (done.code, done.out.splitlines()[0]) == (0, f"{device} {capability}")

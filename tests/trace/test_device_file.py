@@ -33,6 +33,15 @@ def test_a_file_needs_peaks_and_a_bandwidth_alone(mine):
     assert read_device(mine(NEEDED)) == Device("mine", {"bfloat16": 1e12}, 1e12)
 
 
+def test_a_gpu_has_a_capability_and_every_other_device_the_first_with_bfloat16(mine):
+    assert read_device(mine(NEEDED + "capability = [9, 0]")).capability == (9, 0)
+    assert {name: device.capability for name, device in DEVICES.items()} == {
+        **dict.fromkeys(("h100", "h800", "h200"), (9, 0)),
+        **dict.fromkeys(("b200", "gb200"), (10, 0)),
+        **dict.fromkeys(("a100-80g", "tpuv4", "ascend-910b-like"), (8, 0)),
+    }
+
+
 def test_every_device_word_may_be_a_file_with_settings(mine):
     path = mine(NEEDED + 'memory = "80GB"\ncores = 7\ntile = [64, 64]\njitter = 0\n')
     found = find_device(f"{path}:gemm_share=0.5,launch_overhead=3us", "bfloat16")
@@ -57,6 +66,8 @@ def test_every_device_word_may_be_a_file_with_settings(mine):
         (NEEDED + "gemm_share = 1.5", "gemm_share must be above 0 and at most 1, got 1.5"),
         (NEEDED + "gemm_share = true", "gemm_share must be a number, got True"),
         (NEEDED + "unhidden_share = -1", "unhidden_share must be 0 or more and at most 1, got -1"),
+        (NEEDED + "capability = 9", "capability must be CUDA's major and minor number, such as [9, 0], got 9"),
+        (NEEDED + "capability = [9, -1]", "capability must be CUDA's major and minor number, such as [9, 0], got [9, -1]"),
         (NEEDED + "cores = 0.5", "cores must be a whole number of 1 or more, got 0.5"),
         (NEEDED + "tile = 128", "tile must be rows and columns, such as [128, 256], got 128"),
         (NEEDED + "source = 1", "source must be text in quotes, got 1"),

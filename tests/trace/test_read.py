@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
-from emu.errors import InputError
+from emu.errors import InputError, WriteError
 from emu.trace import read
 from emu.trace.read import load, save
 from emu.trace.trace import Events, Group, Trace
@@ -112,5 +112,5 @@ def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, content: byt
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, trace: Trace) -> None:
     with pytest.raises(InputError, match=r"cannot read .*No such file"):
         load(tmp_path / "none")
-    with pytest.raises(InputError, match=r"cannot write .*Is a directory"):
+    with pytest.raises(WriteError, match=r"--trace: cannot write .*Is a directory"):
         save(trace, tmp_path)

@@ -44,13 +44,15 @@ def build(plan: Plan) -> Topology:
     )
 
 
-def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int) -> Mended:
-    """The other port of a NIC, once BGP has withdrawn the route of the one that failed (4.2); a backup host for one of a job.
+def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+    """Return the other port of a NIC, once BGP has withdrawn the route of one that failed (4.2); a backup host for a job's.
 
     What is repaired serves again at once (9.3). How long a job takes to begin on a backup host is not in here.
     """
-    left = around(whole, broken, ranks)
-    if not broken.cables and max(broken.nodes) < plan.npus:
+    left, new = around(whole, broken, ranks), broken.beyond(was)
+    if new == Broken():
+        return replace(left, told="what is repaired serves again at once (9.3)")
+    if not new.cables and max(new.nodes) < plan.npus:
         return replace(left, told="the host is out, with all its GPUs; the next one takes its ranks, a backup host first (5.1)")
     took_fs = plan.rates.convergence
     took = format_time(seconds(took_fs))

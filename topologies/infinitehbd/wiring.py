@@ -42,6 +42,20 @@ class _Rings:
         return place, first + (place - first) // size * size, size
 
 
+@dataclass(frozen=True, slots=True)
+class _LitAround:
+    """Rings lit for a job around more nodes; the fields are the arguments of `build`."""
+
+    plan: Plan
+    faulty: tuple[int, ...]
+    job: int
+    turn_fs: int
+
+    def __call__(self, whole: Topology, nodes: tuple[int, ...]) -> Topology:
+        lit = build(self.plan, tuple(sorted({*self.faulty, *nodes})), self.job, self.turn_fs)
+        return replace(lit, name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}")
+
+
 def build(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topology:
     """The topology of the rings of a job, built around the nodes that are faulty.
 
@@ -82,28 +96,33 @@ def build(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topolo
         partial(_place, order[: at.joined].reshape(-1, plan.tp)),
         partial(draw, plan),
         grouper=partial(usable, plan),
-        mender=partial(_mended, plan, faulty, job, turn_fs),
+        mender=partial(_mended, plan, _LitAround(plan, faulty, job, turn_fs)),
     )
 
 
-def _mended(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int, whole: Topology, broken: Broken, ranks: int) -> Mended:
-    """The bypass (4.2): a node of the job with a failed GPU is passed by fibres that lead further, in rings lit anew.
+def _mended(plan: Plan, lit_around: _LitAround, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+    """Return the bypass (4.2): a node of the job with a failed GPU is passed by fibres that lead further, in rings lit anew.
 
     A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
-    failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
-    if not failed & set((whole.place(ranks) // plan.gpus).tolist()):
-        return replace(
-            around(whole, broken, ranks),
-            told="the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)",
-        )
-    lit = build(plan, tuple(sorted({*faulty, *failed})), job, turn_fs)
-    named = replace(lit, name=f"{whole.name}, rings lit around node {'+'.join(map(str, sorted(failed)))}")
-    left = without(named, nodes=[n for n in broken.nodes if n >= plan.npus], links=rows_of(named, broken.cables))
+    now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
+    rings, were = (lit_around(whole, passed) if passed else whole for passed in (now, before))
+    if now:
+        nodes, links = [n for n in broken.nodes if n >= plan.npus], rows_of(rings, broken.cables)
+        left = without(rings, nodes=nodes, links=links)
+    else:
+        left = around(whole, broken, ranks).topology
+    if np.array_equal(rings.place(ranks), were.place(ranks)):
+        return Mended(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
+    turn_fs = lit_around.turn_fs
     took = format_time(seconds(turn_fs))
-    return Mended(
-        left, turn_fs, turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)"
-    )
+    return Mended(left, turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+
+
+def _passed(plan: Plan, whole: Topology, broken: Broken, ranks: int) -> tuple[int, ...]:
+    """Return the nodes that rings are lit around: those with a failed GPU, where any of them is the job's."""
+    failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
+    return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 
 
 def dims(plan: Plan) -> tuple[int, ...]:

@@ -2,43 +2,106 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.topology.faults import without
 from emu.topology.live.mended import around
 from emu.topology.topology import Broken, Mended, Topology
 from emu.units import format_time, seconds
 from topologies.railx.placement import available
-from topologies.railx.wiring import NAME, Group, System
+from topologies.railx.wiring import NAME, Group, System, check
 
 
-def mended(system: System, built: Callable[[System], Topology], whole: Topology, broken: Broken, ranks: int) -> Mended:
-    """The largest grid without a node that failed, its rails split anew; failed links alone are passed by other rails.
+def mended(
+    system: System, built: Callable[[System], Topology], whole: Topology, broken: Broken, ranks: int, was: Broken
+) -> Mended:
+    """Return the largest grid without a node that failed, its rails split anew; failed links alone are passed by other rails.
+
+    Rails that cannot be split so, such as of an all-to-all whose nodes no longer suit them, stay as they are, where the nodes
+    that are left have room for the job.
 
     Raises:
-        InputError: rails that cannot be split so, such as of an all-to-all whose nodes no longer suit them.
+        InputError: such rails, and no such room.
     """
-    chips = system.m**2
-    failed = np.unique(column(broken.nodes, np.int64) // chips)
-    if not np.isin(whole.place(ranks) // chips, failed).any():
-        return replace(around(whole, broken, ranks), told="messages take the other rails; no optical switch turns")
-    rows, columns = available(
-        system.sizes[1], system.sizes[0], np.stack((failed // system.sizes[0], failed % system.sizes[0]), -1)
-    )
-    smaller = built(replace(system, x=_of_size(system.x, len(columns), "X"), y=_of_size(system.y, len(rows), "Y")))
-    nodes = (rows[:, None] * system.sizes[0] + columns).ravel()
-    of = column((nodes[:, None] * chips + np.arange(chips)).ravel(), np.int64)
+    grid, before = (_grid(system, whole, each, ranks) for each in (broken, was))
+    same = all(map(np.array_equal, grid, before))
+    took_fs = 0 if same else system.hardware.turning
+    told = "messages take the other rails; no optical switch turns" if same else _turned(grid, took_fs)
+    if grid.whole(system):
+        left = around(whole, broken, ranks).topology
+        npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
+        return Mended(replace(left, placer=partial(_stays, npus)), took_fs, told)
+    smaller = built(_of_grid(system, grid))
+    of = grid.chips(system)
+    failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
     named = replace(smaller, name=f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}")
     left = without(named, links=_rows(named, broken, of)) if broken.cables else named
-    turning = system.hardware.turning
-    told = (
-        f"rails are split anew over {len(columns)} x {len(rows)} nodes (A.5), as optical switches turn in "
-        f"{format_time(seconds(turning))} at most (5.2)"
+    return Mended(left, took_fs, told, of)
+
+
+class _Grid(NamedTuple):
+    """The rows and columns of nodes that rails join."""
+
+    rows: I64
+    columns: I64
+
+    def whole(self, system: System) -> bool:
+        """Return whether it has all nodes."""
+        return len(self.rows) == system.sizes[1] and len(self.columns) == system.sizes[0]
+
+    def chips(self, system: System) -> I64:
+        """Return the chips of its nodes, by their numbers in the whole grid."""
+        nodes, chips = (self.rows[:, None] * system.sizes[0] + self.columns).ravel(), system.m**2
+        return column((nodes[:, None] * chips + np.arange(chips)).ravel(), np.int64)
+
+
+def _grid(system: System, whole: Topology, broken: Broken, ranks: int) -> _Grid:
+    """Return the grid that is lit: all of it, unless a node of the job has failed, and rails can be split around it.
+
+    Raises:
+        InputError: as `mended`.
+    """
+    columns, rows = system.sizes
+    every = _Grid(np.arange(rows), np.arange(columns))
+    if not _hit(system, whole, broken, ranks):
+        return every
+    failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
+    grid = _Grid(*available(rows, columns, np.stack((failed // columns, failed % columns), -1)))
+    try:
+        check(_of_grid(system, grid))
+    except InputError:
+        if len(grid.rows) * len(grid.columns) * system.m**2 < ranks:
+            raise
+        return every
+    return grid
+
+
+def _hit(system: System, whole: Topology, broken: Broken, ranks: int) -> bool:
+    """Return whether a node of the job has failed."""
+    chips = system.m**2
+    return bool(np.isin(whole.place(ranks) // chips, column(broken.nodes, np.int64) // chips).any())
+
+
+def _of_grid(system: System, grid: _Grid) -> System:
+    x, y = _of_size(system.x, len(grid.columns), "X"), _of_size(system.y, len(grid.rows), "Y")
+    return replace(system, x=x, y=y)
+
+
+def _turned(grid: _Grid, turning_fs: int) -> str:
+    return (
+        f"rails are split anew over {len(grid.columns)} x {len(grid.rows)} nodes (A.5), as optical switches turn in "
+        f"{format_time(seconds(turning_fs))} at most (5.2)"
     )
-    return Mended(left, turning, turning, told, of)
+
+
+def _stays(npus: I64, ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of a job of which none has failed: it stays there, whatever fails elsewhere."""
+    return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)
 
 
 def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, ...]:
@@ -48,7 +111,7 @@ def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, .
         return groups
     group = groups[0]
     what = f"such that {nodes} nodes along {axis} make one dimension"
-    if len(groups) > 1 or (group.wiring == "complete" and group.rails % (nodes - 1)):
+    if len(groups) > 1 or (group.wiring == "complete" and (nodes < 2 or group.rails % (nodes - 1))):
         shown = "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
         raise must_be(NAME, "rails", what, shown, "so the job cannot go on where a node of it fails; take rings (railx:torus)")
     return (replace(group, size=nodes),)

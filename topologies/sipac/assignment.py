@@ -6,6 +6,7 @@ sends and receives is w (the paper does not say how). E links, N CUs.
 """
 
 import importlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,7 +48,15 @@ def distance(t: F64, wavelengths: I64) -> float:
     return float(((wavelengths - t) ** 2).sum())
 
 
-def heuristic(near: Neighbours, t: F64, w: int, before: I64) -> I64:
+class _Wanted(NamedTuple):
+    """What the heuristic comes near to."""
+
+    t: F64  # [E]
+    before: I64  # [E] what is set up now
+    least: int  # wavelengths that each link is left
+
+
+def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
     """[E] round to the nearest; take from CUs with too many, where lambda - t is most; give what is left where it is least.
 
     Of equal links those go first that move back to `before`, then by turns. No wavelength is left dark that two CUs with
@@ -58,23 +67,24 @@ def heuristic(near: Neighbours, t: F64, w: int, before: I64) -> I64:
         t: [E] wavelengths to come near to.
         w: Wavelengths of a CU.
         before: [E] what is set up now.
+        least: Wavelengths that each link is left, for all of which w is enough.
     """
-    found = np.rint(t).astype(np.int64)
+    found = np.maximum(np.rint(t).astype(np.int64), least)
     for sign in (-1, 1):
-        while _deal(near, t, w, found, before, sign):
+        while _deal(near, _Wanted(t, before, least), w, found, sign):
             pass
     return column(found, np.int64)
 
 
-def _deal(near: Neighbours, t: F64, w: int, found: I64, before: I64, sign: int) -> bool:
+def _deal(near: Neighbours, wanted: _Wanted, w: int, found: I64, sign: int) -> bool:
     """Take (-1) a wavelength from each link of a CU that has too many, or give (1) one to each between two with room."""
     out, into = (end.astype(np.int64) for end in near.sums(found))
     ends = np.stack((out[near.src], into[near.dst]))
-    asked = np.asarray((ends > w).any(axis=0) & (found > 0) if sign < 0 else (ends < w).all(axis=0))
+    asked = np.asarray((ends > w).any(axis=0) & (found > wanted.least) if sign < 0 else (ends < w).all(axis=0))
     both = (ends > w).sum(axis=0)
-    back = sign * (before - found) > 0
+    back = sign * (wanted.before - found) > 0
     low, high = np.minimum(near.src, near.dst), np.maximum(near.src, near.dst)
-    order = np.lexsort((near.src, high, low, sign * near.turn, ~back, sign * (found - t), -both))
+    order = np.lexsort((near.src, high, low, sign * near.turn, ~back, sign * (found - wanted.t), -both))
     sent, received = out.tolist(), into.tolist()
     src, dst = near.src.tolist(), near.dst.tolist()
     dealt = False
@@ -86,11 +96,11 @@ def _deal(near: Neighbours, t: F64, w: int, found: I64, before: I64, sign: int) 
     return dealt
 
 
-def program(name: str, near: Neighbours, t: F64, w: int, before: I64) -> I64:
+def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
     """[E] the optimum of equation 1 by HiGHS; of equal ones one with fewest changes to `before`.
 
     The square is written exactly: the k-th wavelength of a link is a variable of 0 or 1 that adds (k - t)^2 - (k - 1 - t)^2,
-    which grows with k.
+    which grows with k. Arguments as of `heuristic`.
 
     Raises:
         InputError: more than 2**19 variables.
@@ -109,7 +119,7 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64) -> I64:
     solved = optimize.milp(
         cost.ravel(),
         integrality=ones,
-        bounds=optimize.Bounds(0, 1),
+        bounds=optimize.Bounds(np.tile(step <= least, count), 1),
         constraints=optimize.LinearConstraint(ports, -np.inf, w),
         options={"mip_rel_gap": 0.0},
     )

@@ -61,7 +61,8 @@ def reconfigured(
         traffic: [N, N] what each CU sends to each in any unit, of which what stays within a job and goes to a neighbour
             counts; unless given, SiPCO's, which loads all links of a job equally.
         by: heuristic or program.
-        dark: [E] links that no light can take, as they have failed; None: none has.
+        dark: [E] links that no light can take, as they have failed; None: none has. Each other link of a job is left a
+            wavelength, as scaled traffic may leave none for the middle of a way that is the only one left.
 
     Raises:
         InputError: CUs that are not there or given twice, a job that no links within it join, or no such traffic or way.
@@ -73,7 +74,8 @@ def reconfigured(
     idle = (job[near.src] < 0) & (job[near.dst] < 0)
     wavelengths = np.where(idle, now.wavelengths, now.keep) * ~gone
     used = volume > 0
-    wavelengths[used] += _steered(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by)
+    least = int(dark is not None and not now.keep)
+    wavelengths[used] += _steered(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by, least)
     return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
 
 
@@ -86,16 +88,16 @@ def _volume(now: Configuration, traffic: ArrayLike) -> F64:
     return column(table[now.near.src, now.near.dst], np.float64)
 
 
-def _steered(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str) -> I64:
+def _steered(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str, least: int) -> I64:
     w = now.levels.w - now.keep * now.levels.degree
     if not w or not len(volume):
         return column(np.zeros(len(volume)), np.int64)
     t = scaled(near, volume, w)
     if by == "program":
-        return program(now.levels.name, near, t, w, before)
+        return program(now.levels.name, near, t, w, before, least)
     if by != "heuristic":
         raise must_be(now.levels.name, "by", "heuristic or program", by)
-    return heuristic(near, t, w, before)
+    return heuristic(near, t, w, before, least)
 
 
 def moves(before: Configuration, after: Configuration) -> int:

@@ -5,17 +5,19 @@ have a link of as many wavelengths as lead from one to the other.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import factorial
 from typing import Annotated
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
 from emu.topology.faults import without
+from emu.topology.orbits import components
 from emu.topology.topology import Box, Broken, Drawing, Mended, Topology
 from emu.topology.usable import in_blocks
 from emu.units import format_bandwidth, format_time, seconds
@@ -150,6 +152,7 @@ def _flex_invariants(
         "r=4,L=2,jobs=16",
         "r=4,L=2,jobs=8+4+4,w=30,keep=1",
         "r=2,L=2,jobs=2+2,w=4,keep=1,by=program",
+        "r=2,L=3,jobs=4,keep=1",
         "r=2,L=3,jobs=6,w=7,keep=1,rate=10Gb/s",
         "r=4,L=3,jobs=64",
         "r=4,L=2,jobs=8+4,w=12,before=8+8,keep=1",
@@ -218,39 +221,69 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
     )
 
 
-def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken: Broken, ranks: int) -> Mended:
-    """The wavelengths of what failed moved to what is left of its job's links, or to another block of CUs for the job (3.C).
+def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+    """Return the wavelengths of what failed moved to what is left of its job's links, or to other CUs for the job (3.C).
 
     Raises:
-        InputError: no block is free for a job that has a failed CU, or the links that are left do not join a job.
+        InputError: no block of CUs is free for a job that has a failed CU, or that links no longer join.
     """
-    members = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
-    jobs = [_block(now, job, broken) if np.isin(job, broken.nodes).any() else job for job in members]
+    (after, order), (before, _) = (_steered_around(now, each, ranks, by) for each in (broken, was))
+    moved = moves(before, after)
+    told = (
+        f"{moved} wavelengths move to other links (3.C) in {format_time(seconds(light.tuning))}, "
+        "as long as InfiniteHBD's switches take, for which no figure is published"
+    )
+    failed = ", ".join([*(f"CU {node}" for node in broken.nodes), *(f"the link {a}-{b}" for a, b in broken.cables)])
+    named = replace(
+        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_placed, order)
+    )
+    return Mended(named, light.tuning, told) if moved else Mended(named, 0, "what failed goes dark, and no wavelength moves")
+
+
+@lru_cache(maxsize=16)
+def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> tuple[Configuration, I64]:
+    """Return what is set up around what has failed, and the CUs in the order in which ranks take them.
+
+    Raises:
+        InputError: as `mended`.
+    """
+    if broken == Broken():
+        return now, np.arange(now.near.n)
     near, n = now.near, now.near.n
     keys = np.minimum(near.src, near.dst) * n + np.maximum(near.src, near.dst)
     dark = np.isin(keys, [low * n + high for low, high in broken.cables])
     dark |= np.isin(near.src, broken.nodes) | np.isin(near.dst, broken.nodes)
-    after = reconfigured(now, jobs, by=by, dark=dark)
-    told = (
-        f"{moves(now, after)} wavelengths move to other links (3.C) in {format_time(seconds(light.tuning))}, "
-        "as long as InfiniteHBD's switches take, for which no figure is published"
-    )
+    jobs = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
+    for number, job in enumerate(jobs):
+        if not _serve(now, job, broken, dark):
+            sizes = (len(job), ranks) if ranks < len(job) and len(jobs) == 1 else (len(job),)
+            jobs[number] = _block(now, jobs, number, sizes, partial(_serve, now, broken=broken, dark=dark))
     order = np.concatenate((*jobs, np.setdiff1d(np.arange(n), np.concatenate(jobs))))
-    found = topology_of(after, light)
-    failed = ", ".join([*(f"CU {node}" for node in broken.nodes), *(f"the link {a}-{b}" for a, b in broken.cables)])
-    named = replace(found, name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_placed, order))
-    return Mended(named, light.tuning, light.tuning, told)
+    return reconfigured(now, jobs, by=by, dark=dark), order
 
 
-def _block(now: Configuration, job: I64, broken: Broken) -> I64:
-    """As many CUs in a row, from a multiple of their number on, of which none has failed or is another job's."""
-    blocks = np.arange(now.near.n // len(job) * len(job)).reshape(-1, len(job))
-    free = ~np.isin(blocks, broken.nodes).any(axis=1) & (np.isin(now.job[blocks], (-1, now.job[job[0]]))).all(axis=1)
-    if not free.any():
-        what = f"one of which none failed and no other job has any, for a job of {len(job)}"
-        raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
-    found: I64 = blocks[free.argmax()]
-    return found
+def _serve(now: Configuration, cus: I64, broken: Broken, dark: Bool) -> bool:
+    """Return whether none of these CUs has failed, and links join them, if only those that all keep."""
+    near = now.near
+    if now.keep or np.isin(cus, broken.nodes).any():
+        return not np.isin(cus, broken.nodes).any()
+    ends = ~dark & np.isin(near.src, cus) & np.isin(near.dst, cus)
+    return len(np.unique(components(near.n, near.src[ends], near.dst[ends])[cus])) == 1
+
+
+def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence[int], serve: Callable[[I64], bool]) -> I64:
+    """Return CUs in a row, from a multiple of their number on, that serve a job and that no other job has.
+
+    They are as many as the first of some sizes for which there are such.
+    """
+    others = np.concatenate([np.zeros(0, np.int64), *(each for i, each in enumerate(jobs) if i != number)])
+    found: I64
+    for size in sizes:
+        for found in np.arange(now.near.n // size * size).reshape(-1, size):
+            if not np.isin(found, others).any() and serve(found):
+                return found
+    what = f"one of which none failed, that links join and that no other job has, for a job of {sizes[-1]}"
+    raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
 
 
 def _placed(order: I64, ranks: int, faulty: I64) -> I64:

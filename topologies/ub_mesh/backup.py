@@ -1,24 +1,39 @@
 """64+1: the backup NPU of a rack takes the place of one that failed (UB-Mesh 3.3.2 and Figure 9)."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.topology import Placer, Routes, Topology
+from emu.topology.topology import Broken, Mended, Placer, Routes, Topology
 from topologies.ub_mesh.parts import Plan
+from topologies.ub_mesh.routes import recovery
 
 
-def placer(plan: Plan) -> Placer:
-    """Ranks on the NPUs in order; a rank whose NPU failed is on its rack's backup NPU, of which there is one."""
-    return partial(_place, plan)
+def placer(plan: Plan, failed: Sequence[int] = ()) -> Placer:
+    """Return what places ranks: on the NPUs in order, and one whose NPU failed on its rack's backup NPU, of which there is one.
+
+    Args:
+        plan: Of the racks.
+        failed: Nodes that have failed, of which backup NPUs take the place of none.
+    """
+    backups = np.setdiff1d(plan.first_backup + np.arange(plan.racks), failed)
+    return partial(_place, plan, backups)
 
 
-def _place(plan: Plan, n_ranks: int, faulty: I64) -> I64:
+def _place(plan: Plan, backups: I64, n_ranks: int, faulty: I64) -> I64:
     npus = np.arange(plan.npus)
     rack, first = np.unique(faulty // plan.rack, return_index=True)
-    npus[faulty[first]] = plan.first_backup + rack
+    spared = np.isin(plan.first_backup + rack, backups)
+    npus[faulty[first[spared]]] = plan.first_backup + rack[spared]
     return column(np.setdiff1d(npus, faulty, assume_unique=True), np.int64)
+
+
+def mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+    """Return what a machine with backup NPUs makes of itself: other paths, and those in the place of NPUs that work."""
+    return recovery.mended(replace(whole, placer=placer(plan, broken.nodes)), broken, ranks, was)
 
 
 def redirected(topology: Topology, failed: int) -> tuple[I64, Routes]:

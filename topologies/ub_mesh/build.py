@@ -9,11 +9,10 @@ from math import comb, prod
 from emu.topology.catalogue import Invariants
 from emu.topology.parts.wiring import wire
 from emu.topology.topology import Topology
-from topologies.ub_mesh.backup import placer
+from topologies.ub_mesh.backup import mended, placer
 from topologies.ub_mesh.drawing import draw
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, Beyond, Plan, npu_lanes, rates
 from topologies.ub_mesh.routes.inside import inside_words
-from topologies.ub_mesh.routes.recovery import mended
 from topologies.ub_mesh.routes.routing import relays, router
 from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES
 from topologies.ub_mesh.routes.symmetry import shifts
@@ -48,7 +47,7 @@ def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
         draw(plan),
         symmetry=partial(shifts, plan),
         relays=relays(plan),
-        mender=mended,
+        mender=partial(mended, plan),
     )
 
 

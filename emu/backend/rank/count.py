@@ -230,6 +230,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         RunError: from inside the program, an operator multiplies matrices and no formula for its FLOPs is known.
     """
 
+    host: Callable[[Any], Any] | None = None  # where a device lies that the program names; None: where it says
+
     def __init__(self, sink: Callable[[Operator], None], memory: Memory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory = Memory() if memory is None else memory
@@ -268,6 +270,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
         kwargs = kwargs or {}
+        if "device" in kwargs and self.host is not None:  # TorchScript asks for operators itself
+            kwargs = {**kwargs, "device": self.host(kwargs["device"])}
         if self._paused or (not self._fake and _fake_mode()):  # DTensor tries an operator on shapes alone, the first time
             return func(*args, **kwargs)
         kind = _KINDS.get(id(func))

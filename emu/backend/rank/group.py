@@ -13,11 +13,14 @@ from torch._C._distributed_c10d import FakeProcessGroup, _resolve_process_group
 from emu.backend.rank import call
 from emu.backend.rank.call import Call, Members
 from emu.backend.rank.count import paused
-from emu.backend.rank.lines import caller
+from emu.backend.rank.lines import caller, in_brackets
+from emu.backend.rank.sparse import sum_sparse
 from emu.backend.rank.work import Together, Work
-from emu.errors import RunError
+from emu.dtypes import check_reduces, reductions_of
+from emu.errors import InputError, RunError, must_be
 
 BACKEND = "emu"
+_REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads that no caller inside PyTorch uses
 
 
@@ -94,10 +97,17 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _submit(self, make: Callable[..., Call], *given: Any) -> Work:
         asked_s = monotonic()  # what is done here is not the program's
-        with paused():
-            made = make(*given)
-            call.check_written(made)
+        try:
+            with paused():
+                made = make(*given)
+                _check(made)
+        except InputError as error:
+            raise self._refusal(error) from None
         return self.submit(made, asked_s)
+
+    def _refusal(self, error: InputError) -> RunError:
+        """What a rank cannot ask for, with the rank and the line of the program."""
+        return RunError(f"rank {self._ranks[self._rank]}: {error}{in_brackets(caller())}")
 
     def submit(self, made: Call, asked_s: float | None = None) -> Work:
         """Start a request, also one that PyTorch has no method for, such as one with an input and an output apart.
@@ -118,9 +128,21 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             own._coalesced.append(work)
         return work
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
-        """Reduce in place over all ranks."""
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work | Together:
+        """Reduce in place over all ranks; a sparse tensor is summed."""
+        if len(tensors) == 1 and tensors[0].layout == torch.sparse_coo:
+            return self._summed(tensors[0], _op(opts))
         return self._submit(call.all_reduce, tensors, _op(opts))
+
+    def _summed(self, tensor: Tensor, op: Any) -> Together:
+        several = (self._own or self)._coalesced is not None
+        try:
+            if op != dist.ReduceOp.SUM or several:
+                got = "several at once" if several else call.REDUCE_OF.get(getattr(op, "op", op), str(op))
+                raise must_be("all_reduce", "the reduction of a sparse tensor", "sum, of one tensor at a time", got)
+            return sum_sparse(tensor, self.size(), self.allgather)
+        except InputError as error:
+            raise self._refusal(error) from None
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
         """Reduce several tensors at once."""
@@ -258,6 +280,14 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def get_group_store(self) -> Any:
         """The store it was made with."""
         return self._store
+
+
+def _check(made: Call) -> None:
+    """Refuse what cannot be written, or reduced: another rank may be the one that does it."""
+    call.check_written(made)
+    if made.operation in _REDUCES:
+        dtype = call.dtype_name(made.dtype)
+        check_reduces(made.name, dtype, made.reduce, reductions_of(dtype))
 
 
 def _op(opts: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from emu.errors import EmuError
 
+STDIN = "<stdin>"  # the file of what Python reads from there
 _torch = find_spec("torch")  # not loaded: this is asked where a process has ended, too
 _EMU = str(Path(__file__).parents[2]) + os.sep
 _TORCH = str(Path(_torch.origin).parent) + os.sep if _torch and _torch.origin else "torch"
@@ -50,6 +51,8 @@ def _shown(file: str) -> str:
 @cache
 def is_users(file: str) -> bool:
     """Whether it is a file of the user's own."""
+    if file == STDIN:
+        return True
     if file.startswith(("<", _EMU, *_PYTHON)):
         return False
     return _INSTALLED.isdisjoint(Path(file).parts)

@@ -17,6 +17,7 @@ from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.own.own import Own
 from emu.cluster.own.parent import ends_with_parent
 from emu.cluster.script import Script, exit_code
+from emu.cluster.source import read_source
 from emu.errors import RunError, must_be
 from emu.trace.trace import Trace
 
@@ -48,8 +49,14 @@ def trace_script(
         InputError: no such rank, the script cannot be read, or it asks for what a tensor holds.
         RunError: a rank failed.
     """
+    return trace_read(Script.of(read_source(path), argv, hide, npu, heard), n_ranks, roles, tell)
+
+
+def trace_read(
+    script: Script, n_ranks: int, roles: Sequence[int] = (), tell: Callable[[str], None] = lambda _: None
+) -> tuple[Trace, int]:
+    """As `trace_script`, of a script that was read."""
     _check(roles, n_ranks)
-    script = Script.read(path, argv, hide, npu, heard)
     see, ends = partial(_seen, script, n_ranks), roles or (0, n_ranks - 1)
     seen = _first(see, min(ends), max(ends))
     while not _left(seen) and (missing := _missing(seen, n_ranks, roles)):

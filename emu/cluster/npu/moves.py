@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from emu.backend.rank.count import moved, paused
 from emu.cluster.npu.npu import Node, is_npu
@@ -56,7 +57,9 @@ def _cpu(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _cuda(node: Node) -> Callable[..., Tensor]:
-    def cuda(tensor: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    def cuda(tensor: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+        if has_torch_function_unary(tensor):
+            return handle_torch_function(cuda, (tensor,), tensor, device, non_blocking, memory_format=memory_format)
         node.index(device)
         how = {} if memory_format is None else {"memory_format": memory_format}
         return _apart(tensor, tensor.contiguous(**how) if how else tensor, to_npu=True)

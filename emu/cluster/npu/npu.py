@@ -25,10 +25,15 @@ class Npu:
     Args:
         name: Of it.
         memory_bytes: It has; 0: not known.
+        capability: By CUDA's count; of what is no GPU the first that has bfloat16, so that no library looks for kernels of its
+            own.
+        cores: Of it; 0: not known.
     """
 
     name: str = "npu"
     memory_bytes: int = 0
+    capability: tuple[int, int] = (8, 0)
+    cores: int = 0
 
 
 UNNAMED = Npu()

@@ -8,9 +8,11 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
+from emu.backend.rank.count import Count
 from emu.cluster.npu.cuda import cuda
 from emu.cluster.npu.later import later
 from emu.cluster.npu.moves import moves
+from emu.cluster.npu.norms import norms
 from emu.cluster.npu.npu import Node, Npu
 from emu.cluster.npu.takes import takes
 from emu.cluster.own.device import replaced
@@ -41,7 +43,9 @@ def _forget() -> None:
 def _named(node: Node) -> Iterator[Replacement]:
     yield from takes(node)
     yield from moves(node)
+    yield from norms()
     yield from cuda(node)
+    yield Count, "host", staticmethod(node.host)
     yield dist, "is_nccl_available", lambda: True
     yield dist.distributed_c10d, "is_nccl_available", lambda: True
 

@@ -9,17 +9,24 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 
 from emu.backend.rank import streams
 from emu.backend.rank.count import resized
 from emu.backend.rank.streams import DEFAULT, NEVER, Streams
 from emu.errors import RunError
 
+_torchscript: Any = _builtins
+
 
 @contextmanager
 def replaced(where: Any, name: str, value: object) -> Iterator[None]:
-    """Another value for an attribute, until the end."""
+    """Another value for an attribute, until the end; TorchScript compiles the value as what it stands for."""
     own, original = name in vars(where), getattr(where, name)
+    builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operators that functions are, by a function's identity
+    is_operator = id(original) in builtins and id(value) not in builtins
+    if is_operator:
+        builtins[id(value)] = builtins[id(original)]
     setattr(where, name, value)
     try:
         yield
@@ -28,6 +35,8 @@ def replaced(where: Any, name: str, value: object) -> Iterator[None]:
             setattr(where, name, original)
         else:
             delattr(where, name)
+        if is_operator:  # another function may have the value's identity later
+            del builtins[id(value)]
 
 
 class Event(torch.cpu.Event):

@@ -37,6 +37,9 @@ _ATTRIBUTES = {
         "_FORCE_MIN_COST_REDISTRIBUTION_PLAN",
         "_DISABLE_REDISTRIBUTE_TRANSFORM_OPTIMIZATION",
     ),
+    "accelerate.state": tuple(f"{name}State._shared_state" for name in ("Partial", "Accelerator", "Gradient")),  # one a process
+    "hydra": ("core.singleton.Singleton._instances",),  # once it is loaded, with its own settings
+    "omegaconf": ("basecontainer.BaseContainer._resolvers",),
 }
 _native: Any = torch._C
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn", "overrideable")  # by `sdpa_kernel`

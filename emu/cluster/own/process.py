@@ -71,7 +71,11 @@ class Main:
 
 
 class Environment:
-    """The environment variables, which C code sees too; as bytes, for a copy of `os.environ` decodes each of them."""
+    """The environment variables, which C code sees too; as bytes, for a copy of `os.environ` decodes each of them.
+
+    They are those of `os.environ` as it is now: a library may have put a copy in its place, of which
+    `os.environb` knows nothing.
+    """
 
     def of(self, rank: int) -> dict[bytes, bytes]:
         """What a rank starts with."""
@@ -88,8 +92,11 @@ class Environment:
         if now == state:
             return
         for name in now.keys() - state.keys():
-            del os.environb[name]
-        os.environb.update(sorted(state.items() - now.items()))
+            os.unsetenv(name)
+            del now[name]
+        for name, value in sorted(state.items() - now.items()):
+            os.putenv(name, value)
+            now[name] = value
 
 
 def _variables() -> dict[bytes, bytes]:

@@ -20,7 +20,7 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
 from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
-from emu.cluster.strands.strand import Wait, current
+from emu.cluster.strands.strand import Wait, here
 from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
@@ -152,7 +152,7 @@ class Clock:
         reached_s = self.settle(rank, now_s())
         until_s = now_s() + timeout.total_seconds() if timeout else None
         while not work.done and self._rests.failure is None and (until_s is None or now_s() < until_s):
-            self._rests.rest(_strand(), work, until_s)
+            self._rests.rest(here().number, work, until_s)
             self._look_at_the_clock(work.key)
         if work.done:
             self._went_on(work.key)
@@ -196,7 +196,7 @@ class Clock:
 
     def _rest_until(self, rank: int, time_s: float) -> None:
         if now_s() < time_s:
-            self._rests.rest(_strand(), Wait("a time", comes=True), time_s)
+            self._rests.rest(here().number, Wait("a time", comes=True), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
         """Of `time.sleep`: a rank that sleeps lets the others run."""
@@ -215,10 +215,3 @@ class Clock:
                 self._computing.goes_on(rank)
 
         return slept
-
-
-def _strand() -> int:
-    """Return the number of the calling thread's strand, which is known to be one."""
-    strand = current()
-    assert strand is not None
-    return strand.number

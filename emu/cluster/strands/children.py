@@ -57,13 +57,15 @@ def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], N
             return
         take_turn(parent)
         child = family.child(parent, thread, is_free=_is_free(thread))
-        body: Any = thread
-        body.run = lambda run=thread.run: family.live(child, run)
-        parent.is_native, before = True, parent.is_native  # it waits for the thread to be there, which has no turn then
+        made: Any = thread
+        made.run = lambda run=thread.run: family.live(child, run)
+        was_native, was_daemon = parent.is_native, made._daemonic
+        parent.is_native = True  # it waits for the thread to be there, which has no turn then
+        made._daemonic = True  # to Python: whom it waits for at the end of a rank is not for the end of this process
         try:
             start(thread)
         finally:
-            parent.is_native = before
+            parent.is_native, made._daemonic = was_native, was_daemon
 
     return started
 

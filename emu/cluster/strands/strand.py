@@ -112,6 +112,13 @@ def current() -> Strand | None:
     return found
 
 
+def here() -> Strand:
+    """Return the strand that the calling thread is, which is known to be one."""
+    strand = current()
+    assert strand is not None
+    return strand
+
+
 def current_rank() -> int | None:
     """Return the rank that the calling thread belongs to, or that has forked this process; None where there is none."""
     strand = current()
@@ -166,6 +173,10 @@ class RankLocal:
         return {}
 
     def __getattr__(self, name: str) -> Any:
+        try:  # PyTorch asks a dozen times for each request
+            return self._by_rank[_thread.strand.rank][name]
+        except (AttributeError, KeyError):
+            pass
         try:
             return self.here()[name]
         except KeyError:

@@ -57,12 +57,15 @@ class Strands:
 
     def main(self, rank: int) -> Strand:
         """Make the calling thread the one of a rank's program."""
-        strand = self._by_number[rank] = Strand(rank, rank, self._rests, threading.current_thread())
+        thread: Any = threading.current_thread()
+        thread._daemonic = False  # as the first thread of a process: what it starts is waited for
+        strand = self._by_number[rank] = Strand(rank, rank, self._rests, thread)
         enter(strand)
         return strand
 
     def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
         """Return the strand of a thread that `parent` is about to start."""
+        self._rests.resumed = self._resumed
         strand = Strand(next(self._numbers), parent.rank, self._rests, thread, is_free)
         self._of[thread] = self._by_number[strand.number] = strand
         if self._recording is not None:

@@ -3,6 +3,7 @@
 import itertools
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.group import BACKEND, Front, Group
 from emu.cluster.own.device import replaced
+from emu.cluster.own.groups import naming
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
@@ -38,7 +40,8 @@ class RankWorld(RankLocal):
         """Return a world without groups."""
         numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
         tables: dict[str, Any] = {name: {} for name in _TABLES}
-        return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}}
+        made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
+        return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
 
     @property
     def pg_config_info(self) -> Any:
@@ -51,11 +54,12 @@ def isolated(front: Front) -> Iterator[None]:
     """Ranks as threads: a world a thread, the backend `emu` submitting to `front`, one thread an operator."""
     threads = torch.get_num_threads()
     c10d: Any = distributed_c10d
-    kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method")}
+    kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method", "_process_group_name")}
     excepthook = sys.excepthook  # every rank's init_process_group wraps it once more
     world = RankWorld()
     try:
         c10d._world = world
+        c10d._process_group_name = naming(c10d._process_group_name, lambda: world.groups_made)
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: Group(options, front))

@@ -110,11 +110,11 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
-    """A rank's handlers are kept and never called: nobody sends a rank a signal."""
-    original, handler_of = signal.signal, signal.getsignal
+    """A rank's handlers are kept and never called: nobody sends a rank a signal. Those of a process that it forks are."""
+    original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
-        if _rank(on_thread) is None:
+        if _rank(on_thread) is None or os.getpid() != process:
             return original(number, handler)
         before = kept(number)
         on_thread.here().setdefault("handlers", {})[number] = handler

@@ -44,6 +44,7 @@ class Rests:
         self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
         self.failure: BaseException | None = None
         self.story: Callable[[], str] = str  # who waits for what
+        self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever its turn has come again
 
     def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
         """Let others run until this strand is woken for that, at the latest at a time, or the run has failed.
@@ -65,6 +66,7 @@ class Rests:
             self.baton.rest(strand, None if rings else until_s)
         if rings:
             rings.forget(ring)
+        self.resumed()
         with self.lock:
             return not self._forget(strand)
 
@@ -167,6 +169,7 @@ class Rests:
         """Let the others that are ready run, then go on."""
         with self.held_by_none():
             self.baton.give_way(strand)
+        self.resumed()
 
     def has_threads(self, rank: int) -> bool:
         """Return whether a rank has more than one strand that takes turns."""
@@ -188,6 +191,7 @@ class Rests:
         """Return when it is the turn of a strand that ran on without it."""
         with self.held_by_none():
             self.baton.step_in(strand.number)
+        self.resumed()
 
     def stopped(self) -> StoppedError:
         """Return what a strand is told that goes on after the run has failed."""

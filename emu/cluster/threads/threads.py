@@ -5,7 +5,6 @@ its schedule over every rank's tensors. Where other ranks of the job are in othe
 which says when to carry out what.
 """
 
-import gc
 import os
 import threading
 import time
@@ -24,7 +23,6 @@ from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import Call
-from emu.backend.rank.count import paused
 from emu.backend.rank.group import BACKEND
 from emu.backend.rank.lines import starts_rank
 from emu.backend.rank.record import Recording
@@ -42,20 +40,20 @@ from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
-from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, take_turn
+from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, here, take_turn
 from emu.cluster.strands.strands import Strands
 from emu.cluster.strands.watch import PATIENCE_S, Watch
+from emu.cluster.threads.apart import aside, collected_less
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import find_groups, isolated
 from emu.cluster.threads.rests import Rests
 from emu.collective.algorithm import Choice
-from emu.errors import RunError, must_be
+from emu.errors import LEAVES_THREADS, RunError, must_be
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the desk
-_NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 class Threads:
@@ -105,7 +103,7 @@ class Threads:
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
         others = self._others if beyond is None else lambda: 0  # else the desk knows
-        told = self._rests.let_run, others, self._lying, self._rests.fail
+        told = self._rests.let_run, others, self._lying, self._give_up
         self._watch = Watch(self._strands.running, *told, patience_s)
         if beyond is None:
             self._rests.story = lambda: self._story() if self._rests.waits else ""
@@ -141,7 +139,7 @@ class Threads:
             threading.Thread(target=body, name=f"rank {rank}", daemon=True)
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
-        with isolated(self), self._attributes.watched(), self._recorded(), _collected_less(), self._told(), self._by_clock():
+        with isolated(self), self._attributes.watched(), self._recorded(), collected_less(), self._told(), self._by_clock():
             with letting_go(), self._strands.watched(self._stores.replacements()), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
@@ -192,7 +190,7 @@ class Threads:
 
     def end_threads(self) -> None:
         """End the threads that the calling rank has started, as Python does when a program has come to its end."""
-        self._strands.end(_here())
+        self._strands.end(here())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Where what a rank prints goes, if not to the streams of this process."""
@@ -254,7 +252,7 @@ class Threads:
         ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
-        with _aside():
+        with aside():
             carry_out(agreed, calls, wire)
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
@@ -286,9 +284,9 @@ class Threads:
             self._clock.block(work, rank, timeout)
         elif not work.done:
             self._check_here(rank)
-            self._rests.rest(_here().number, work)
+            self._rests.rest(here().number, work)
         if not work.done:
-            if _here().ends:
+            if here().ends:
                 raise StrandEnd
             work.finish(self._rests.stopped())
 
@@ -301,7 +299,7 @@ class Threads:
             self._asks_for_ever(rank, work)
         if self._rests.failure is not None:
             raise self._rests.stopped()
-        self._rests.give_way(_here().number)
+        self._rests.give_way(here().number)
 
     def _asks_for_ever(self, rank: int, work: Work) -> None:
         self._polls = 0
@@ -383,42 +381,26 @@ class Threads:
             self._interrupt(stopped)
             return
         for thread in threads:
-            if thread.ident is not None:
+            if thread.ident is not None and not hasattr(self._rests.failure, LEAVES_THREADS):
                 thread.join()
+
+    def _give_up(self, rank: int, error: Exception) -> None:
+        """End every rank, as one of them waits for ever."""
+        self._rests.fail(rank, error)
+        self._end_all(self._rests.failure or error)
+
+    def _end_all(self, why: BaseException) -> None:
+        """End every rank where it is, or leave it there if it is in native code, or sleeps."""
+        if not end(self._strands.at_work, self._baton.await_end):
+            setattr(why, LEAVES_THREADS, True)
+            self._rests.abandon(why)
 
     def _interrupt(self, stopped: KeyboardInterrupt) -> None:
         """End every rank where it is, and tell where that was."""
         stopped.add_note(where(self._strands.mains()))
         self._rests.stop(stopped)
-        if not end(self._strands.at_work, self._baton.await_end):  # a rank is in native code, or sleeps
-            stopped.leaves_threads = True  # type: ignore[attr-defined]
-            self._rests.abandon(stopped)
-
-
-def _here() -> Strand:
-    """Return the strand of the calling thread, which is known to be one."""
-    strand = current()
-    assert strand is not None
-    return strand
+        self._end_all(stopped)
 
 
 def _nobody(*_: object) -> None:
     """Is told what comes by a clock, where there is none."""
-
-
-@contextmanager
-def _collected_less() -> Iterator[None]:
-    """Let Python's collector look for cycles less often: it looks at the objects of all ranks."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-@contextmanager
-def _aside() -> Iterator[None]:
-    """Outside of every mode that the running rank has set: what it does here it does for all."""
-    with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
-        yield

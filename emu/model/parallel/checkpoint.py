@@ -6,12 +6,14 @@ DCP says what is where in a pickle, of which nothing is taken but its own record
 
 import pickle
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
@@ -33,7 +35,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
-from emu.errors import must_be
+from emu.errors import WriteError, must_be
 from emu.model.parallel.data import stated
 from emu.model.parallel.where import Held, local
 from emu.model.parallel.wrap import Parallel
@@ -69,9 +71,21 @@ def save_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: M
         parallel: The rank's parameters.
         optimizer: AdamW, after a step.
         shapes: Of the whole parameters, by name.
+
+    Raises:
+        WriteError: a rank cannot write what it has.
     """
     parts = dict(_parts(parallel, optimizer, shapes))
-    save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
+    try:
+        save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
+    except CheckpointException as error:
+        raise WriteError(f"--checkpoint: cannot write {str(folder)!r}: {_first(error.failures)}") from error
+
+
+def _first(failures: Mapping[int, tuple[BaseException, object]]) -> str:
+    """Return why the first of the ranks that failed could not write."""
+    rank, (why, _) = min(failures.items(), key=itemgetter(0))
+    return f"rank {rank}: {(why.strerror if isinstance(why, OSError) else None) or str(why).partition(chr(10))[0]}"
 
 
 def empty_states(optimizer: Optimizer) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from emu.arrays import I64
 from emu.study.calibrate.probe import SIZES, Probe
-from emu.trace.device.device import Device
+from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace import Events
 
@@ -54,7 +54,7 @@ def calibrate(device: str, found: Sequence[Probe]) -> Calibrated:
     known = Device(name, {"float32": 1.0}, 1.0, jitter=0, source="measured by emu calibrate")
     fitted = fit(found, known, cores, SIZES[device].dtype)
     checked = [Checked(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
-    return Calibrated(replace(fitted, memory_bytes=_memory(device)), tuple(checked))
+    return Calibrated(replace(fitted, memory_bytes=_memory(device), capability=_capability(device)), tuple(checked))
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:
@@ -124,6 +124,10 @@ def _name(device: str) -> tuple[str, int]:
         return f"cpu-{platform.machine()}", 0
     of = torch.cuda.get_device_properties(0)
     return of.name.lower().replace(" ", "-"), of.multi_processor_count
+
+
+def _capability(device: str) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(0) if device == "cuda" else BARE
 
 
 def _memory(device: str) -> int:

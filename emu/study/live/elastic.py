@@ -18,7 +18,7 @@ from emu.study.live.lost import ends, room
 from emu.study.training.learn.kept import Kept, last
 from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
-from emu.topology.live.change import Loss, events_of, mending
+from emu.topology.live.change import Loss, events_of, mending, states_of
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import fabric
 from emu.topology.topology import Topology
@@ -112,7 +112,7 @@ def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], st
             told = told or str(error)
             continue
         return smaller
-    what = ", ".join(fault.state for fault in now)
+    what = ", ".join(states_of(now))
     raise RunError(f"elastic: step {step}: {what}, and no dp of {spell(plan)} finds room on what remains: {told}")
 
 

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from emu.arrays import I64
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import AXES, EXPERT_AXES, group_rows
-from emu.topology.live.change import Loss, taken
+from emu.topology.live.change import Loss, events_of, taken
 from emu.topology.live.fault import Fault
-from emu.topology.live.mended import fabric
+from emu.topology.live.mended import Fabric, fabric
 from emu.topology.topology import Topology
 
 
@@ -23,7 +22,7 @@ def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) 
         ranks: Of the job.
         steps: Of the job.
     """
-    found = _ends(faults, steps, 0, lambda now: fabric(topology, now, ranks).npus)
+    found = _ends(faults, steps, 0, lambda now: fabric(topology, now, ranks))
     return tuple(loss for loss in found if loss.rank is not None)
 
 
@@ -40,8 +39,8 @@ def ends(topology: Topology, faults: Sequence[Fault], plan: Plan, steps: int, si
     return _ends(faults, steps, since, lambda now: room(topology, now, plan))
 
 
-def room(topology: Topology, faults: Sequence[Fault], plan: Plan) -> I64:
-    """[ranks] the NPUs of a job around faults, by the numbers of the whole machine.
+def room(topology: Topology, faults: Sequence[Fault], plan: Plan) -> Fabric:
+    """Return what a job has around faults.
 
     Raises:
         InputError: there is no room for it, or ranks of a group do not reach one another.
@@ -53,23 +52,28 @@ def room(topology: Topology, faults: Sequence[Fault], plan: Plan) -> I64:
         src, dst = (rows[:, at].ravel() for at in np.nonzero(~np.eye(rows.shape[1], dtype=bool)))
         if len(src):
             found.topology.routes(src, dst, np.zeros_like(src))
-    return found.npus
+    return found
 
 
-def _ends(faults: Sequence[Fault], steps: int, since: int, npus_of: Callable[[Sequence[Fault]], I64]) -> tuple[Loss, ...]:
+def _ends(faults: Sequence[Fault], steps: int, since: int, on: Callable[[Sequence[Fault]], Fabric]) -> tuple[Loss, ...]:
     faults = [fault for fault in faults if not fault.timed]
     found, before = list[Loss](), [fault for fault in faults if fault.holds(since)]
-    npus = npus_of(before)
+    at = on(before)
     for step in range(since + 1, steps + 1):
         now = [fault for fault in faults if fault.holds(step)]
         if now == before:
             continue
-        for fault, rank in taken(before, now, npus):
-            found.append(Loss(step, rank, fault.state, f"rank {rank} with it" * (fault.part != "rank")))
         try:
-            npus = npus_of(now)
+            then = on(now)
         except InputError as error:
-            why = ", ".join(fault.state for fault in now if fault not in before and not fault.share)
-            return (*found, Loss(step, None, why, f"the job cannot go on: {error}"))
-        before = now
+            why = ", ".join(events_of(before, now))
+            return (*found, *_lost(step, before, now, at), Loss(step, None, why, f"the job cannot go on: {error}"))
+        found += _lost(step, before, now, at, then.broken.nodes)
+        before, at = now, then
     return tuple(found)
+
+
+def _lost(step: int, before: Sequence[Fault], now: Sequence[Fault], at: Fabric, out: Sequence[int] = ()) -> list[Loss]:
+    """Return the ranks that are lost as a step begins."""
+    hit = taken(before, now, at.npus, out)
+    return [Loss(step, rank, fault.state, f"rank {rank} with it" * (fault.part != "rank")) for fault, rank in hit]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emu.arrays import digest
-from emu.errors import InputError, RunError, must_be
+from emu.errors import RunError, must_be
+from emu.files import check_folder, make_folder
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
@@ -27,7 +28,7 @@ class Keeping:
     """Where a job keeps what it trains.
 
     Raises:
-        InputError: a file in the place of the folder, or no steps between checkpoints.
+        InputError: a folder that cannot be made or written, or no steps between checkpoints.
     """
 
     folder: Path
@@ -36,8 +37,7 @@ class Keeping:
     dies: bool = False  # whether a lost rank takes its process with it
 
     def __post_init__(self) -> None:
-        if self.folder.exists() and not self.folder.is_dir():
-            raise must_be("--checkpoint", "DIR", "a folder", str(self.folder))
+        check_folder("--checkpoint", self.folder)
         if self.every < 1:
             raise must_be("--checkpoint-every", "steps", "1 or more", self.every)
 
@@ -70,10 +70,7 @@ def train_kept(
     program, choice = program_of(request, [topology], device)
     model, rate = find_model(request.model), request.learning_rate
     job = job_of(model, request.plan, seed=request.seed, rate=rate, text=digest([request.text]))
-    try:
-        keeping.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--checkpoint: cannot make {str(keeping.folder)!r}: {error.strerror}") from None
+    make_folder("--checkpoint", keeping.folder)
     kept = Kept(str(keeping.folder.resolve()), keeping.every, job)
     program = replace(program, kept=kept, dies=keeping.dies)
     with _telling_what_is_kept(kept):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from emu.arrays import F64
 from emu.errors import InputError
-from emu.topology.live.change import Taken, events_of, mending, taken
+from emu.topology.live.change import Taken, events_of, mending, states_of, taken
 from emu.topology.live.fault import Fault
-from emu.topology.live.mended import Fabric, fabric, shares, speeds
+from emu.topology.live.mended import Fabric, fabric, failed, shares, speeds
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS
 
@@ -48,6 +48,7 @@ class Course:
         self._step = 0
         self._now: tuple[Fault, ...] = ()
         self._found = fabric(topology, (), ranks)
+        self._out: tuple[int, ...] = ()  # nodes that serve no more
         self._mended: tuple[int, int, str] | None = None  # when the system will have, what that takes, and what it does
         self.whole = self._moment(0, (), (0, ""), "")  # before anything has happened
 
@@ -71,26 +72,25 @@ class Course:
             del self._turns[0]
             self._now = self._holding(time_fs if self._timed else self._step)
             stops = self._mend(time_fs, before)
-        hit = taken(before, self._now, self._found.npus)
+        hit = taken(before, self._now, self._found.npus, self._out)
         if self._mended is not None and self._mended[0] == time_fs and not stops:
             took, self._mended = self._mended[1:], None
-            self._found = fabric(self._topology, _failed(self._now), self._ranks)
+            self._found = fabric(self._topology, failed(self._now), self._ranks)
         return self._moment(time_fs, events_of(before, self._now), took, stops, hit)
 
     def _moment(
         self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], stops: str, hit: tuple[Taken, ...] = ()
     ) -> Moment:
         share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
-        states = tuple(fault.state for fault in self._now)
-        return Moment(time_fs, self._found, share, speed, events, states, *took, hit, stops)
+        return Moment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, stops)
 
     def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> str:
         """Have the system mend itself around what has changed, if it can; else why not."""
-        if _failed(before) == _failed(self._now):
+        if failed(before) == failed(self._now):
             return ""
         try:
             change = mending(self._topology, before, self._now, self._ranks)
-            fabric(self._topology, _failed(self._now), self._ranks)
+            self._out = fabric(self._topology, failed(self._now), self._ranks).broken.nodes
         except InputError as error:
             return str(error)
         ready_fs = max(time_fs + change.took_fs, self._mended[0] if self._mended else 0)
@@ -99,7 +99,3 @@ class Course:
 
     def _holding(self, moment: int) -> tuple[Fault, ...]:
         return tuple(fault for fault in self._faults if fault.holds(moment))
-
-
-def _failed(faults: Sequence[Fault]) -> list[Fault]:
-    return [fault for fault in faults if not fault.share and fault.part != "rank"]

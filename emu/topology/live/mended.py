@@ -1,16 +1,20 @@
 """A machine around its faults: what its system makes of it, with slower links as slow as they are, ranks on NPUs that work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
+from emu.errors import InputError
 from emu.topology.faults import without
+from emu.topology.live.apart import cut_off, cut_off_words
 from emu.topology.live.check import nic_of
 from emu.topology.live.fault import Fault
 from emu.topology.topology import Broken, Mended, Topology
+
+WHOLE = Broken()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -19,27 +23,43 @@ class Fabric:
 
     topology: Topology  # on whose first NPUs, in its own order, the ranks are
     broken: Broken
-    took_fs: int  # ticks until it is so
-    back_fs: int  # ticks until it is as before, once the parts are back
-    told: str  # what the system did; "": nothing had failed
+    took_fs: int  # ticks until it is so, from what it was before
+    told: str  # what the system did
     of: I64  # [n_nodes] which node of the whole machine each is
     npus: I64  # [ranks] by the numbers of the whole machine
     speed: F64  # [ranks] share of each NPU's speed that is left
 
 
-def fabric(topology: Topology, faults: Sequence[Fault], ranks: int) -> Fabric:
-    """The machine around what these faults leave.
+def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken | None = None) -> Fabric:
+    """Return the machine around what these faults leave.
+
+    An NPU that no links join to the others any more counts as one that failed: no rank can be on it.
 
     Args:
         topology: The whole machine.
         faults: That hold at the moment; those of ranks change no machine.
         ranks: Of the job.
+        was: What had failed before, from which the system mends itself; None: the same, and nothing is to be done.
 
     Raises:
         InputError: the system cannot be so, or has no room for the job then; the message says why.
     """
-    broken = broken_of(topology, [fault for fault in faults if not fault.share])
-    mended = _whole(topology) if broken == Broken() else (topology.mender or around)(topology, broken, ranks)
+    broken, cut = broken_of(topology, failed(faults)), tuple[int, ...]()
+    while True:
+        try:
+            found = _set_up(topology, broken, faults, ranks, broken if was is None else was)
+        except InputError as error:
+            raise InputError(f"{cut_off_words(topology, cut)}: {error}" if cut else str(error)) from None
+        apart = cut_off(topology, found.topology, found.of, ranks) if broken != WHOLE else ()
+        if set(apart) <= set(broken.nodes):
+            return found
+        cut += apart
+        broken = _broken({*broken.nodes, *apart}, broken.cables)
+
+
+def _set_up(topology: Topology, broken: Broken, faults: Sequence[Fault], ranks: int, was: Broken) -> Fabric:
+    """Return what the system makes of itself, with the ranks on NPUs that have not failed."""
+    mended = _mended(topology, broken, ranks, was)
     of = np.arange(topology.n_nodes) if mended.of is None else mended.of
     of = column(of, np.int64)
     found = _slowed(mended.topology, _slow_links(topology, faults), of)
@@ -48,12 +68,23 @@ def fabric(topology: Topology, faults: Sequence[Fault], ranks: int) -> Fabric:
     if len(lost):
         found = replace(found, placer=partial(_kept, np.concatenate((placed, _others(found, placed, lost)))))
     npus = column(of[placed], np.int64)
-    return Fabric(found, broken, mended.took_fs, mended.back_fs, mended.told, of, npus, speeds(npus, faults))
+    return Fabric(found, broken, mended.took_fs, mended.told, of, npus, speeds(npus, faults))
+
+
+def _mended(topology: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+    """Return what the system makes of itself; the whole machine is itself, whatever it takes to be so again."""
+    if broken == was == WHOLE:
+        return Mended(topology, 0, "")
+    found = (topology.mender or around)(topology, broken, ranks, was)
+    return found if broken != WHOLE else replace(found, topology=topology, of=None)
 
 
 def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
-    """The share of its speed that each of some NPUs has left."""
-    slow = {fault.at[0]: fault.share for fault in faults if fault.part == "npu" and fault.share}
+    """Return the share of its speed that each of some NPUs has left; of two faults the slower counts."""
+    slow: dict[int, float] = {}
+    for fault in faults:
+        if fault.part == "npu" and fault.share:
+            slow[fault.at[0]] = min(fault.share, slow.get(fault.at[0], 1.0))
     return column([slow.get(npu, 1.0) for npu in npus.tolist()], np.float64)
 
 
@@ -65,7 +96,7 @@ def shares(topology: Topology, found: Fabric, faults: Sequence[Fault]) -> F64:
         found: What was made of it.
         faults: That hold; 0: of a link that has failed, or that leads to a node that has.
     """
-    links, broken = found.topology.links, broken_of(topology, [fault for fault in faults if not fault.share])
+    links, broken = found.topology.links, broken_of(topology, failed(faults))
     src, dst = found.of[links.src], found.of[links.dst]
     share = _share_of(_slow_links(topology, faults), src, dst)
     share[np.isin(src, broken.nodes) | np.isin(dst, broken.nodes) | _between(src, dst, broken.cables)] = 0
@@ -73,14 +104,24 @@ def shares(topology: Topology, found: Fabric, faults: Sequence[Fault]) -> F64:
 
 
 def broken_of(topology: Topology, faults: Sequence[Fault]) -> Broken:
-    """What has failed, of faults that leave nothing of a part's speed.
+    """Return what has failed, of faults that leave nothing of a part's speed.
 
     Raises:
         InputError: an NPU without a NIC.
     """
     nodes = {fault.at[0] for fault in faults if fault.part in ("npu", "switch")}
-    cables = {pair for fault in faults for pair in _cables_of(topology, fault)}
-    return Broken(tuple(sorted(nodes)), tuple(sorted(cables)))
+    return _broken(nodes, [pair for fault in faults for pair in _cables_of(topology, fault)])
+
+
+def failed(faults: Sequence[Fault]) -> list[Fault]:
+    """Return the faults that leave nothing of a part of the machine."""
+    return [fault for fault in faults if not fault.share and fault.part != "rank"]
+
+
+def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> Broken:
+    """Return these parts in one way of writing: a cable of a failed node has failed with it, and is not told besides."""
+    nodes = set(nodes)
+    return Broken(tuple(sorted(nodes)), tuple(sorted({pair for pair in cables if not nodes & set(pair)})))
 
 
 def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
@@ -89,14 +130,10 @@ def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
 
 
-def _whole(topology: Topology) -> Mended:
-    return Mended(topology, 0, 0, "")
-
-
-def around(topology: Topology, broken: Broken, ranks: int) -> Mended:
+def around(topology: Topology, broken: Broken, ranks: int, was: Broken = WHOLE) -> Mended:
     """Routes that lead round what has failed, as `without` has it, and nothing else: what a system does that says no more."""
     told = "routes lead round it; no source says how long that takes: 0 s"
-    return Mended(without(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, 0, told)
+    return Mended(without(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
 
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:

@@ -23,6 +23,7 @@ from emu.trace.kernel import Kernel
 from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
+BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
 NODE = 8  # NPUs of one, where jitter counts nodes
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
@@ -57,6 +58,7 @@ class Device:
     fitted_on: str = ""  # what gave the shares; "": nothing did
     source: str = ""
     assumed: str = ""  # of peaks that no source prints: which they are, and what was taken; "": all are printed
+    capability: tuple[int, int] = BARE  # by CUDA's count, as a script is told
 
     def __post_init__(self) -> None:
         for names, holds, what in _MUST:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import InputError, must_be
+from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.read.values import check_keys, load_toml, located, read_count
-from emu.trace.device.device import Device
+from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
@@ -50,18 +51,16 @@ def write_device(device: Device, path: Path) -> None:
     """Write the file that `read_device` reads.
 
     Raises:
-        InputError: it cannot be written.
+        WriteError: it cannot be written.
     """
     lines = [f'{key} = "{getattr(device, key)}"' for key in _WORDS if getattr(device, key)]
     lines += [f'{_BANDWIDTH} = "{device.hbm_Bps / 1e9:.6g}GB/s"', f'launch_overhead = "{device.launch_overhead_s * 1e6:.4g}us"']
     lines += [f'memory = "{device.memory_bytes}B"'] * bool(device.memory_bytes)
     lines += [f"cores = {device.cores}", f"tile = [{device.tile[0]}, {device.tile[1]}]"] * bool(device.cores)
+    lines += [f"capability = {[*device.capability]}"] * (device.capability != BARE)
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
-    try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"device: cannot write {str(path)!r}: {error.strerror}") from None
+    write_file("--out", path, ("\n".join(lines) + "\n").encode())
 
 
 def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float]]:
@@ -91,6 +90,12 @@ def _tile(value: object, key: str, where: str) -> tuple[str, tuple[int, int]]:
     return key, (read_count(value[0], key, where), read_count(value[1], key, where))
 
 
+def _capability(value: object, key: str, where: str) -> tuple[str, tuple[int, int]]:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(each) is int and each >= 0 for each in value):
+        raise must_be(where, key, "CUDA's major and minor number, such as [9, 0]", value)
+    return key, (value[0], value[1])
+
+
 def _quantity(field: str, parse: Callable[[str, str], float], example: str) -> Callable[[object, str, str], tuple[str, float]]:
     """What reads a value with a unit, for the field of a device."""
 
@@ -112,6 +117,7 @@ _READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
     "memory": _quantity("memory_bytes", parse_size, "80GB"),
     "cores": lambda value, key, where: (key, read_count(value, key, where)),
     "tile": _tile,
+    "capability": _capability,
     **dict.fromkeys(SHARES, _number),
     "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
 }

@@ -23,6 +23,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.units import parse_size, parse_time
+from launch.cli.options.outputs import print_text, read_too
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 
@@ -156,6 +157,8 @@ def import_option(command: F) -> F:
     """`--import`, as often as one likes."""
 
     def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
+        for path in paths:
+            read_too("--import", path)
         filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
         ctx.meta[_IMPORTED] = tuple(filed) if paths else None
         kept.keep_in(None if paths else kept.users())  # a file of one's own may read others, which no digest sees
@@ -207,7 +210,7 @@ def served_by(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def print_json(value: object) -> None:
     """A result as JSON on stdout."""
-    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+    print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def _plain(value: object) -> object:

@@ -9,6 +9,7 @@ import click
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.read.values import load_toml
+from launch.cli.options.outputs import read_too
 
 _NAME = "config"
 _HELP = "Take the options that are not given here from this file, such as `global-batch = 64`."
@@ -29,6 +30,7 @@ def with_config(command: click.Command) -> click.Command:
 def _take(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
     """What the file says is the default of what the command line does not say."""
     if path is not None:
+        read_too(f"--{_NAME}", path)
         options = {name: each for each in ctx.command.params for name in _long(each)}
         found = _read(path)
         for name in found:

@@ -16,8 +16,8 @@ from emu.topology.live.change import Loss
 from emu.topology.live.fault import Fault
 from emu.topology.live.script import faults_of, read_faults
 from launch.cli.options.common import print_json
+from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.show.text.live import disturbed_report
-from launch.show.write import check_folder
 
 _HELP = (
     "Let a part fail or slow down while the job runs, such as `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from "
@@ -40,16 +40,8 @@ def fault_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def png_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--png` of a command that draws nothing else."""
     return click.option(
-        "--png",
-        type=click.Path(path_type=Path),
-        callback=lambda _, param, path: _checked(param, path),
-        help="Draw the time of each step, with every --fault marked, to this file.",
+        "--png", type=OutputFile(".png"), help="Draw the time of each step, with every --fault marked, to this file."
     )(command)
-
-
-def _checked(param: click.Parameter, path: Path | None) -> Path | None:
-    check_folder(param.opts[0], path)
-    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +85,15 @@ def show_disturbed(results: Sequence[Disturbed], png: Path | None, *, as_json: b
 
     Raises:
         RunError: a job stopped, once all is printed.
-        InputError: the picture cannot be written.
     """
     if as_json:
         print_json(results)
     else:
-        click.echo("\n\n".join(map(disturbed_report, results)))
+        print_text("\n\n".join(map(disturbed_report, results)))
     if png is not None:
-        importlib.import_module("launch.show.chart.live").draw_live(results, png)  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.live")  # not above: it loads matplotlib
+        with may_fail():
+            draw.draw_live(results, png)
     stopped = [result for result in results if result.stopped is not None]
     if stopped:
         raise RunError(f"{stopped[0].topology}: the job stopped in {stopped[0].stopped}")

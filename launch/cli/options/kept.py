@@ -16,6 +16,7 @@ from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import calls_of, with_options
+from launch.cli.options.outputs import OutputFolder
 from launch.clusters import Where
 from launch.show.progress import bar
 
@@ -91,7 +92,7 @@ def keep_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     return with_options(
         called,
-        click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_CHECKPOINT),
+        click.option("--checkpoint", type=OutputFolder(), help=_CHECKPOINT),
         click.option("--checkpoint-every", type=int, default=1, show_default=True, metavar="STEPS", help="Of --checkpoint."),
         click.option("--elastic", is_flag=True, help="Go on from the last --checkpoint where a --fault takes a rank."),
     )

@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from emu.study.training.step.step import Step, TimedTrace
+from launch.cli.options.outputs import OutputFile, may_fail
 from launch.show.perfetto import write_perfetto
 from launch.show.spans import MOST_RANKS, few_lanes, lanes
-from launch.show.write import check_folder
 
-_FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": lambda _, param, path: _checked(param, path)}
 _HTML = "Write a report to look at to this file: one HTML file that needs no network."
 _TIMELINE = f"Write a timeline to this file, for ui.perfetto.dev; of more than {MOST_RANKS} ranks one a role and stage."
 
@@ -33,30 +32,19 @@ class Looks:
         return {"--html": self.html, "--timeline": self.timeline}
 
     def write(self, title: str, subtitle: str, shown: Sequence[tuple[Step, TimedTrace]]) -> None:
-        """Write the report of all topologies, and the timeline of the first.
-
-        Raises:
-            InputError: a file cannot be written.
-        """
+        """Write the report of all topologies, and the timeline of the first."""
         self.write_timeline(shown[0][1])
         if self.html is not None:
             page, step = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "step"))  # loads matplotlib
-            page.write_page(step.step_page(title, subtitle, shown), self.html)
+            with may_fail():
+                page.write_page(step.step_page(title, subtitle, shown), self.html)
 
     def write_timeline(self, timed: TimedTrace) -> None:
-        """Write the timeline alone.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the timeline alone."""
         if self.timeline is not None:
             every = lanes(timed.trace, timed.replayed, timed.timeline, timed.topology)
-            write_perfetto(every if self.every_rank else few_lanes(timed), self.timeline)
-
-
-def _checked(param: click.Parameter, path: Path | None) -> Path | None:
-    check_folder(param.opts[0], path)
-    return path
+            with may_fail():
+                write_perfetto(every if self.every_rank else few_lanes(timed), self.timeline)
 
 
 def looks_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +54,7 @@ def looks_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def html_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--html`."""
-    return click.option("--html", help=_HTML, **_FILE)(command)
+    return click.option("--html", type=OutputFile(), help=_HTML)(command)
 
 
 def timeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,4 +65,4 @@ def timeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*given, looks=Looks(html, timeline, every_rank), **rest)
 
     every = click.option("--every-rank", is_flag=True, help="Write every rank and every link to the --timeline, however many.")
-    return click.option("--timeline", help=_TIMELINE, **_FILE)(every(called))
+    return click.option("--timeline", type=OutputFile(), help=_TIMELINE)(every(called))

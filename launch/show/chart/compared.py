@@ -20,9 +20,9 @@ def draw_compared(rows: Sequence[BenchRow], path: Path) -> None:
     """Draw the time that each algorithm takes for one operation on one topology.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(compared(rows), path, "bench")
+    save(compared(rows), path)
 
 
 def compared(rows: Sequence[BenchRow]) -> Figure:

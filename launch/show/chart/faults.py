@@ -20,9 +20,9 @@ def draw_faults(rows: Sequence[Waste], path: Path) -> None:
     """Draw what faults waste.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(faults(rows), path, "--png")
+    save(faults(rows), path)
 
 
 def faults(rows: Sequence[Waste]) -> Figure:

@@ -27,9 +27,9 @@ def draw_live(results: Sequence[Disturbed], path: Path) -> None:
         path: A PNG file.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(picture(results), path, "--png")
+    save(picture(results), path)
 
 
 def picture(results: Sequence[Disturbed]) -> Figure:

@@ -22,9 +22,9 @@ def draw_figure(figure: Figure | Sequence[Figure], path: Path) -> None:
     """Draw it to a file; several are its parts, side by side, two in a row.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(picture(figure), path, "--png")
+    save(picture(figure), path)
 
 
 def picture(figure: Figure | Sequence[Figure]) -> Picture:

@@ -17,9 +17,9 @@ def draw_parts(results: Sequence[Estimated], path: Path) -> None:
     """Draw where the time of one model's step goes on each topology.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(parts(results), path, "estimate")
+    save(parts(results), path)
 
 
 def parts(results: Sequence[Estimated]) -> Figure:

@@ -23,9 +23,9 @@ def draw_plans(planned: Planned, path: Path) -> None:
     """Draw the plans of a search.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(plans(planned), path, "plan")
+    save(plans(planned), path)
 
 
 def plans(planned: Planned) -> Figure:

@@ -25,9 +25,9 @@ def draw_rounds(schedule: Schedule, path: Path, title: str, only: int | None = N
         only: The one round to draw; None: all.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(picture(schedule, title, only), path, "collective")
+    save(picture(schedule, title, only), path)
 
 
 def picture(schedule: Schedule, title: str, only: int | None = None) -> Figure:

@@ -19,9 +19,9 @@ def draw_swept(rows: Sequence[Swept], title: str, path: Path) -> None:
     """Draw the step time against the first sweep.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(swept(rows, title), path, "--png")
+    save(swept(rows, title), path)
 
 
 def swept(rows: Sequence[Swept], title: str) -> Figure:

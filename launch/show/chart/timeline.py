@@ -23,9 +23,10 @@ def draw_timeline(lanes: Sequence[Lane], path: Path, title: str, low_fs: int, hi
     """Draw the ranks' lanes from one tick to another, computation and communication in colours by stream.
 
     Raises:
-        InputError: more than 32 ranks, nothing to draw, or a file that cannot be written.
+        InputError: more than 32 ranks, or nothing to draw.
+        WriteError: the file cannot be written.
     """
-    save(picture(lanes, title, low_fs, high_fs), path, "timeline")
+    save(picture(lanes, title, low_fs, high_fs), path)
 
 
 def picture(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Figure:

@@ -20,9 +20,9 @@ def draw_topologies(rows: Sequence[BenchRow], path: Path) -> None:
     """Draw the time that one operation takes on each topology, and by which algorithm.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    save(across(rows), path, "bench")
+    save(across(rows), path)
 
 
 def across(rows: Sequence[BenchRow]) -> Figure:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from launch.show.write import writing
+from emu.files import write_file
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -129,11 +129,9 @@ def write_page(page: Page, path: Path) -> None:
     """Write a page, the same bytes each time.
 
     Raises:
-        InputError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
-    text = html_of(page)
-    with writing("--html", path):
-        path.write_text(text, encoding="utf-8", newline="\n")
+    write_file("--html", path, html_of(page).encode())
 
 
 def html_of(page: Page) -> str:

@@ -7,7 +7,7 @@ import torch.distributed._functional_collectives as functional
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
-from emu.errors import InputError, RunError
+from emu.errors import RunError
 from emu.trace.trace import Kind
 
 
@@ -238,8 +238,20 @@ def test_what_is_not_emulated_says_so_by_its_name(call, named):
             r"all_reduce: tensors must be one or more of one dtype, got \['float32', 'int64'\]; call it once a dtype",
         ),
         (
-            lambda: dist.all_reduce(torch.ones(2, 2).to_sparse()),
-            "all_reduce: tensors must be dense and on the CPU, got 'torch.sparse_coo on cpu'",
+            lambda: dist.broadcast(torch.ones(2, 2).to_sparse(), 0),
+            "broadcast: tensors must be dense and on the CPU, got 'torch.sparse_coo on cpu'",
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(2, 2).to_sparse(), dist.ReduceOp.MAX),
+            "all_reduce: the reduction of a sparse tensor must be sum, of one tensor at a time, got 'max'",
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(2, 2 + dist.get_rank()).to_sparse()),
+            r"all_reduce: a sparse tensor must be of one shape on all ranks, got '\[2, 2\] on rank 0 of the group'",
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(1, 1, 1, 1, 1).to_sparse()),
+            "all_reduce: a sparse tensor must be of 4 sparse and 4 dense dims at most, got '5 and 0'",
         ),
         (
             lambda: dist.all_reduce(torch.empty(2, device="meta")),
@@ -263,8 +275,8 @@ def test_what_is_not_emulated_says_so_by_its_name(call, named):
         ),
     ],
 )
-def test_bad_input_is_refused(call, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_input_is_refused_with_rank_and_line(call, said):
+    with pytest.raises(RunError, match=rf"^rank [01]: {said}.* \(tests/backend/rank/test_group.py:\d+\)$"):
         Threads(2).run(lambda _: call())
 
 

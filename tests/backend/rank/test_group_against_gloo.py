@@ -1,6 +1,5 @@
 """Against gloo: the same script, `tests/scripts/every_method.py`, in three processes of gloo and on three threads."""
 
-import socket
 import warnings
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch.distributed as dist
 
 from emu.backend.rank.group import Group
 from emu.cluster.script import run_script
-from tests.forked import Ended, Fork, script
+from tests.cluster.gloo import run_on_gloo
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "every_method.py"
 N = 3
@@ -95,20 +94,11 @@ def test_every_method_of_a_process_group_is_its_own():
     assert of_pytorch - set(METHODS) - set(INNER) == set()
 
 
-def gloo(folder):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    given = {"WORLD_SIZE": str(N), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [Fork(folder, {**given, "RANK": str(rank)}, script, str(SCRIPT), str(folder)) for rank in range(N)]
-    assert [rank.end() for rank in ranks] == [Ended(0, "", "")] * N
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """[(what gloo gave, what ours gave)] by rank."""
     folders = tmp_path_factory.mktemp("gloo"), tmp_path_factory.mktemp("ours")
-    gloo(folders[0])
+    run_on_gloo(SCRIPT, folders[0], N)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the script says some methods by their old names
         _, code = run_script(SCRIPT, [str(folders[1])], N)

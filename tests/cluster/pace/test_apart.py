@@ -55,8 +55,8 @@ def test_a_slow_npu_computes_slowly() -> None:
 
 
 def test_what_the_system_cannot_mend_stops_the_job_with_the_cause() -> None:
-    with pytest.raises(RunError, match=r"link 0-4 failed, and the job cannot go on: .*no route"):
-        run_apart(2, 1, steps, pace=pace("link 0-4 at 10us"))
+    with pytest.raises(RunError, match=r"switch 4 failed, and the job cannot go on: .* cut off, as no links join"):
+        run_apart(2, 1, steps, pace=pace("switch 4 at 10us"))
 
 
 def test_a_deadlock_is_named() -> None:

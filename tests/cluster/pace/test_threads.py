@@ -240,8 +240,8 @@ def test_a_rank_that_is_lost_stops_the_job_with_the_cause(fault: str) -> None:
 
 
 def test_what_the_system_cannot_mend_stops_the_job_with_the_cause() -> None:
-    with pytest.raises(RunError, match=r"link 0-4 failed, and the job cannot go on: .*no route"):
-        run(steps, of=pace("link 0-4 at 10us"))
+    with pytest.raises(RunError, match=r"switch 4 failed, and the job cannot go on: .* cut off, as no links join"):
+        run(steps, of=pace("switch 4 at 10us"))
 
 
 def computes(rank: int) -> float:

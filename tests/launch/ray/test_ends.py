@@ -54,16 +54,25 @@ def endless(folder, n_ranks):
         command.communicate()
 
 
-def test_a_killed_rank_is_one_line_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "ended"),
+    [
+        (signal.SIGTERM, r"was ended by SIGTERM( \(<string>:\d+\))?"),
+        pytest.param(signal.SIGKILL, "died without a word, as where SIGKILL ends it", marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_rank_is_one_line_and_leaves_nothing(tmp_path, number, ended):
     with endless(tmp_path, 3) as (command, started, work):
-        os.kill(int((tmp_path / "2").read_text()), signal.SIGKILL)
+        assert work.stat().st_mode & 0o777 == 0o700
+        os.kill(int((tmp_path / "2").read_text()), number)
         out, err = command.communicate(timeout=30)
         wait_for(partial(gone, started))
     assert (out, command.returncode, work.exists()) == ("", 1, False)
     (line,) = err.splitlines()
     words, _, log = line.partition("; log: ")
     doing = r"(in|after) all_reduce \(sum\) of 65536 float32 on group world \(ranks 0, 1, 2\), call \d+"
-    assert re.fullmatch(f"emu: rank 2: its process died, {doing}", words)
+    waits = "(; rank [01] waits in all_reduce .*, for rank [012, ]+)*"
+    assert re.fullmatch(f"emu: rank 2: its process {ended}, {doing}{waits}", words)
     assert "ActorDiedError" in Path(log).read_text()
     Path(log).unlink()
 

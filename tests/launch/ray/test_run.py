@@ -1,5 +1,6 @@
 """Scripts of `emu run` in processes of Ray: what threads give, to the bit and to the event, and one line for each failure."""
 
+import io
 import os
 import signal
 import subprocess
@@ -12,11 +13,13 @@ import psutil
 import pytest
 import torch
 
-from emu.cluster.script import run_script
+from emu.cluster.script import Script, run_read, run_script
+from emu.cluster.source import read_source
 from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.errors import RunError
 from emu.registry import import_file
 from launch.ray.cluster import RayCluster
+from tests.cluster.styles import STYLES
 from tests.launch.processes import gone, wait_for
 
 pytestmark = pytest.mark.ray
@@ -75,6 +78,25 @@ def test_tf32_is_of_the_rank_that_allows_it_as_with_threads(cluster, script):
     assert products == [["float32"] * rank + ["tf32"] * (N - rank) for rank in range(N)]
 
 
+@pytest.mark.slow
+def test_optimizers_that_torchscript_compiles_leave_what_they_do_on_threads(cluster, tmp_path):
+    for name, where in (("ray", cluster), ("threads", None)):
+        (tmp_path / name).mkdir()
+        assert run_script(SCRIPTS / "optimizers.py", [str(tmp_path / name)], N, hide=("launch",), cluster=where)[1] == 0
+    for rank in range(N):
+        ray, threads = (torch.load(tmp_path / name / f"{rank}.pt") for name in ("ray", "threads"))
+        assert ray.keys() == threads.keys()
+        for kind, left in threads.items():
+            assert all(map(torch.equal, ray[kind], left)), kind
+
+
+@pytest.mark.slow
+def test_every_style_has_the_losses_of_one_process_in_a_script(cluster, capsys):
+    code = run_script(SCRIPTS / "styles.py", [str(SCRIPTS.parent)], N, hide=("launch",), cluster=cluster)[1]
+    assert code == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "[rank 0]" in line] == [f"[rank 0] {n}" for n in STYLES]
+
+
 SPEAKS = """
 import os, sys
 import torch.distributed as dist
@@ -106,9 +128,26 @@ def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard
 
 
 @pytest.mark.slow
-def test_the_exit_code_is_the_scripts(cluster, script):
+def test_the_exit_code_is_the_scripts(cluster, script, caplog):
     script("WORD = 'mine'", "beside.py")
-    assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+    with caplog.at_level("INFO", "emu"):
+        assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+    assert caplog.messages == ["rank 0 left with exit code 3 (train.py:17)"]
+
+
+@pytest.mark.slow
+def test_a_module_and_standard_input_are_run_as_on_threads(cluster, script, capsys, monkeypatch):
+    (script("", "nothing.py").parent / "mine").mkdir()
+    script("WORD = 'mine'", "mine/word.py")
+    script(
+        "import torch, sys\nfrom .word import WORD\nprint(WORD, __spec__.name, torch.ones(1), sys.argv[1:])", "mine/train.py"
+    )
+    module = Script.of(read_source("mine.train", module=True), ["a"], ("launch",), None, [1])
+    assert run_read(module, N, cluster=cluster)[1] == 0
+    assert capsys.readouterr().out == "[rank 1] mine mine.train tensor([1.]) ['a']\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"import torch\n\nassert torch.zeros(1)")))
+    with pytest.raises(RunError, match=r"^rank \d: AssertionError \(<stdin>:3\)$"):
+        run_script("-", [], N, hide=("launch",), cluster=cluster)
 
 
 FAILS = """
@@ -230,7 +269,7 @@ def test_a_command_whose_rank_is_killed_or_that_is_interrupted_leaves_nothing(sc
         words, _, log = told.partition("; log: ")
         assert command.returncode == 1
         assert words.startswith(
-            "emu: rank 1: its process died, in all_reduce (sum) of 65536 float32 (train.py:9) on group world"
+            "emu: rank 1: its process died without a word, as where SIGKILL ends it, in all_reduce (sum) of 65536 float32 "
         )
         Path(log).unlink()
     assert time.monotonic() - began < 60

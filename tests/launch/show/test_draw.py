@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 from matplotlib.colors import to_hex
 
-from emu.errors import InputError
+from emu.errors import WriteError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.facts.facts import summary
 from emu.topology.read.graph import topology_of
@@ -123,6 +123,6 @@ def test_the_smallest_are_drawn_too(line, tmp_path):
 
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     path, topology = tmp_path / "nowhere" / "a.png", build_topology("ub-mesh:board")
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(WriteError) as refused:
         draw_topology(topology, summary(topology), path)
     assert str(refused.value) == f"--png: cannot write {str(path)!r}: No such file or directory"

@@ -132,18 +132,16 @@ SURVIVED_NOT = [
     (HBD, 16, ["nic 3 at step 3"], "no route from node"),
     (HBD, 8, ["switch 40 at step 3"], "no route from node"),
     ("ub-mesh:rack", 64, ["npu 2 at step 3"], "ranks must be at most 63"),
-    (RACK, 8, ends(RACK, 0), "no links join them"),
+    (RACK, 8, [*ends(RACK, 0), "npu 2 at step 3"], "NPU 0 is cut off, as no links join it to the others"),
     (RACK, 8, ["npu 2 at step 3", "npu 3 at step 3"], "ranks must be at most 7"),
-    ("ub-mesh:board", 8, [f"link 0-{i} at step 3" for i in range(1, 8)], "no links join them"),
+    ("ub-mesh:board", 8, [f"link 0-{i} at step 3" for i in range(1, 8)], "NPU 0 is cut off, as no links join it"),
     ("railx:torus:m=2,n=1,nodes=2x2", 16, ["npu 2 at step 3"], "2 or more, got 1"),
-    ("railx:hyperx:m=2,n=2", 16, ["npu 2 at step 3"], "the job cannot go on where a node of it fails"),
+    ("railx:hyperx:m=1,n=6", 48, ["npu 2 at step 3"], "the job cannot go on where a node of it fails"),
     ("hpn:segment:dims=2x4", 8, ["npu 2 at step 3"], "ranks must be at most 4"),
     (POD, 8, ["nic 3 at step 3"], "no route from node"),
     ("flex-sipac:r=4,L=2,jobs=16", 16, ["npu 2 at step 3"], "a block of CUs must be one of which none failed"),
-    ("flex-sipac:r=2,L=1,jobs=2", 2, ["link 0-1 at step 3"], "falls apart"),
-    (RAIL, 8, ends(RAIL, 0), "no links join them"),
+    ("flex-sipac:r=2,L=1,jobs=2", 2, ["link 0-1 at step 3"], "one of which none failed, that links join and"),
     (POD, 8, [f"switch {switch} at step 3" for _, switch in nic_of(build_topology(POD), 3)], "no route from node"),
-    (FLEX, 8, ends(FLEX, 0), "falls apart"),
     *((line, 8, ["rank 2 kill at step 3"], "rank 2 was killed, and its state with it") for line in SYSTEMS),
 ]
 
@@ -155,6 +153,12 @@ def test_where_the_system_cannot_the_job_stops_and_the_cause_is_named(line, rank
     assert found.stopped.startswith("step 3: ")
     assert said in found.stopped
     assert "\n" not in found.stopped
+
+
+@pytest.mark.parametrize("line", [RACK, RAIL, FLEX])
+def test_an_npu_that_no_link_joins_any_more_is_passed_as_one_that_failed(line):
+    found, failed = (job(line, 8, texts) for texts in (ends(line, 0), ["npu 0 at step 3"]))
+    assert [step.time_s for step in found.steps] == [step.time_s for step in failed.steps]
 
 
 def test_what_comes_back_serves_as_before():

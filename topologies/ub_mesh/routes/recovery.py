@@ -17,6 +17,8 @@ from emu.topology.path.quickest import quickest
 from emu.topology.topology import Broken, Mended, Routes, Topology
 from emu.units import format_time, seconds
 
+_NEVER = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Recovery:
@@ -66,26 +68,34 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
     return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flooded(left, ends, nodes, act_fs))
 
 
-def mended(whole: Topology, broken: Broken, ranks: int) -> Mended:
-    """Routes led round what failed, and a rack's backup NPU in the place of one that did (3.3.2, 4.1, 4.2).
+def mended(whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+    """Return routes led round what failed, and a rack's backup NPU in the place of one that did (3.3.2, 4.1, 4.2).
 
-    Both ends of each failed link tell the NPUs of all ranks directly, though only those must hear whose paths break: at most
-    so long. What a node needs to act on a notice, and the backup NPU to take over, the paper does not print.
+    Both ends of each link that has failed since, or is back, tell the NPUs of all ranks directly, though only those must hear
+    whose paths change: at most so long. A failed NPU tells nobody; those beside it do. What a node needs to act on a notice,
+    and the backup NPU to take over, the paper does not print.
     """
     left, links = around(whole, broken, ranks), whole.links
     used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])
-    beside = [links.dst[(links.src == node) & ~np.isin(links.dst, broken.nodes)].tolist() for node in broken.nodes]
-    took = max((_first_told(left.topology, ends, used) for ends in (*broken.cables, *beside) if ends), default=0)
+    cables, nodes = list[tuple[int, int]](), list[int]()
+    for changed in (broken.beyond(was), was.beyond(broken)):
+        cables += changed.cables
+        nodes += changed.nodes
+    beside = [links.dst[(links.src == node) & ~np.isin(links.dst, broken.nodes)].tolist() for node in nodes]
+    took = max((_first_told(left.topology, ends, used) for ends in (*cables, *beside) if ends), default=0)
     told = f"all have heard in {format_time(seconds(took))} at most by direct notification (4.2), and take other paths"
-    return replace(left, took_fs=took, back_fs=took, told=told)
+    return replace(left, took_fs=took, told=told)
 
 
 def _first_told(left: Topology, ends: Sequence[int], nodes: I64) -> int:
-    """Ticks until the last of some nodes is told, each by the nearest of the ends of what failed."""
-    first = np.full(len(nodes), np.iinfo(np.int64).max)
-    for end in ends:
-        first = np.minimum(first, _told(left, end, nodes))
-    return int(first.max(initial=0))
+    """Return the ticks until the last of some nodes is told, each by the nearest end of what failed that still reaches it."""
+    src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
+    found = left.router(src, dst, np.zeros_like(src))
+    pair, delay = np.repeat(np.arange(len(src)), found.hops), np.zeros(len(src), np.int64)
+    np.add.at(delay, pair, left.links.latency_fs[found.link])
+    delay[(found.hops == 0) & (src != dst)] = _NEVER
+    first = delay.reshape(len(ends), len(nodes)).min(axis=0)
+    return int(first[first < _NEVER].max(initial=0))
 
 
 def _told(left: Topology, end: int, nodes: I64) -> I64:

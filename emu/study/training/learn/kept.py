@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import InputError
+from emu.files import make_folder, write_file
 from emu.model.model import Model
 from emu.model.parallel.later import loaded
 from emu.model.plan.plan import Plan
@@ -38,12 +39,17 @@ class Kept:
         return step % self.every == 0
 
     def write(self, step: int, rank: int, ranks: int, losses: Sequence[float]) -> None:
-        """Write what job it is and the losses that this rank knows, before the checkpoint itself."""
+        """Write what job it is and the losses that this rank knows, before the checkpoint itself.
+
+        Raises:
+            WriteError: the disk is full, or the folder is gone.
+        """
         folder = self.of_step(step)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"loss-{rank}.json").write_text(json.dumps(list(losses)), encoding="utf-8")
+        make_folder("--checkpoint", folder)
+        write_file("--checkpoint", folder / f"loss-{rank}.json", json.dumps(list(losses)).encode())
         if rank == 0:
-            (folder / "job.json").write_text(json.dumps({**self.job, "ranks": ranks, "loss": self.before}), encoding="utf-8")
+            job = {**self.job, "ranks": ranks, "loss": self.before}
+            write_file("--checkpoint", folder / "job.json", json.dumps(job).encode())
 
     def drop_before(self, step: int, rank: int) -> None:
         """Remove older checkpoints, on the first rank, once this one is whole."""

@@ -203,7 +203,13 @@ def test_several_topologies_are_compared_first(emu: Command, tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize(("name", "why"), [("nowhere/r.html", "its folder is not there"), (".", "Is a directory")])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nowhere/r.html", "its folder is not there; make the folder, or name another file"),
+        (".", "it is a folder; name a file in it"),
+    ],
+)
 def test_a_report_that_cannot_be_written_is_one_line(emu: Command, tmp_path: Path, name: str, why: str) -> None:
     where = str(tmp_path / name)
     done = emu("estimate", *MODEL, "--plan", "dp=2", "--global-batch", "2", "--topology", SWITCH, "--html", where)

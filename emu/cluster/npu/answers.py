@@ -1,0 +1,257 @@
+"""What `torch.cuda` and `torch.accelerator` answer of an emulated NPU, by name.
+
+Its memory is what the rank's tensors take, which has no allocator: what is reserved is what is allocated. A CPU and its NPU
+share one random generator. An event's time is the host's, as the fabric is timed after the script.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from emu.backend.rank.count import memory_here
+from emu.backend.rank.memory import Memory
+from emu.cluster.npu.npu import NAME, Node, no_meaning
+from emu.cluster.own.device import Event, On, Stream, current_stream
+from emu.errors import RunError
+
+Table = Mapping[str, Any]
+WARP = 32  # threads, of every GPU by NVIDIA
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Of `torch.cuda.get_device_properties`, what has a meaning; the rest is refused by its name."""
+
+    name: str
+    total_memory: int
+    major: int
+    minor: int
+    multi_processor_count: int
+    warp_size: int = WARP
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _UNTOLD:
+            raise no_meaning(f"torch.cuda.get_device_properties().{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+_UNTOLD = (
+    frozenset({"gcnArchName", "uuid", "pci_bus_id", "pci_device_id", "pci_domain_id", "L2_cache_size", "clock_rate"})
+    | {"memory_clock_rate", "memory_bus_width", "regs_per_multiprocessor", "max_threads_per_multi_processor"}
+    | {"max_threads_per_block", "shared_memory_per_block", "shared_memory_per_block_optin", "shared_memory_per_multiprocessor"}
+)
+
+
+def of_cuda(node: Node) -> Table:
+    """Of `torch.cuda`."""
+    return {**_both(node), **_devices(node), **_random(node), **_nothing(), **_types(torch.cuda, torch)}
+
+
+def of_accelerator(node: Node) -> Table:
+    """Of `torch.accelerator`."""
+    return {**_both(node), **_accelerator(node)}
+
+
+def sparse_types() -> Table:
+    """Of `torch.cuda.sparse`: the CPU's."""
+    return _types(torch.cuda.sparse, torch.sparse)
+
+
+class _Runtime:
+    """Of CUDA's runtime: beginning and end of a profile, which nobody takes, and how much memory is free."""
+
+    def __init__(self, free: Any) -> None:
+        self.cudaMemGetInfo = free
+        self.cudaProfilerStart = self.cudaProfilerStop = lambda: 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_meaning(f"torch.cuda.cudart().{name}")
+
+
+class _As(AbstractContextManager[None]):
+    """`torch.cuda.device(1)`: another current device."""
+
+    def __init__(self, node: Node, device: Any) -> None:
+        self._node, self.idx, self._before = node, node.index(device), node.current
+
+    def __enter__(self) -> None:
+        self._before, self._node.current = self._node.current, self.idx
+
+    def __exit__(self, *error: object) -> None:
+        self._node.current = self._before
+
+
+def _both(node: Node) -> Table:
+    """What both modules have, under the same names."""
+
+    def set_device(device: Any) -> None:
+        node.current = node.index(device)
+
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: node.n,
+        "synchronize": lambda *_: None,  # that the host waits is no order between streams
+        "current_stream": current_stream,
+        "set_stream": _set_stream,
+        "empty_cache": lambda: None,
+        "set_device": set_device,
+        "set_device_index": set_device,
+        "set_device_idx": set_device,
+        "current_device": lambda: node.current,
+        "current_device_index": lambda: node.current,
+        "current_device_idx": lambda: node.current,
+        "get_device_capability": lambda *_: node.npu.capability,
+        **_figures(node),
+    }
+
+
+def _devices(node: Node) -> Table:
+    def properties(device: Any = None) -> Properties:
+        node.index(device)
+        return Properties(node.npu.name, node.npu.memory_bytes, *node.npu.capability, max(1, node.npu.cores))
+
+    def can_access(device: Any, peer: Any) -> bool:
+        return node.index(device) != node.index(peer)
+
+    return {
+        "device": lambda device: _As(node, device),
+        "device_of": lambda _: nullcontext(),  # a tensor is on its rank's
+        "get_device_name": lambda device=None: properties(device).name,
+        "get_device_properties": properties,
+        "can_device_access_peer": can_access,
+        "is_initialized": lambda: True,
+        "is_bf16_supported": lambda *_, **__: True,
+        "is_tf32_supported": lambda: True,
+        "is_current_stream_capturing": lambda: False,
+        "get_arch_list": lambda: [f"sm_{node.npu.capability[0]}{node.npu.capability[1]}"],
+        "cudart": lambda: _Runtime(_free(node)),
+        "get_allocator_backend": lambda: "native",
+        "Stream": Stream,
+        "Event": Event,
+        "StreamContext": On,
+        "stream": partial(On),
+        "default_stream": lambda *_: Stream.default(),
+    }
+
+
+def _accelerator(node: Node) -> Table:
+    return {
+        "current_accelerator": lambda *_, **__: torch.device(NAME),
+        "device_index": lambda device: nullcontext() if device is None else _As(node, device),
+        "get_device_capability": lambda *_: {},
+        "empty_host_cache": lambda: None,
+    }
+
+
+def _set_stream(stream: Stream | None) -> None:
+    On(stream).__enter__()
+
+
+def _random(node: Node) -> Table:
+    def seed_with(seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+
+    def put(state: torch.Tensor, device: object = None) -> None:
+        torch.default_generator.set_state(state)
+
+    def put_all(states: Any) -> None:
+        for state in states:
+            put(state)
+
+    return {
+        "manual_seed": seed_with,
+        "manual_seed_all": seed_with,
+        "seed": torch.default_generator.seed,
+        "seed_all": torch.default_generator.seed,
+        "initial_seed": torch.default_generator.initial_seed,
+        "get_rng_state": lambda *_: torch.default_generator.get_state(),
+        "get_rng_state_all": lambda: [torch.default_generator.get_state()],
+        "set_rng_state": put,
+        "set_rng_state_all": put_all,
+        "default_generators": (torch.default_generator,) * node.n,
+    }
+
+
+def _nothing() -> Table:
+    """What is asked of a device and changes nothing here."""
+    names = (
+        "init",
+        "ipc_collect",
+        "reset_accumulated_host_memory_stats",
+        "reset_peak_host_memory_stats",
+        "set_per_process_memory_fraction",
+        "set_sync_debug_mode",
+    )
+    return {**{name: lambda *_, **__: None for name in names}, "get_sync_debug_mode": lambda: 0}
+
+
+def _types(module: Any, of_cpu: Any) -> Table:
+    """Such as `torch.cuda.FloatTensor`: the CPU's."""
+    found = [name for name in dir(module) if name.endswith(("Tensor", "Storage"))]
+    return {name: getattr(of_cpu, name) for name in found if hasattr(of_cpu, name)}
+
+
+def _here() -> Memory:
+    return memory_here() or Memory()
+
+
+def _free(node: Node) -> Any:
+    """What tells how much memory is free, and how much there is."""
+
+    def free(*_: object) -> tuple[int, int]:
+        total = node.npu.memory_bytes
+        if not total:
+            raise RunError(f"cuda: how much memory {node.npu.name} has is not known; take a device whose file says `memory`")
+        return max(0, total - _here().live_bytes), total
+
+    return free
+
+
+def _figures(node: Node) -> Table:
+    """The memory that the rank's tensors take, and the most since it was asked for anew."""
+
+    def stats(*_: object) -> dict[str, int]:
+        memory = _here()
+        kinds = ("active", "allocated", "requested", "reserved")
+        both = {"current": memory.live_bytes, "peak": memory.peak_since_bytes}
+        told = {f"{kind}_bytes.all.{when}": size for kind in kinds for when, size in both.items()}
+        return {**told, "num_alloc_retries": 0, "num_ooms": 0}
+
+    def nested(*_: object) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in stats().items():
+            *where, last = name.split(".")
+            at = found
+            for word in where:
+                at = at.setdefault(word, {})
+            at[last] = value
+        return found
+
+    def summary(*_: object, **__: object) -> str:
+        return f"{node.npu.name}: {_here().live_bytes} bytes allocated, {_here().peak_since_bytes} at most"
+
+    now, most, anew = (lambda *_: _here().live_bytes), (lambda *_: _here().peak_since_bytes), (lambda *_: _here().restart())
+    return {
+        "memory_allocated": now,
+        "memory_reserved": now,
+        "memory_cached": now,
+        "device_memory_used": now,
+        "max_memory_allocated": most,
+        "max_memory_reserved": most,
+        "max_memory_cached": most,
+        "reset_peak_memory_stats": anew,
+        "reset_max_memory_allocated": anew,
+        "reset_max_memory_cached": anew,
+        "reset_accumulated_memory_stats": lambda *_: None,
+        "mem_get_info": _free(node),
+        "get_memory_info": _free(node),
+        "memory_stats": stats,
+        "memory_stats_as_nested_dict": nested,
+        "memory_summary": summary,
+    }

@@ -1,0 +1,104 @@
+"""What the modules inside `torch.cuda`, and `torch.backends`, answer of an emulated NPU, by name."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.cuda.comm
+import torch.cuda.gds
+import torch.cuda.green_contexts
+import torch.cuda.jiterator
+import torch.cuda.nccl
+import torch.cuda.nvtx
+import torch.cuda.profiler
+import torch.cuda.sparse
+import torch.cuda.tunable
+
+from emu.cluster.npu.answers import Table, sparse_types
+from emu.cluster.npu.npu import no_meaning
+from emu.cluster.threads.once import Replacement
+
+CUDA, NCCL = "12.8", (2, 27, 5)  # versions that a script is told: those of a wheel of PyTorch for GPUs
+
+
+def parts() -> Iterator[tuple[Any, str, Table]]:
+    """The modules, their names, and what they answer; all else of theirs is refused."""
+    off = dict.fromkeys(("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled"), lambda: False)
+    tables: dict[Any, Table] = {
+        torch.cuda.comm: {},
+        torch.cuda.gds: {},
+        torch.cuda.green_contexts: {},
+        torch.cuda.nccl: {"version": lambda: NCCL, "is_available": lambda _: False},
+        torch.cuda.sparse: sparse_types(),
+        torch.cuda.tunable: off,
+    }
+    yield from ((module, module.__name__, table) for module, table in tables.items())
+
+
+def changes() -> Iterator[Replacement]:
+    """What else is to be replaced: where a module has most of its functions as PyTorch has them."""
+    yield torch.version, "cuda", CUDA
+    yield torch.cuda.nvtx, "_nvtx", _Nvtx()
+    yield torch.cuda.profiler, "start", lambda: None
+    yield torch.cuda.profiler, "stop", lambda: None
+    for word in ("_create_jit_fn", "_create_multi_output_jit_fn"):
+        yield torch.cuda.jiterator, word, refusing("torch.cuda.jiterator")
+    for where, word in _UNDERSCORED:
+        yield where, word, refusing(f"{where.__name__}.{word}")
+    backend = torch.backends.cuda
+    yield backend, "is_built", lambda: True
+    yield backend, "cufft_plan_cache", _Refused("torch.backends.cuda.cufft_plan_cache")
+    for word in ("blas_workspace_size", "cublas_workspace_size", "cublaslt_workspace_size"):
+        yield backend, word, refusing(f"torch.backends.cuda.{word}")
+    for word in ("preferred_blas_library", "preferred_linalg_library", "preferred_rocm_fa_library"):
+        yield backend, word, _asked_only(getattr(backend, word))
+
+
+# Functions whose names begin with an underscore, and which scripts call all the same.
+_UNDERSCORED: tuple[tuple[Any, str], ...] = (
+    (torch.cuda, "_sleep"),
+    (torch.cuda, "_compile_kernel"),
+    (torch.cuda.memory, "_record_memory_history"),
+    (torch.cuda.memory, "_snapshot"),
+    (torch.cuda.memory, "_dump_snapshot"),
+    (torch.cuda.memory, "_set_allocator_settings"),
+    (torch.cuda.memory, "_save_memory_usage"),
+    (torch.cuda.memory, "_save_segment_usage"),
+)
+
+
+def refusing(name: str) -> Callable[..., Any]:
+    """In place of a function that has no meaning."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise no_meaning(name)
+
+    return refuse
+
+
+def _asked_only(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that tells a setting of CUDA's libraries, and changes none."""
+    return lambda *_, **__: original()
+
+
+class _Refused:
+    """In place of a value that has no meaning."""
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_name", name)
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_meaning(self._name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise no_meaning(self._name)
+
+    def __getitem__(self, device: object) -> Any:
+        raise no_meaning(self._name)
+
+
+class _Nvtx:
+    """Names of ranges, which nobody reads."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: 0

@@ -1,0 +1,29 @@
+"""What the ranks of a process share while they run: how often Python looks for cycles, and what is done for all of them."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from emu.backend.rank.count import paused
+
+_NEW_OBJECTS = 200_000  # before the collector looks for cycles
+
+
+@contextmanager
+def collected_less() -> Iterator[None]:
+    """Let Python's collector look for cycles less often: it looks at the objects of all ranks."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Outside of every mode that the running rank has set: what it does here it does for all."""
+    with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
+        yield

@@ -1,0 +1,239 @@
+"""Files and folders that a person named: checked before anything is computed, and written whole or not at all.
+
+The bytes go to a draft in the same folder, which takes the file's name once it is whole: who reads the file meanwhile, or
+after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe, takes the bytes as
+they are.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from emu.errors import InputError, WriteError
+
+DRAFT = ".emu-draft"  # how the name of a draft ends
+_LONGEST = 20  # letters of the file's name that its draft begins with: file systems allow some 140 bytes and more
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+_DESCRIPTORS = r"/dev/fd|/proc/{}(/task/\d+)?/fd"  # folders of what a process has open
+_MOST_LINKS = 40  # that Linux follows
+
+
+def check_file(what: str, path: Path) -> None:
+    """Refuse a path that no file can be written to; a file that is there stays as it is.
+
+    Args:
+        what: The option that names it.
+        path: Of a file or a stream.
+
+    Raises:
+        InputError: its folder is not there or cannot be written, it is a folder itself, or the file may not be changed.
+    """
+    try:
+        why = _hindrance(path)
+    except (OSError, ValueError) as error:  # a name that is too long, links in a circle, a null character
+        why = f"{_reason(error)}; name another file"
+    if why:
+        raise InputError(f"{what}: cannot write {str(path)!r}: {why}")
+
+
+def check_folder(what: str, path: Path) -> None:
+    """Refuse a path at which there is no folder that can be written, nor one that can be made.
+
+    Raises:
+        InputError: a file in its place or above it, or a folder that cannot be written.
+    """
+    there = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    try:
+        why = _refusal(there, path.name) if there.is_dir() else f"{str(there)!r} is no folder"
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (OSError, ValueError) as error:  # as of a file
+        why = _reason(error)
+    if why:
+        raise InputError(f"{what}: cannot write to {str(path)!r}: {why}; name another folder")
+
+
+def make_folder(what: str, path: Path) -> None:
+    """Make a folder and those above it, where they are not there.
+
+    Raises:
+        WriteError: it cannot be made.
+    """
+    with _telling(what, path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def write_file(what: str, path: Path, data: bytes) -> None:
+    """Write a file at once; if that fails, an older file of that name is as it was.
+
+    Args:
+        what: The option that names it.
+        path: Of a file, of a link to one, which stays a link, or of a stream.
+        data: All that is in it.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    with _telling(what, path):
+        if is_stream(path):
+            with _stream(path) as stream:
+                stream.write(data)
+        else:
+            replace_file(Path(os.path.realpath(path)), data)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Give a file these bytes, or leave it as it is.
+
+    Args:
+        path: Of a plain file that may be there; it keeps its mode and its owner.
+        data: All that is in it.
+        mode: Of a new file, less what the umask takes.
+
+    Raises:
+        OSError: the folder or the disk does not take it.
+    """
+    draft = _draft_of(path.parent, path.name)
+    with _removed(draft):
+        with os.fdopen(_created(draft, mode), "wb") as file:
+            file.write(data)
+        with suppress(FileNotFoundError):  # a new file
+            _take_after(path, draft)
+        draft.replace(path)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path leads to what has no content of its own to replace, or to what this process has open already.
+
+    Raises:
+        OSError: links in a circle, or a folder on the way that cannot be read.
+    """
+    if _descriptor(path) is not None:
+        return True
+    try:
+        kind = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)
+
+
+def _hindrance(path: Path) -> str:
+    """Return why a file cannot be written, and what to do about it; "" where it can."""
+    if is_stream(path):
+        return "" if os.access(path, os.W_OK) else "it takes no bytes; name another file"
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        return "it is a folder; name a file in it"
+    if not target.parent.is_dir():
+        is_file = f"{str(path.parent)!r} is no folder; name another file"
+        return is_file if target.parent.exists() else "its folder is not there; make the folder, or name another file"
+    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
+        return "the file that is there may not be changed; name another file"
+    why = _refusal(target.parent, target.name)
+    return f"its folder cannot be written ({why}); name a file in another folder" if why else ""
+
+
+def _refusal(folder: Path, name: str) -> str:
+    """Return what the system says to a draft in a folder; "" where it takes one. Nothing else tells it of every file system."""
+    draft = _draft_of(folder, name)
+    try:
+        with _removed(draft):
+            os.close(_created(draft, 0o600))
+    except OSError as error:
+        return _reason(error)
+    return ""
+
+
+def _stream(path: Path) -> IO[bytes]:
+    """Open a stream; one that is open already goes on where it is, as its file may have been written to."""
+    number = _descriptor(path)
+    if number is None:
+        return path.open("wb")
+    sys.stdout.flush()
+    return os.fdopen(os.dup(number), "wb")
+
+
+def _descriptor(path: Path) -> int | None:
+    """Return the number of the open file that a path such as /dev/stdout leads to; None: it leads to none."""
+    own = _DESCRIPTORS.format(os.getpid())
+    for _ in range(_MOST_LINKS):
+        if path.name.isdecimal() and re.fullmatch(own, os.path.realpath(path.parent)):
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+def _draft_of(folder: Path, name: str) -> Path:
+    return folder / f"{name[:_LONGEST]}-{secrets.token_hex(4)}{DRAFT}"
+
+
+def _created(draft: Path, mode: int) -> int:
+    return os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+
+
+def _take_after(path: Path, draft: Path) -> None:
+    """Give a draft the owner and the mode of the file whose place it takes, as far as the system lets it."""
+    there = path.stat()
+    if hasattr(os, "chown"):
+        with suppress(OSError):
+            os.chown(draft, there.st_uid, there.st_gid)
+    shutil.copymode(path, draft)
+
+
+@contextmanager
+def _removed(draft: Path) -> Iterator[None]:
+    """Remove a draft however what is done with it ends: by an error, by Ctrl-C, or by a signal that would end the process."""
+
+    def remove() -> None:
+        with suppress(OSError, ValueError):  # it was never made, or its folder is gone
+            draft.unlink()
+
+    with _before_the_end(remove):
+        try:
+            yield
+        finally:
+            remove()
+
+
+@contextmanager
+def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
+    """Have a signal that would end the process call a function first; one that has a handler keeps it."""
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        act()
+        os.kill(os.getpid(), number)
+
+    main = threading.current_thread() is threading.main_thread()  # which alone may have handlers
+    caught = [number for number in _ENDING if main and signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in caught:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _telling(what: str, path: Path) -> Iterator[None]:
+    """Turn what the system refuses into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"{what}: cannot write {str(path)!r}: {_reason(error)}") from None
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
