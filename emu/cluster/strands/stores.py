@@ -70,6 +70,7 @@ class SharedStore(_Store):  # type: ignore[misc]
     def __init__(self, table: Any, is_polled: bool = False) -> None:
         super().__init__()
         self.table, self._is_polled = table, is_polled
+        self._twins: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone, as of this one
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Return once all keys are there.
@@ -154,7 +155,8 @@ class SharedStore(_Store):  # type: ignore[misc]
 
     def clone(self) -> "SharedStore":
         """Return a store over the same table."""
-        return SharedStore(self.table, self._is_polled)
+        self._twins.append(SharedStore(self.table, self._is_polled))
+        return self._twins[-1]
 
     deleteKey, getNumKeys = delete_key, num_keys  # the names in C++
 
