@@ -36,8 +36,8 @@ class Ranks(Protocol):
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
 
-    def end_threads(self) -> None:
-        """End the threads that the calling rank has started, as Python does when a program has come to its end."""
+    def await_threads(self) -> None:
+        """Wait for the threads that the calling rank has started, as Python does when a program has come to its end."""
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Where what a rank prints goes, if not to the streams of this process."""

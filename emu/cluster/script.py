@@ -104,7 +104,7 @@ class Script:
                             raise
                         if isinstance(end, HardExit):
                             return
-                    cluster.end_threads()
+                    cluster.await_threads()
                     leave(on_thread)
 
             try:

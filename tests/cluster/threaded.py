@@ -12,6 +12,8 @@ import threading
 import time
 from pathlib import Path
 
+import torch
+
 from emu.cluster.script import run_script
 from emu.errors import RunError
 from tests.forked import Fork, script
@@ -25,7 +27,7 @@ def on_gloo(folder, n, programs):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    size = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    size = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [Fork(folder, {**size, "RANK": str(r), "LOCAL_RANK": str(r)}, _gloo, folder, programs) for r in range(n)]
     until_s = time.monotonic() + LONGEST_S
     ended = [rank.end(until_s - time.monotonic()) for rank in ranks]
@@ -111,4 +113,5 @@ def _begin():
     """Let a process that takes too long say where it is, and let it start others."""
     faulthandler.dump_traceback_later(float(os.environ.get("LONGEST", LONGEST_S)) - 5)
     multiprocessing.current_process()._config["daemon"] = False
+    torch.set_num_threads(1)  # OpenMP's threads would not be there in a fork
     multiprocessing.set_start_method("fork", force=True)

@@ -9,6 +9,7 @@ import atexit
 import io
 import json
 import os
+import queue
 import random
 import sys
 import threading
@@ -43,6 +44,7 @@ class Program:
         self.notes = {}
         self.made, self.groups = [], Counter()  # of this rank, and how many each rank has
         self.printed = io.StringIO()
+        self.ends = self.draw.random() < 0.4  # whether groups end with their phase
         self.n_phases = self.draw.randint(1, 3)
         self.guilty = random.Random(f"{seed} guilty").randrange(n)
 
@@ -65,7 +67,6 @@ class Program:
         """Lanes side by side; all ranks draw the same."""
         lanes = self.lanes(i)
         mine = [lane for lane in lanes if self.rank in lane.ranks]
-        ends = self.draw.random() < 0.5
         bodies = [lambda lane=lane: self.live(lane) for lane in mine]
         bodies, first = (bodies[1:], bodies[0]) if mine and mine[0] is lanes[0] else (bodies, int)
         if self.fault is not None and is_last and self.rank == self.guilty:
@@ -77,7 +78,7 @@ class Program:
         next(way, None)
         self.alone(i, is_last)
         self.made += [lane.group for lane in mine]
-        if ends or is_last:
+        if self.ends:
             for group in self.made:
                 dist.destroy_process_group(group)
             self.made.clear()
@@ -94,7 +95,7 @@ class Program:
             ranks = tuple(sorted(self.draw.sample(range(self.n), self.draw.choice([1, 2, 2, self.n, self.n]))))
             if ranks not in lists:  # threads may not make groups of the same ranks at the same time
                 lists.append(ranks)
-        made = groups(self.draw, self.rank, lists, self.groups)
+        made = groups(self.draw, self.rank, lists, self.groups, is_local=not self.ends)
         return [self.lane(f"{i} {j}", ranks, group) for j, (ranks, group) in enumerate(zip(lists, made, strict=True))]
 
     def lane(self, name, ranks, group):
@@ -147,21 +148,46 @@ def kept(step, lane, failed):
         failed.append(error)
 
 
+def writer(file):
+    """Return what a daemon writes that goes on until Python ends, as writers of logs do."""
+    left = queue.Queue()
+
+    def write():
+        while True:
+            text = left.get()
+            with file.open("a") as ends:
+                ends.write(text)
+            left.task_done()
+
+    threading.Thread(target=write, daemon=True).start()
+    return left
+
+
+def end(left, name):
+    """Let the writer write a name."""
+    left.put(f"{name}\n")
+    left.join()
+
+
 def main(folder, *seeds):
     """Do the programs one after the other."""
-    dist.init_process_group("gloo")
-    rank, n, found = dist.get_rank(), dist.get_world_size(), {}
+    rank, n, found = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), {}
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), n, is_master=rank == 0)
+    left = writer(folder / f"{rank}.ends")
     for name in ("first", "second"):
-        atexit.register(lambda name=name: (folder / f"{rank}.ends").open("a").write(f"{name}\n"))
+        atexit.register(end, left, name)
     for given in seeds:
         (folder / f"{rank}.at").write_text(given)
+        dist.init_process_group("gloo", store=dist.PrefixStore(given, store), rank=rank, world_size=n)
         seed, _, fault = given.partition(":")
         home = folder / given
         home.mkdir(exist_ok=True)
         found[given] = Program(seed, fault or None, rank, n, home).run()
+        dist.barrier()
+        dist.destroy_process_group()
     (folder / f"{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    store.set(f"end {rank}", "1")  # the first serves it until all have done
+    store.wait([f"end {each}" for each in range(n)])
 
 
 if __name__ == "__main__":

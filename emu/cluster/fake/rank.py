@@ -105,7 +105,7 @@ class FakeRanks:
         """Make PyTorch's default group."""
         self._front.join(n_ranks or self.n_ranks)
 
-    def end_threads(self) -> None:
+    def await_threads(self) -> None:
         """Do nothing: the process waits for its threads when it ends."""
 
     def streams(self, rank: int) -> None:

@@ -21,6 +21,7 @@ from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
 
+_sleep = time.sleep  # the system's, whatever that name is while ranks run
 _LOOKS, _LOOK_S = 20, 5e-3  # for threads that no module of Python has started
 
 
@@ -109,7 +110,7 @@ class Strands:
         if not any(isinstance(what, Wait) for what in list(self._rests.waits.values())):
             return False
         for _ in range(_LOOKS):  # a thread that begins or ends is known to nobody for a moment
-            time.sleep(_LOOK_S)
+            _sleep(_LOOK_S)
             named = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
             if not sys._current_frames().keys() - self._known - named:
                 return False
@@ -158,15 +159,22 @@ class Strands:
         if strand is not None and self._recording is not None and moment is not None:
             self._recording.of(strand.rank).goes_on_after(moment)
 
-    def end(self, main: Strand) -> None:
-        """End the threads of a rank whose program has come to its end, as Python does when a process ends.
+    def await_others(self, main: Strand) -> None:
+        """Wait for the threads of a rank whose program has come to its end, as Python does before what `atexit` calls.
 
-        Idle workers of thread pools end, other threads are waited for, and daemon threads end where they wait next.
+        Idle workers of thread pools end; daemon threads go on.
         """
-        mine = [child for child in self._of.values() if child.rank == main.rank]
-        end_pools(lambda worker: self.find(worker) in mine)
-        for child in mine:
-            if not (child.thread.daemon or child.is_free):
+        end_pools(lambda worker: self.find(worker) in self._children(main))
+        while left := [each for each in self._children(main) if not (each.is_done or each.thread.daemon or each.is_free)]:
+            for child in left:
                 await_end(main, child)
-        for child in mine:
+
+    def end(self, main: Strand) -> None:
+        """End the threads of a rank, as Python does when a process ends: daemon threads end where they wait, or wait next."""
+        self.await_others(main)
+        for child in self._children(main):
             child.ends = True
+            self._rests.go_on(child.number)
+
+    def _children(self, main: Strand) -> list[Strand]:
+        return [child for child in list(self._of.values()) if child.rank == main.rank]

@@ -116,6 +116,12 @@ class Rests:
             del known
             return self.wake(key)
 
+    def go_on(self, strand: int) -> None:
+        """Let a strand go on that may rest, though what it waits for has not come."""
+        with self.lock:
+            if self._forget(strand):
+                self.baton.wake(strand)
+
     def wake_all(self) -> None:
         """Let all strands go on that rest."""
         for strand in sorted(self.waits):

@@ -188,9 +188,9 @@ class Threads:
         )  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
-    def end_threads(self) -> None:
-        """End the threads that the calling rank has started, as Python does when a program has come to its end."""
-        self._strands.end(here())
+    def await_threads(self) -> None:
+        """Wait for the threads that the calling rank has started, as Python does when a program has come to its end."""
+        self._strands.await_others(here())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
         """Where what a rank prints goes, if not to the streams of this process."""

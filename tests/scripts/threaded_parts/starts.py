@@ -105,7 +105,7 @@ def chained(draw, bodies):
 WAYS = (joined, told, timed, nested, pooled, mapped, chained)
 
 
-def groups(draw, rank, lists, counts):
+def groups(draw, rank, lists, counts, is_local):
     """Return the group of each list of ranks, in order; None where the rank is no member, or makes it later on a thread.
 
     Args:
@@ -113,12 +113,13 @@ def groups(draw, rank, lists, counts):
         rank: This one.
         lists: Of the members.
         counts: How many groups each rank has: PyTorch names those by it that members make alone, so it must be equal.
+        is_local: Whether members may make groups alone: not where groups end before, or a name would come twice.
     """
     order, found = list(range(len(lists))), [None] * len(lists)
     draw.shuffle(order)
     for i in order:
         ways = ["all", "local", "later" if i == order[-1] else "local"]
-        way = draw.choice(ways if len({counts[each] for each in lists[i]}) == 1 else ["all"])
+        way = draw.choice(ways if is_local and len({counts[each] for each in lists[i]}) == 1 else ["all"])
         if way == "all" or (way == "local" and rank in lists[i]):
             group = local(lists[i]) if way == "local" else dist.new_group(list(lists[i]))
             found[i] = group if rank in lists[i] else None
