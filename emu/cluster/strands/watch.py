@@ -38,7 +38,7 @@ class Watch:
 
     Args:
         turn: Returns that strand, None if none has it, and how many turns there have been.
-        blocked: Is given a strand that waits without the processor, and for which others of its rank do not get the turn.
+        blocked: Is given a strand that has waited for long without the processor, and the number of its turn.
         waiting: Returns how many other ranks have not ended.
         story: Returns who waits for what, where no rank can go on unless a thread that Emu does not know lets it; else "".
         fail: Is given the error of a rank that waits for ever.
@@ -48,7 +48,7 @@ class Watch:
     def __init__(
         self,
         turn: Callable[[], tuple[Strand | None, int]],
-        blocked: Callable[[Strand], None],
+        blocked: Callable[[Strand, int], None],
         waiting: Callable[[], int],
         story: Callable[[], str],
         fail: Callable[[int, Exception], None],
@@ -96,7 +96,7 @@ class Watch:
             seen.idle_s = now_s
         idle_s = 0.0 if seen.idle_s is None else now_s - seen.idle_s
         if idle_s > _BLOCKED_S:
-            self._blocked(strand)
+            self._blocked(strand, seen.number)
         others = self._waiting()
         if others and now_s - seen.since_s > SAID_S and not seen.said:
             seen.said = True
