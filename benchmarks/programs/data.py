@@ -8,31 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-_WORDS = [
-    "a",
-    "red",
-    "blue",
-    "small",
-    "large",
-    "fox",
-    "dog",
-    "bird",
-    "sees",
-    "finds",
-    "loves",
-    "the",
-    "and",
-    "of",
-    "in",
-    "on",
-    "under",
-    "over",
-    "runs",
-    "sleeps",
-    "here",
-    "there",
-    "now",
-]
+_TEXT = "a red blue small large fox dog bird sees finds loves the and of in on under over runs sleeps here there now"
+_WORDS = _TEXT.split()
 
 
 def generate(folder: Path) -> None:

@@ -95,8 +95,8 @@ def _is_head(statement: ast.stmt) -> bool:
 
 def run(program: Program, place: str, script: Path, root: Path, data: Path, limit_s: float = LIMIT_S) -> Ended:
     """Run a prepared program in one place: gloo or threads."""
-    record = root.with_name(f"record-{place}")
-    record.mkdir()
+    record = root.with_name(f"record-{root.name}")
+    record.mkdir(parents=True)
     words = [word.replace("{data}", str(data)) for word in program.words]
     since = time.monotonic()
     with (record / "said").open("w+") as said:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-from torch.distributed import distributed_c10d
+from torch.distributed import device_mesh, distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emu.cluster.npu.npu import UNNAMED
@@ -47,7 +47,7 @@ def seed():
     """Seed all generators by the rank."""
     number = rank() if rank() != "parent" else 0
     random.seed(number)
-    np.random.seed(number)
+    np.random.seed(number)  # noqa: NPY002 - the generator that programs use
     torch.manual_seed(number)
 
 
@@ -115,8 +115,6 @@ def _on_gloo():
     _changes.enter_context(as_npus(UNNAMED, _RANKS))
     atexit.register(_leave)
     init, group = _gloo(dist.init_process_group, 0), _gloo(dist.new_group, 2)
-    from torch.distributed import device_mesh
-
     for module in (dist, distributed_c10d, device_mesh):
         for name, replacement in (("init_process_group", init), ("new_group", group)):
             if hasattr(module, name):

@@ -5,8 +5,7 @@ class Encoding:
     """Bytes as tokens."""
 
     n_vocab, eot_token, max_token_value = 50257, 50256, 50256
-    _special_tokens = {"<|endoftext|>": 50256}
-    special_tokens_set = frozenset(_special_tokens)
+    special_tokens_set = frozenset({"<|endoftext|>"})
 
     def encode(self, text, **_):
         """Return the tokens of a text."""

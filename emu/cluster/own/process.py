@@ -74,8 +74,7 @@ class Main:
 class Environment:
     """The environment variables, which C code sees too; as bytes, for a copy of `os.environ` decodes each of them.
 
-    They are those of `os.environ` as it is now: a library may have put a copy in its place, of which
-    `os.environb` knows nothing.
+    They are those of `os.environ` as it is now: a library may have put a copy in its place, unknown to `os.environb`.
     """
 
     def of(self, rank: int) -> dict[bytes, bytes]:

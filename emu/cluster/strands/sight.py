@@ -34,11 +34,11 @@ def look_at(thread: threading.Thread) -> Sight | None:
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None or thread.ident is None:
         return None
-    file, number = frame.f_code.co_filename, frame.f_lineno
+    file, number = frame.f_code.co_filename, frame.f_lineno or 0  # none, as it is about to begin
     waits = file.endswith(_PRIMITIVES) or bool(_WAITING.search(linecache.getline(file, number)))
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    line = Line(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+    line = Line(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
     does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
     return Sight(line, does, waits, spent_s(thread))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from emu.cluster.strands.sight import look_at
 from emu.cluster.strands.strand import Strand, StrandEnd
 
-_MOST_S, _AGAIN_S = 1.5, 0.1  # for the ranks to end, and until one that goes on is told again
+_AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
 
 
 def where(strands: Sequence[Strand]) -> str:
@@ -27,17 +27,27 @@ def _named(ranks: Sequence[int]) -> str:
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
-def end(running: Callable[[], Sequence[threading.Thread]], over: Callable[[float], bool]) -> bool:
-    """Raise in each thread that goes on running, until the run is over; return whether it is, after 1.5 s at most.
+def end(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
+    """Wait until the run is over; return whether it is.
+
+    A thread that goes on for long though the run is to end gets an exception where it is. Nobody is waited for any more when
+    for 1 s no other thread has got its turn.
 
     Args:
-        running: Returns the threads that run.
+        work: Returns how many turns there have been, and the threads that run.
         over: Waits for so long; returns whether the run is over.
     """
-    until_s = time.monotonic() + _MOST_S
-    while time.monotonic() < until_s:
-        for thread in running():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(StrandEnd))
-        if over(_AGAIN_S):
-            return True
-    return over(0.0)
+    since_s, told = time.monotonic(), frozenset[threading.Thread]()
+    before, _ = work()
+    while not over(_AGAIN_S):
+        turns, threads = work()
+        late_s = time.monotonic() - since_s
+        if turns != before:
+            before, since_s = turns, time.monotonic()
+        elif late_s > _MOST_S:
+            return False
+        elif late_s > _PATIENT_S:
+            for thread in set(threads) - told:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(StrandEnd))
+            told |= set(threads)
+    return True

@@ -121,11 +121,11 @@ class Strands:
         number, turns = self._rests.baton.running, self._rests.baton.turns
         return None if number is None else self._by_number.get(number), turns
 
-    def at_work(self) -> list[threading.Thread]:
-        """Return the threads of the strands that run: the one that has the turn, and those without one."""
-        running, _ = self.running()
+    def at_work(self) -> tuple[int, list[threading.Thread]]:
+        """Return how many turns there have been, and the threads that run: of the strand that has it, and of those without."""
+        running, turns = self.running()
         strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
-        return [strand.thread for strand in strands]
+        return turns, [strand.thread for strand in strands]
 
     def sight(self, rank: int) -> Sight | None:
         """Return where a rank is: what its program waits for, or its line; None where it has ended."""

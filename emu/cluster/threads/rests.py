@@ -66,7 +66,7 @@ class Rests:
             self.baton.rest(strand, None if rings else until_s)
         if rings:
             rings.forget(ring)
-        self.resumed()
+        self._resume()
         with self.lock:
             return not self._forget(strand)
 
@@ -175,7 +175,7 @@ class Rests:
         """Let the others that are ready run, then go on."""
         with self.held_by_none():
             self.baton.give_way(strand)
-        self.resumed()
+        self._resume()
 
     def has_threads(self, rank: int) -> bool:
         """Return whether a rank has more than one strand that takes turns."""
@@ -197,7 +197,11 @@ class Rests:
         """Return when it is the turn of a strand that ran on without it."""
         with self.held_by_none():
             self.baton.step_in(strand.number)
-        self.resumed()
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self.baton.abandoned:  # else nobody has a turn, and what ranks share is as it was before them
+            self.resumed()
 
     def stopped(self) -> StoppedError:
         """Return what a strand is told that goes on after the run has failed."""

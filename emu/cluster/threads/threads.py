@@ -379,7 +379,6 @@ class Threads:
             self._baton.await_end()
         except KeyboardInterrupt as stopped:
             self._interrupt(stopped)
-            return
         for thread in threads:
             if thread.ident is not None and not hasattr(self._rests.failure, LEAVES_THREADS):
                 thread.join()

@@ -10,5 +10,6 @@ def refused(name):
     return refuse
 
 
+__version__ = "0.0.0"
 flash_attn_func = refused("flash_attn_func")
 flash_attn_varlen_func = refused("flash_attn_varlen_func")
