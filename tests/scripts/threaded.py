@@ -62,6 +62,8 @@ class Program:
     def told(self, given):
         """Keep what a thread is told to have ended with."""
         self.printed.write(f"{given.exc_type.__name__}: {given.exc_value}\n")
+        if not isinstance(given.exc_value, (ValueError, SystemExit)):
+            traceback.print_exception(given.exc_value)
 
     def phase(self, i, is_last):
         """Lanes side by side; all ranks draw the same."""

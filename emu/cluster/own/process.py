@@ -15,6 +15,7 @@ from emu.cluster.own.own import Attributes
 
 _ATTRIBUTES = {
     "sys": ("argv", "path", "stdin", "stdout", "stderr"),
+    "threading": ("excepthook",),
     "builtins": ("print",),  # a common way to let one rank speak
     "logging": ("root.handlers", "root.filters", "root.level", "Logger.manager.loggerDict", "Logger.manager._disable"),
 }
@@ -24,7 +25,7 @@ _ABSENT = (None,) * len(_TABLES)
 
 
 class Streams(Attributes):
-    """Arguments, standard streams, and the settings of `logging`; a logger of an installed module is shared."""
+    """Arguments, standard streams, who is told of errors in threads, and the settings of `logging`; a logger of an installed module is shared."""
 
     def __init__(self) -> None:
         super().__init__(_ATTRIBUTES)

@@ -1,7 +1,6 @@
 """Threads that a rank starts: each becomes a strand of the rank at its start, and hands on its turn where it waits."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import thread as pools
@@ -91,10 +90,10 @@ def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
 
 def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> bool:
     """Let others run until a thread of a rank has ended, or for so long; return whether it has."""
-    until_s = None if timeout_s is None else time.monotonic() + max(timeout_s, 0.0)
+    until_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0))
     take_turn(strand)
     wait = Wait(f"the end of its thread {child.thread.name!r}", caller(), child, lambda: child.is_done)
-    while not child.is_done and (until_s is None or time.monotonic() < until_s):
+    while not child.is_done and (until_s is None or strand.turns.now() < until_s):
         rest(strand, wait, until_s)
     return child.is_done
 

@@ -36,13 +36,13 @@ class Lock:
         strand = current()
         if strand is None or strand.is_native or strand.is_free:
             return self._lock.acquire(True, timeout)
-        return self._rest(strand, None if timeout < 0 else time.monotonic() + timeout)
+        return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
 
     def _rest(self, strand: Strand, until_s: float | None) -> bool:
         self._turns = strand.turns
         wait = Wait("a lock", caller(), self, lambda: not self._lock.locked())
         while not self._lock.acquire(False):
-            if until_s is not None and time.monotonic() >= until_s:
+            if until_s is not None and strand.turns.now() >= until_s:
                 return False
             rest(strand, wait, until_s)
         return True
@@ -72,7 +72,7 @@ def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
     Args:
         strand: That of the calling thread.
         wait: For what.
-        until_s: By this host's monotonic clock.
+        until_s: By the clock of the strand's turns.
 
     Returns:
         Whether the strand was woken, and not by the time.
@@ -98,14 +98,14 @@ def locks() -> Iterator[Replacement]:
 
 
 def _sleeping(sleep: Any) -> Any:
-    """Return what stands in place of `time.sleep`: a strand lets the others of its rank run meanwhile."""
+    """Return what stands in place of `time.sleep`: a strand lets others run meanwhile, of its rank and of the others."""
 
     def slept(seconds: float) -> None:
         strand = current()
-        if strand is None or strand.is_native or seconds < 0 or not strand.turns.has_threads(strand.rank):
+        if strand is None or strand.is_native or seconds < 0:
             sleep(seconds)
             return
         take_turn(strand)
-        rest(strand, Wait("a time", caller(), comes=True), time.monotonic() + seconds)
+        rest(strand, Wait("a time", caller(), comes=True), strand.turns.after(seconds))
 
     return slept

@@ -1,7 +1,6 @@
 """PyTorch's stores of keys and values, as the ranks of one job share them; who waits for a key lets the others run."""
 
 import importlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -82,7 +81,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         if strand is None or strand.is_free:
             self.table.wait(list(keys), most)
             return
-        until_s = None if most == _UNSAID else time.monotonic() + most.total_seconds()
+        until_s = None if most == _UNSAID else strand.turns.after(most.total_seconds())
         wait = Wait(f"{_named(keys)} of a store", caller(), self.table, lambda: self.table.check(list(keys)))
         while not self.table.check(list(keys)):
             self._wait(
@@ -90,10 +89,9 @@ class SharedStore(_Store):  # type: ignore[misc]
             )
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None, late: str) -> None:
-        now_s = time.monotonic()
-        if until_s is not None and now_s >= until_s:
+        if until_s is not None and strand.turns.now() >= until_s:
             raise dist.DistStoreError(late)
-        asked_s = now_s + _ASK_S if self._is_polled else until_s
+        asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
     def _written(self, answer: Any = None) -> Any:

@@ -24,6 +24,12 @@ class Turns(Protocol):
     def has_threads(self, rank: int) -> bool:
         """Return whether a rank has more than one strand that takes turns."""
 
+    def now(self) -> float:
+        """Return the time by which strands rest."""
+
+    def after(self, seconds: float) -> float:
+        """Return that time after some seconds."""
+
     def give_way(self, strand: int) -> None:
         """Let the others that are ready run, then go on."""
 

@@ -4,6 +4,7 @@ What a process has once and every rank should have for itself (random generators
 on to a strand of another rank. A strand goes by its number; that of a rank's own program is the rank.
 """
 
+import math
 import threading
 import time
 from _thread import LockType, allocate_lock
@@ -15,7 +16,8 @@ from typing import Any
 from emu.cluster.own.own import Own
 from emu.cluster.threads.core import Core
 
-_OVERDUE_S = 0.5  # who rests for a time goes on after so much more, though others are ready
+_OVERDUE_S, _OVERDUE_TURNS = 0.5, 64  # who rests for a time goes on after so much more, though others are ready
+_MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
 class Baton:
@@ -36,7 +38,9 @@ class Baton:
         self._ranks: dict[int, int] = {}  # of each strand
         self._lock = threading.RLock()
         self._ready: deque[int] = deque()
-        self._timed: dict[int, float] = {}  # until when strands rest, by this host's monotonic clock
+        self._timed: dict[int, tuple[float, float]] = {}  # until when strands rest: of its own time, and of this host's
+        self._rested: dict[int, int] = {}  # since which turn
+        self.now_s = 0.0  # its own time: goes on only to where a strand has rested
         self._outside: set[int] = set()  # strands that run without it
         for rank in ranks:
             self.add(rank, rank)
@@ -106,23 +110,36 @@ class Baton:
     def _ask_again(self, strand: int) -> float | None:
         """Make a strand ready whose time has come, if no other is or it has waited long; return when to ask again, if not."""
         with self._lock:
-            due_s = self._timed.get(strand)
-            if due_s is None:  # it has been woken
+            if strand not in self._timed:  # it has been woken
                 return None
-            late_s = time.monotonic() - due_s
+            late_s = time.monotonic() - self._timed[strand][1]
             if self._lies:
-                self.wake(min((each for each in self._timed if self._timed[each] <= due_s), key=self._timed.__getitem__))
-            elif late_s > _OVERDUE_S:
-                self.wake(strand)
-            return None if strand not in self._timed else time.monotonic() + max(_OVERDUE_S - late_s, 1e-3)
+                self._wake_first()
+            elif late_s > _OVERDUE_S and self.turns > self._rested[strand] + _OVERDUE_TURNS:
+                self._wake_timed(strand)
+            return None if strand not in self._timed else time.monotonic() + max(_OVERDUE_S - late_s, _OVERDUE_S / 10)
+
+    def _wake_first(self) -> None:
+        """Make the strand ready that is the first to go on at a time, if it has come by this host's clock, too.
+
+        Which is the first is the same in every run: it does not depend on how long computations take here.
+        """
+        first = min(self._timed, key=lambda each: self._timed[each][0], default=None)
+        if first is not None and self._timed[first][1] <= time.monotonic():
+            self._wake_timed(first)
+
+    def _wake_timed(self, strand: int) -> None:
+        self.now_s = max(self.now_s, self._timed[strand][0])
+        self.wake(strand)
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
-        """Hand it on, and return once somebody has woken this strand, or a time has come, and it is its turn."""
+        """Hand it on, and return once somebody has woken this strand, or its own time has come, and it is its turn."""
+        due_s = None if until_s is None else time.monotonic() + until_s - self.now_s
         with self._lock:
             if self.abandoned:
                 return
-            if until_s is not None and strand not in self._ready:
-                self._timed[strand] = until_s
+            if until_s is not None and due_s is not None and strand not in self._ready:
+                self._timed[strand], self._rested[strand] = (until_s, due_s), self.turns
             self._outside.discard(strand)
             if not self._ready and not self.has_timers:
                 self._stuck()
@@ -131,11 +148,17 @@ class Baton:
                     self._ready.popleft()
                     return
                 self._hand_on()
-        self.await_turn(strand, until_s)
+        self.await_turn(strand, due_s)
+
+    def after(self, seconds: float) -> float:
+        """Return which time of its own it is after so much of it, in whole milliseconds: who is late by less is not later."""
+        return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
-        """Let the others that are ready run, then go on."""
-        self.wake(strand)
+        """Let the others that are ready run, then go on, a moment later of the baton's own time: it may ask for ever."""
+        with self._lock:
+            if strand not in self._ready:
+                self._timed[strand], self._rested[strand] = (self.after(_MOMENT_S), 0.0), self.turns
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
@@ -206,10 +229,12 @@ class Baton:
         return self._finished.wait(most_s)
 
     def _hand_on(self) -> None:
-        self._lies = not self._ready
+        self._lies = False
         self.turns += 1
-        if self._lies:
-            self.running = None
+        if not self._ready:
+            self._wake_first()
+        if not self._ready:
+            self._lies, self.running = True, None
             return
         self.running = strand = self._ready.popleft()
         self._swap(self._ranks[strand])

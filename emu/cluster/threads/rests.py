@@ -1,6 +1,7 @@
 """Which strands of a process rest, and for what; and the first error of the run, with which all of them go on and end."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,14 @@ class Rests:
         self.failure: BaseException | None = None
         self.story: Callable[[], str] = str  # who waits for what
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever its turn has come again
+
+    def now(self) -> float:
+        """Return the time by which strands rest: the baton's own, this host's where messages take time of it."""
+        return self.baton.now_s if self.rings is None else time.monotonic()
+
+    def after(self, seconds: float) -> float:
+        """Return that time after some seconds."""
+        return self.baton.after(seconds) if self.rings is None else time.monotonic() + seconds
 
     def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
         """Let others run until this strand is woken for that, at the latest at a time, or the run has failed.
