@@ -121,7 +121,7 @@ class Recorder:
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
-            held = chain(Module.parameters(module), Module.buffers(module))  # names that a module may have for things of its own
+            held = chain(Module.parameters(module), Module.buffers(module))  # it may have others of these names
             self._mark(held, WEIGHTS)
 
     def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:
