@@ -40,14 +40,15 @@ from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
-from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, here, take_turn
+from emu.cluster.strands.strand import Strand, StrandEnd, current, here, take_turn
 from emu.cluster.strands.strands import Strands
-from emu.cluster.strands.watch import PATIENCE_S, SAID_S, Watch, not_back
+from emu.cluster.strands.watch import PATIENCE_S, Watch
 from emu.cluster.threads.apart import aside, collected_less
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import find_groups, isolated
 from emu.cluster.threads.rests import Rests
+from emu.cluster.threads.standstill import Standstill
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 
@@ -102,11 +103,13 @@ class Threads:
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
-        others = self._others if beyond is None else lambda: 0  # else the desk knows
-        told = self._rests.let_run, others, self._lying, self._give_up
+        of_run = self._strands, self._meetings, self._ended
+        self._standstill = Standstill(self.ranks, self._rests, *of_run, self._is_told)
+        others = self._standstill.others if beyond is None else lambda: 0  # else the desk knows
+        told = self._rests.let_run, others, self._standstill.lasts, self._give_up
         self._watch = Watch(self._strands.running, *told, patience_s)
         if beyond is None:
-            self._rests.story = lambda: self._story() if self._rests.waits else ""
+            self._rests.story = lambda: self._standstill.story() if self._rests.waits else ""
         else:
             beyond.sight = self._strands.sight
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
@@ -306,49 +309,21 @@ class Threads:
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
             return
-        self._rests.fail(rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._story()}"))
+        self._rests.fail(
+            rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}")
+        )
+
+    def _is_told(self) -> bool:
+        """Return whether the desk knows if any other rank can go on, or a clock will let one."""
+        return self._beyond is not None or (self._clock is not None and self._clock.alarm.is_set)
 
     def _rank_here(self) -> int | None:
         """Whose thread this is."""
         strand = current()
         return None if strand is None else strand.rank
 
-    def _others(self) -> int:
-        """Return how many ranks wait for one that does not come back."""
-        return self.n_ranks - len(self._ended) - 1
-
-    def _lying(self) -> tuple[str, bool]:
-        """Return who waits for what where no rank has its turn, and whether, by what Emu knows, none will ever go on.
-
-        Where ranks sleep, or wait outside of Python, those are told that the others wait for.
-        """
-        if self._beyond is not None or self._clock is not None or not self._rests.waits:
-            return "", False
-        if not self._baton.has_timers:
-            return self._story(), True
-        absent = [rank for rank in self.ranks if not isinstance(self._rests.waits.get(rank), Work)]
-        seen = [(rank, self._strands.sight(rank)) for rank in absent]
-        others = self.n_ranks - len(self._ended) - sum(sight is not None for _, sight in seen)
-        told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
-        return (not_back("; ".join(told), SAID_S, others), False) if told and others else ("", False)
-
     def _stuck(self) -> None:
-        if self._beyond is not None:  # the desk knows whether any other rank can go on
-            return
-        if self._clock is not None and self._clock.alarm.is_set:
-            return
-        if not self._rests.waits:
-            raise RuntimeError("no rank can go on, and none waits for a request")
-        if self._strands.are_awaited_from_outside():
-            return  # it may be let go on; the watch tells of it if it is not
-        if self._rests.failure is None:
-            self._rests.failure = RunError(f"deadlock: {self._story()}")
-        self._rests.wake_all()
-
-    def _story(self) -> str:
-        waits = [(self._baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
-        others = [what.told(rank) for rank, what in waits if isinstance(what, Wait)]
-        return self._meetings.story(waits, others, self._ended)
+        self._standstill.begins()
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:

@@ -1,0 +1,73 @@
+"""What is said, and done, where no rank of a process can go on."""
+
+from collections.abc import Callable, Sequence, Set
+
+from emu.backend.rank.work import Work
+from emu.cluster.meeting import Meetings
+from emu.cluster.strands.strand import Wait
+from emu.cluster.strands.strands import Strands
+from emu.cluster.strands.watch import SAID_S, not_back
+from emu.cluster.threads.rests import Rests
+from emu.errors import RunError
+
+
+class Standstill:
+    """Knows who waits for what.
+
+    Args:
+        ranks: Of this process.
+        rests: What strands wait for.
+        strands: Of these ranks.
+        meetings: The requests that not all members have made.
+        ended: The ranks that have ended.
+        is_told: Returns whether something else will wake a rank, or tell of it: the desk of other processes, a clock.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        rests: Rests,
+        strands: Strands,
+        meetings: Meetings,
+        ended: Set[int],
+        is_told: Callable[[], bool],
+    ) -> None:
+        self._ranks, self._rests, self._strands = ranks, rests, strands
+        self._meetings, self._ended, self._is_told = meetings, ended, is_told
+
+    def others(self) -> int:
+        """Return how many ranks wait for one that does not come back."""
+        return len(self._ranks) - len(self._ended) - 1
+
+    def story(self) -> str:
+        """Return who waits for what."""
+        waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
+        others = [what.told(rank) for rank, what in waits if isinstance(what, Wait)]
+        return self._meetings.story(waits, others, self._ended)
+
+    def lasts(self) -> tuple[str, bool]:
+        """Return who waits for what where no rank has its turn, and whether, by what Emu knows, none will ever go on.
+
+        Where ranks sleep, or wait outside of Python, those are told that the others wait for.
+        """
+        if not self._rests.waits or self._is_told():
+            return "", False
+        if not self._rests.baton.has_timers:
+            return self.story(), True
+        absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), Work)]
+        seen = [(rank, self._strands.sight(rank)) for rank in absent]
+        others = len(self._ranks) - len(self._ended) - sum(sight is not None for _, sight in seen)
+        told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
+        return (not_back("; ".join(told), SAID_S, others), False) if told and others else ("", False)
+
+    def begins(self) -> None:
+        """End the run as a deadlock, unless something that Emu does not know may let a rank go on."""
+        if self._is_told():
+            return
+        if not self._rests.waits:
+            raise RuntimeError("no rank can go on, and none waits for a request")
+        if self._strands.are_awaited_from_outside():
+            return  # the watch tells of it if none goes on
+        if self._rests.failure is None:
+            self._rests.failure = RunError(f"deadlock: {self.story()}")
+        self._rests.wake_all()
