@@ -43,6 +43,7 @@ COMMANDS = {
     "list": "List the collectives, topologies, models and devices.",
 }
 BUG, INTERRUPTED, TERMINATED = 70, 130, 143
+_AGAIN_S = 0.05
 _LONGEST_S = 20  # for a command to end that was told to: whoever has told it may be gone
 
 
@@ -129,6 +130,23 @@ def _listen() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _raise_again
+
+
+def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Raise once more by what a command is to end, where Python ignores errors: it does as it forks, or lets go of objects."""
+    if ignored.exc_value not in _STOPPED:
+        sys.__unraisablehook__(ignored)
+        return
+    signal.signal(signal.SIGALRM, _again)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if isinstance(_STOPPED[-1], Terminated):
+        signal.alarm(_LONGEST_S)
+    raise _STOPPED[-1]
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

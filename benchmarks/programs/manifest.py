@@ -63,6 +63,7 @@ class Program:
         changes: What is changed in it.
         writes: Files that it needs and that the repository lacks, by path from `root`.
         blocks: Which of a page's blocks of code make the program, by number; none: all.
+        stand_ins: Folders of stand_in that it needs beside what all get.
         alone: Whether it starts its own processes: gloo gets it by `python`, not by torchrun.
         noise: A pattern of printed lines that differ from run to run.
         not_emulated: Why it cannot run on emulated ranks, and what their error says of it; a change of either shows.
@@ -85,6 +86,7 @@ class Program:
     changes: tuple[Change, ...] = ()
     writes: Mapping[str, str] = field(default_factory=dict)
     blocks: tuple[int, ...] = ()
+    stand_ins: tuple[str, ...] = ()
     alone: bool = False
     noise: str = ""
     not_emulated: tuple[str, str] | None = None
@@ -121,5 +123,5 @@ def read(file: Path) -> list[Program]:
 def _program(told: dict[str, Any]) -> Program:
     changes = tuple(Change(**change) for change in told.pop("changes", ()))
     pairs = {name: tuple(told.pop(name)) for name in ("not_emulated", "not_gloo") if name in told}
-    lists = {name: tuple(told.get(name, ())) for name in ("words", "blocks")}
+    lists = {name: tuple(told.get(name, ())) for name in ("words", "blocks", "stand_ins")}
     return Program(**{**told, **pairs, "changes": changes, **lists})

@@ -126,11 +126,9 @@ def _environ(program: Program, place: str, root: Path, record: Path, data: Path)
     own = {name: value.replace("{data}", str(data)) for name, value in program.environ.items()}
     told = {"PROGRAM_RECORD": str(record), "PROGRAM_RANKS": str(program.ranks), "PROGRAM_PLACE": place}
     homes = {"HF_HOME": str(record / "hf")}
-    path = [
-        str(STAND_IN),
-        *map(str, (root / program.cwd, root, root / "src", _ROOT)),
-        *filter(None, [os.environ.get("PYTHONPATH")]),
-    ]
+    ours = [STAND_IN, *(STAND_IN / each for each in program.stand_ins)]
+    path = [str(each) for each in (*ours, root / program.cwd, root, root / "src", _ROOT)]
+    path += filter(None, [os.environ.get("PYTHONPATH")])
     return {**os.environ, **_ENVIRON, **homes, **own, **told, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 

@@ -5,20 +5,13 @@ a job is a pickled function of (process, host) that returns something with a fie
 their class by value, whatever packages lie about where they start.
 """
 
-import ctypes
-import os
 import pickle
-import shutil
-import signal
 import sys
 import time
 import traceback
-from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError, RayError
@@ -30,8 +23,6 @@ _dumps: Any = cloudpickle.dumps
 _resources: Any = ray.cluster_resources
 _nodes: Any = ray.nodes
 _GRACE_S = 1.0  # for the others to end by themselves, and for the cause to be heard of
-_LEAVE_S = 5.0  # for all that was started to be gone
-_SUBREAPER = 36  # of Linux's <sys/prctl.h>
 _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 _OBJECT_STORE_BYTES = 100 * 2**20
 
@@ -154,65 +145,24 @@ def _answer(process: int, ref: Any) -> Answer:
 
 
 def main() -> None:
-    """Join or start a Ray, say where, and run jobs until the pipe ends, or until this process is told to end."""
+    """Join or start a Ray, say where, and run jobs until the pipe ends."""
     pipe = Connection(int(sys.argv[1]))
-    if sys.platform == "linux":  # whatever the actors start and leave behind is then a child of this process
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    address, folder, log, runtime_env, placement = pipe.recv()
-    actors = Actors(pipe, "" if address else "127.0.0.1", placement)
-
-    def end(*_: object) -> None:
-        """Tidy up: whoever started this would have killed it, and is gone."""
-        if address:
-            actors.kill()
-            ray.shutdown()
-        _kill_descendants()
-        _remove(Path(folder).parent)
-        Path(log).unlink(missing_ok=True)
-        os._exit(0)
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        begun = _begin(pipe, address, folder, runtime_env)
-        signal.signal(signal.SIGTERM, end)  # Ray has taken it over
-        while begun:
-            if asked := pipe.recv():  # none: to end a job that has ended
-                pipe.send([tuple(a) for a in actors.run(*asked)])
-    except (EOFError, ConnectionError, SystemExit):  # reset, where the other end was killed before it had read all
-        end()
-
-
-def _begin(pipe: Connection, address: str, folder: str, runtime_env: dict[str, Any]) -> bool:
-    own: dict[str, Any] = {}  # of a Ray that is started here
-    if not address:
-        own = {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+    address, folder, runtime_env, placement = pipe.recv()
+    own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
         ray.init(address=address or "local", log_to_driver=False, runtime_env=runtime_env, **own)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
-        return False
+        return
     pipe.send(_node() if address else "")
-    return True
-
-
-def _kill_descendants() -> None:
-    until = time.monotonic() + _LEAVE_S
-    while time.monotonic() < until:
-        living = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-        if not living:
-            return
-        for process in living:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        time.sleep(0.02)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder in which Ray's last processes may still write for a moment."""
-    until = time.monotonic() + _LEAVE_S
-    while folder.exists() and time.monotonic() < until:
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.02)
+    actors = Actors(pipe, "" if address else "127.0.0.1", placement)
+    try:
+        while True:
+            if asked := pipe.recv():  # none: to end a job that has ended
+                pipe.send([tuple(a) for a in actors.run(*asked)])
+    except (EOFError, ConnectionError):  # reset, where the other end was killed before it had read all
+        actors.kill()
+        ray.shutdown()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ import psutil
 from emu.errors import InputError, RunError, must_be
 from launch.ray.options import RayOptions
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_LEADER = Path(__file__).with_name("leader.py")
 _OPEN = "r"  # the folder in it that Ray works in
 _LONGEST_BASE = 22  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
 _LABELS = (":job_id:", ":actor_name:")  # Ray's own, at the head of a worker's output
@@ -48,16 +50,18 @@ class RayProcess:
             _check_answers(address)
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
         self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))  # ours alone; Ray opens the one that it is given to all
-        handle, log = tempfile.mkstemp(prefix="emu-ray-", suffix=".log")
-        self.log = Path(log)
+        self.log = self._folder.with_name(f"{self._folder.name.replace('-', '-ray-')}.log")
         self._joined = bool(address)
         self._pipe, theirs = Pipe()
-        with theirs:
-            self._process = _start(theirs.fileno(), handle, joined=self._joined)
-        os.close(handle)
+        try:
+            with theirs, os.fdopen(os.open(self.log, _NEW, 0o600), "wb") as log:
+                self._process = _start(theirs.fileno(), log.fileno(), self._joined, self._folder, self.log)
+        except BaseException:
+            self._forget()
+            raise
         asked = options or RayOptions()
         try:
-            self._send((address, str(self._folder / _OPEN), str(self.log), dict(asked.runtime_env), asked.placement))
+            self._send((address, str(self._folder / _OPEN), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
         except BaseException as error:
             self.end(keep_log=not address and isinstance(error, RunError))  # which names it
@@ -116,8 +120,13 @@ class RayProcess:
         self._pipe.close()
         if keep_log:
             self._gather_logs()
+            shutil.rmtree(self._folder, ignore_errors=True)
         else:
-            self.log.unlink()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Remove what this has made; a process that has been started, and that nobody knows of, ends with the pipe."""
+        self.log.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gather_logs(self) -> None:
@@ -146,11 +155,11 @@ def _no_ray(address: str, why: str) -> InputError:
     return must_be("--ray-address", "the address", "that of a Ray that runs", address, why)
 
 
-def _start(pipe: int, log: int, *, joined: bool) -> "subprocess.Popen[bytes]":
+def _start(pipe: int, log: int, joined: bool, *files: Path) -> "subprocess.Popen[bytes]":
     script = Path(__file__).with_name("actors.py")
     # -P: the script's own folder must not hide packages from Ray. A session of its own: Ctrl-C comes to us alone.
     return subprocess.Popen(
-        [sys.executable, "-P", str(script), str(pipe)],
+        [sys.executable, "-P", str(_LEADER), str(script), str(pipe), "joined" if joined else "own", *map(str, files)],
         pass_fds=(pipe,),
         stdin=subprocess.DEVNULL,
         stdout=log,

@@ -5,7 +5,6 @@ import faulthandler
 import json
 import multiprocessing
 import os
-import re
 import socket
 import sys
 import threading

@@ -139,7 +139,8 @@ class Recorder:
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
-            self._mark(chain(module.parameters(), module.buffers()), WEIGHTS)
+            held = chain(Module.parameters(module), Module.buffers(module))  # it may have others of these names
+            self._mark(held, WEIGHTS)
 
     def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:
         if self._counted is None:

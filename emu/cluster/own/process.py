@@ -25,7 +25,10 @@ _ABSENT = (None,) * len(_TABLES)
 
 
 class Streams(Attributes):
-    """Arguments, standard streams, who is told of errors in threads, and settings of `logging`; a logger of an installed module is shared."""
+    """Arguments, standard streams, who is told of errors in threads, and the settings of `logging`.
+
+    A logger of an installed module is shared.
+    """
 
     def __init__(self) -> None:
         super().__init__(_ATTRIBUTES)

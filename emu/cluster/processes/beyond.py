@@ -27,7 +27,7 @@ from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import Met
 from emu.cluster.processes.desk import Address, LastWords, connection
 from emu.cluster.strands.sight import Sight, has_processes
-from emu.cluster.strands.strand import Wait
+from emu.cluster.strands.strand import Wait, natively
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)
@@ -173,7 +173,7 @@ class Beyond:
         return 0.0 if low <= 0 <= high else high
 
     def _tell(self, *words: object) -> None:
-        with self._telling, suppress(*_GONE):  # of a desk that is gone the listener knows
+        with natively(), self._telling, suppress(*_GONE):  # of a desk that is gone the listener knows
             self._desk.send(words)
 
 

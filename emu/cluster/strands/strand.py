@@ -5,7 +5,8 @@ All strands of a rank belong to the same emulated process: they have the same pr
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -134,6 +135,20 @@ def current_rank() -> int | None:
 def enter(strand: Strand | None) -> None:
     """Make the calling thread a strand, or none."""
     _thread.strand = strand
+
+
+@contextmanager
+def natively() -> Iterator[None]:
+    """Let the calling thread's strand keep its turn while it waits: for what Emu itself asks of the system."""
+    strand = current()
+    if strand is None:
+        yield
+        return
+    before, strand.is_native = strand.is_native, True
+    try:
+        yield
+    finally:
+        strand.is_native = before
 
 
 def take_turn(strand: Strand) -> None:

@@ -38,9 +38,10 @@ class Watch:
 
     Args:
         turn: Returns that strand, None if none has it, and how many turns there have been.
-        blocked: Is given a strand that waits without the processor, and for which others of its rank do not get the turn.
+        blocked: Is given a strand that has waited for long without the processor, and the number of its turn.
         waiting: Returns how many other ranks have not ended.
-        story: Returns who waits for what, where no rank can go on unless a thread that Emu does not know lets it; else "".
+        story: Returns who waits for what where no rank has its turn, "" if nobody waits for long, and whether none can go on
+            unless a thread lets it that Emu does not know.
         fail: Is given the error of a rank that waits for ever.
         patience_s: A rank that waits for so long, and does nothing else, is given up.
     """
@@ -48,9 +49,9 @@ class Watch:
     def __init__(
         self,
         turn: Callable[[], tuple[Strand | None, int]],
-        blocked: Callable[[Strand], None],
+        blocked: Callable[[Strand, int], None],
         waiting: Callable[[], int],
-        story: Callable[[], str],
+        story: Callable[[], tuple[str, bool]],
         fail: Callable[[int, Exception], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -82,11 +83,11 @@ class Watch:
                 self._see(seen, strand, sight, now_s)
 
     def _see_none(self, seen: _Turn, now_s: float) -> None:
-        story, for_s = self._story(), now_s - seen.since_s
+        (story, is_for_ever), for_s = self._story(), now_s - seen.since_s
         if story and for_s > SAID_S and not seen.said:
             seen.said = True
-            _log.info("no rank has gone on for %g s; %s", SAID_S, story)
-        if story and for_s > self._patience_s and not has_processes():
+            _log.info("%s", f"no rank has gone on for {SAID_S:g} s; {story}" if is_for_ever else story)
+        if is_for_ever and for_s > self._patience_s and not has_processes():
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _see(self, seen: _Turn, strand: Strand, sight: Sight, now_s: float) -> None:
@@ -96,7 +97,7 @@ class Watch:
             seen.idle_s = now_s
         idle_s = 0.0 if seen.idle_s is None else now_s - seen.idle_s
         if idle_s > _BLOCKED_S:
-            self._blocked(strand)
+            self._blocked(strand, seen.number)
         others = self._waiting()
         if others and now_s - seen.since_s > SAID_S and not seen.said:
             seen.said = True

@@ -169,18 +169,20 @@ class Baton:
             if self._lies:
                 self._hand_on()
 
-    def step_out(self, strand: int) -> None:
-        """Hand it on while the strand runs on beside the others."""
+    def step_out(self, strand: int, turn: int | None = None) -> bool:
+        """Hand it on while the strand runs on beside the others; return whether it had it, in that turn if one is given."""
         with self._lock:
+            if self.abandoned or self.running != strand or turn not in (None, self.turns):
+                return False
             self._outside.add(strand)
-            if self.running == strand and not self.abandoned:
-                self._hand_on()
+            self._hand_on()
+            return True
 
     def step_in(self, strand: int) -> None:
         """Block until a strand that runs beside the others has it."""
         with self._lock:
             self._outside.discard(strand)
-            if self.abandoned:
+            if self.abandoned or self.running == strand:
                 return
             self.wake(strand)
         self.await_turn(strand)

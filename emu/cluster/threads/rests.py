@@ -190,17 +190,17 @@ class Rests:
         """Return whether a rank has more than one strand that takes turns."""
         return self.baton.has_others(rank)
 
-    def step_out(self, strand: Strand) -> None:
-        """Let others run while a strand runs on without the turn."""
-        strand.is_free = True
+    def step_out(self, strand: Strand, turn: int | None = None) -> None:
+        """Let others run while a strand runs on without the turn, if it has it: in that turn, if one is given."""
+        strand.is_free = True  # before another has the turn
         with self.held_by_none():
-            self.baton.step_out(strand.number)
+            strand.is_free = self.baton.step_out(strand.number, turn)
 
-    def let_run(self, strand: Strand) -> None:
-        """Let others run while a strand is blocked that has the turn: in code that hands on none."""
+    def let_run(self, strand: Strand, turn: int) -> None:
+        """Let others run while a strand is blocked that had that turn: in code that hands on none."""
         if strand.is_main and not self.has_threads(strand.rank):
             return  # whatever it waits for, another rank cannot know
-        self.step_out(strand)
+        self.step_out(strand, turn)
 
     def step_in(self, strand: Strand) -> None:
         """Return when it is the turn of a strand that ran on without it."""

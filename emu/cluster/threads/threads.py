@@ -42,7 +42,7 @@ from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, here, take_turn
 from emu.cluster.strands.strands import Strands
-from emu.cluster.strands.watch import PATIENCE_S, Watch
+from emu.cluster.strands.watch import PATIENCE_S, SAID_S, Watch, not_back
 from emu.cluster.threads.apart import aside, collected_less
 from emu.cluster.threads.baton import Baton
 from emu.cluster.threads.core import Core, letting_go
@@ -317,10 +317,20 @@ class Threads:
         """Return how many ranks wait for one that does not come back."""
         return self.n_ranks - len(self._ended) - 1
 
-    def _lying(self) -> str:
-        """Return who waits for what, where no rank can go on by what Emu knows; else ""."""
-        is_known = self._beyond is not None or self._baton.has_timers or (self._clock is not None and self._clock.alarm.is_set)
-        return self._story() if self._rests.waits and not is_known else ""
+    def _lying(self) -> tuple[str, bool]:
+        """Return who waits for what where no rank has its turn, and whether, by what Emu knows, none will ever go on.
+
+        Where ranks sleep, or wait outside of Python, those are told that the others wait for.
+        """
+        if self._beyond is not None or self._clock is not None or not self._rests.waits:
+            return "", False
+        if not self._baton.has_timers:
+            return self._story(), True
+        absent = [rank for rank in self.ranks if not isinstance(self._rests.waits.get(rank), Work)]
+        seen = [(rank, self._strands.sight(rank)) for rank in absent]
+        others = self.n_ranks - len(self._ended) - sum(sight is not None for _, sight in seen)
+        told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
+        return (not_back("; ".join(told), SAID_S, others), False) if told and others else ("", False)
 
     def _stuck(self) -> None:
         if self._beyond is not None:  # the desk knows whether any other rank can go on

@@ -81,6 +81,13 @@ def test_buffers_count_with_the_weights():
     assert norm["weights"] == 4 * 4 * WIDTH + 8  # scale, shift, mean, variance, and how many batches
 
 
+def test_a_module_may_call_things_of_its_own_parameters_and_buffers():
+    class Own(nn.Linear):
+        parameters, buffers = "of another kind", ()
+
+    assert recorded(lambda _: Own(WIDTH, WIDTH)(torch.ones(8, WIDTH)))["weights"] == LAYER + 4 * WIDTH
+
+
 def test_what_was_made_uncounted_is_weights_when_it_is_tracked():
     held = torch.ones(100)
     count = Count(lambda _: None)

@@ -12,7 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def checkpoint(lane):
     """Saved at once or beside the program, and read again."""
-    state, at = {"x": lane.data(4, torch.float32), "rank": {f"own {lane.rank}": torch.tensor([lane.rank])}}, lane.folder / lane.new("dcp")
+    state, at = (
+        {"x": lane.data(4, torch.float32), "rank": {f"own {lane.rank}": torch.tensor([lane.rank])}},
+        lane.folder / lane.new("dcp"),
+    )
     state["x"] = torch.arange(4.0)  # what is not sharded is the same everywhere
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ def process(lane):
     """Threads find the environment, the folder, the arguments and the streams of their rank."""
 
     def look():
-        said = [os.environ["RANK"], os.environ.get(name), os.getenv("WORLD_SIZE"), len(sys.argv), str(os.getcwd() != "")]
-        print(f"{lane.name} {lane.rank}: {said}")
+        said = [os.environ["RANK"], os.environ.get(name), os.getenv("WORLD_SIZE"), len(sys.argv), bool(Path.cwd())]
+        print(f"{lane.name} {lane.rank}: {said}")  # noqa: T201 - what a script does
         os.environ[name] = "of the thread"
         lane.note(said)
 
@@ -38,7 +39,9 @@ def own(lane):
     token = _VARIABLE.set(lane.name)
 
     def look():
-        said.extend([getattr(_local, "value", None), _VARIABLE.get(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()])
+        said.extend(
+            [getattr(_local, "value", None), _VARIABLE.get(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
+        )
         _local.value = "other"
         _VARIABLE.set("other")
 

@@ -45,7 +45,12 @@ def empty(lane):
     """What a queue says that has nothing, or no room."""
     none, full = queue.Queue(), queue.Queue(1)
     full.put(0)
-    for ask in (lambda: none.get(timeout=0.005), none.get_nowait, lambda: full.put(1, timeout=0.005), lambda: full.put_nowait(1)):
+    for ask in (
+        lambda: none.get(timeout=0.005),
+        none.get_nowait,
+        lambda: full.put(1, timeout=0.005),
+        lambda: full.put_nowait(1),
+    ):
         try:
             ask()
         except (queue.Empty, queue.Full) as error:
