@@ -1,7 +1,8 @@
 """What a strand waits for that comes from outside of Python: files, sockets and pipes, other processes.
 
-While it waits it has no turn, if its rank has other threads: one of them may be what makes it come. A rank without threads of
-its own keeps its turn, so that the order of the ranks is the same in every run.
+While it waits others run, if its rank has other threads: one of them may be what makes it come. It asks whether it has come at
+times of the strands' clock, so that what another strand makes come is seen at the same moment in every run. A rank without
+threads of its own keeps its turn.
 """
 
 import multiprocessing.connection as pipes
@@ -12,9 +13,12 @@ from typing import Any
 
 import torch
 
-from emu.cluster.strands.locks import Replacement
-from emu.cluster.strands.strand import Strand, current, take_turn
+from emu.backend.rank.lines import caller
+from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
+_FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
+_SMALL = 512  # bytes, for which a pipe has room that is read at all
 _pipes: Any = pipes  # the stubs do not have what is used here
 
 
@@ -22,10 +26,60 @@ def waits() -> Iterator[Replacement]:
     """Return what stands in place of what waits for the system."""
     known = {getattr(selectors, name, None) for name in ("SelectSelector", "PollSelector", "EpollSelector", "KqueueSelector")}
     for selector in filter(None, known):
-        yield selector, "select", outside(selector.select)
-    yield _pipes.Connection, "_recv", outside(_pipes.Connection._recv)
-    yield _pipes.Connection, "_send", outside(_pipes.Connection._send)
+        yield selector, "select", _selecting(selector.select)
+    yield _pipes.Connection, "_recv", _receiving(_pipes.Connection._recv)
+    yield _pipes.Connection, "_send", _sending(_pipes.Connection._send)
     yield torch.futures.Future, "wait", _future_waits(torch.futures.Future.wait)
+
+
+def await_it(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: float | None = None) -> Any:
+    """Let others run until something has come from outside; return what is said of it then, or after a time.
+
+    Args:
+        strand: That of the calling thread.
+        what: Such as "a file".
+        has_come: Says something true once it has.
+        timeout_s: How long to wait; None: for ever.
+    """
+    until_s, step_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0)), _FIRST_S
+    wait = Wait(what, caller(), comes=True)
+    while not (found := has_come()) and (until_s is None or strand.turns.now() < until_s):
+        asked_s = strand.turns.after(step_s)
+        rest(strand, wait, asked_s if until_s is None else min(asked_s, until_s))
+        step_s = min(1.1 * step_s, _LAST_S)
+    return found
+
+
+def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(select)
+    def selected(selector: Any, timeout: float | None = None) -> Any:
+        strand = current()
+        if strand is None or not hands_on(strand):
+            return select(selector, timeout)
+        return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
+
+    return selected
+
+
+def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(receive)
+    def received(pipe: Any, *args: Any) -> Any:
+        strand = current()
+        if strand is not None and hands_on(strand):
+            pipes.wait([pipe])
+        return receive(pipe, *args)
+
+    return received
+
+
+def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands in place of what writes to a pipe, which has room for a small message."""
+
+    @wraps(send)
+    def sent(pipe: Any, message: Any, *args: Any) -> Any:
+        return (send if len(message) <= _SMALL else outside(send))(pipe, message, *args)
+
+    return sent
 
 
 def outside(wait: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +106,9 @@ def hands_on(strand: Strand) -> bool:
 
 def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def waited(future: Any) -> Any:
-        return wait(future) if future.done() else outside(wait)(future)
+        strand = current()
+        if strand is not None and not future.done() and hands_on(strand):
+            await_it(strand, "a future of PyTorch's", future.done)
+        return wait(future)
 
     return waited
