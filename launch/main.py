@@ -9,13 +9,11 @@ import gc
 import importlib
 import logging
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import FrameType
 
 import click
 
@@ -25,6 +23,7 @@ from launch.cli.options.config import with_config
 from launch.cli.options.outputs import with_outputs
 from launch.keeper import keep
 from launch.show.progress import told
+from launch.signals import STOPPED, Terminated, listen
 
 COMMANDS = {
     "verify": "Prove that collectives are correct, and check the times that papers claim.",
@@ -43,8 +42,6 @@ COMMANDS = {
     "list": "List the collectives, topologies, models and devices.",
 }
 BUG, INTERRUPTED, TERMINATED = 70, 130, 143
-_AGAIN_S = 0.05
-_LONGEST_S = 20  # for a command to end that was told to: whoever has told it may be gone
 
 
 class Commands(click.Group):
@@ -113,64 +110,8 @@ def main(args: list[str] | None = None) -> None:
     if args is None and os.name == "posix":
         if _is_command(sys.argv[1:]):
             keep()
-        _listen()
-        os.register_at_fork(after_in_child=_end_as_any_process)
+        listen()
     sys.exit(_run(args))
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once, and so does the system after a while."""
-
-
-_STOPPED: list[KeyboardInterrupt] = []  # by what this command is to end: what is raised after it comes of it
-
-
-def _listen() -> None:
-    """Let Ctrl-C, where it is not ignored, and SIGTERM end the command."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGTERM, _terminate)
-    sys.unraisablehook = _raise_again
-
-
-def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Raise once more by what a command is to end, where Python ignores errors: it does as it forks, or lets go of objects."""
-    if ignored.exc_value not in _STOPPED:
-        sys.__unraisablehook__(ignored)
-        return
-    signal.signal(signal.SIGALRM, _again)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-
-
-def _again(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    if isinstance(_STOPPED[-1], Terminated):
-        signal.alarm(_LONGEST_S)
-    raise _STOPPED[-1]
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    _STOPPED.append(KeyboardInterrupt())
-    raise _STOPPED[-1]
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_LONGEST_S)
-    _STOPPED.append(Terminated())
-    raise _STOPPED[-1]
-
-
-def _end_as_any_process() -> None:
-    """Leave to a process that the command forks nothing of how the command hears of signals."""
-    signal.set_wakeup_fd(-1)
-    for number, ours, usual in (
-        (signal.SIGINT, _interrupt, signal.default_int_handler),
-        (signal.SIGTERM, _terminate, signal.SIG_DFL),
-    ):
-        if signal.getsignal(number) is ours:
-            signal.signal(number, usual)
 
 
 def _is_command(args: list[str]) -> bool:
@@ -222,7 +163,7 @@ def _verdict(error: Exception) -> tuple[str, int]:
         return _interrupted(error.__cause__)
     if isinstance(error, click.ClickException):
         return error.format_message().replace("\n", " "), InputError.exit_code
-    if _STOPPED:  # a library that is interrupted as it is loaded fails in ways of its own
-        return _interrupted(_STOPPED[0])
+    if STOPPED:  # a library that is interrupted as it is loaded fails in ways of its own
+        return _interrupted(STOPPED[0])
     traceback.print_exception(error)
     return "this is a bug in Emu; please report it with the lines above", BUG

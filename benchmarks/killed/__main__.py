@@ -8,6 +8,7 @@ which the command runs. Linux only. A table by command and signal; the exit code
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -36,6 +37,7 @@ def main() -> int:
 
 def killed(names: list[str], runs: int, draw: random.Random, cache: Path) -> dict[tuple[str, str], list[Trial]]:
     """Return what was found of each command and signal; all take turns."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
     found: defaultdict[tuple[str, str], list[Trial]] = defaultdict(list)
     longest_s: dict[str, float] = {}
     pairs = [(name, how) for name in names for how in CODES]
