@@ -218,3 +218,12 @@ def test_data_parallel_has_one_device():
         assert torch.nn.DataParallel(model, device_ids=[1])(torch.ones(2)).shape == (2,)
         with pytest.raises(RunError, match=r"^cuda: torch.nn.DataParallel has a process compute on 2 devices"):
             torch.nn.DataParallel(model)
+
+
+def test_devices_may_be_named_by_a_keyword():
+    with as_npus(H100, 2):
+        torch.cuda.synchronize(device=0)
+        assert torch.cuda.get_device_capability(device=1) == torch.cuda.get_device_capability(1)
+        assert torch.equal(torch.cuda.get_rng_state(device="cuda:0"), torch.cuda.get_rng_state())
+        assert torch.cuda.memory_allocated(device=0) == torch.cuda.max_memory_allocated(device=0)
+        assert torch.cuda.current_stream(device=0) == torch.cuda.default_stream(device=0)

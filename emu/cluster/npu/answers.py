@@ -96,7 +96,7 @@ def _both(node: Node) -> Table:
     return {
         "is_available": lambda: True,
         "device_count": lambda: node.n,
-        "synchronize": lambda *_: None,  # that the host waits is no order between streams
+        "synchronize": lambda *_, **__: None,  # that the host waits is no order between streams
         "current_stream": current_stream,
         "set_stream": _set_stream,
         "empty_cache": lambda: None,
@@ -106,7 +106,7 @@ def _both(node: Node) -> Table:
         "current_device": lambda: node.current,
         "current_device_index": lambda: node.current,
         "current_device_idx": lambda: node.current,
-        "get_device_capability": lambda *_: node.npu.capability,
+        "get_device_capability": lambda *_, **__: node.npu.capability,
         **_figures(node),
     }
 
@@ -136,7 +136,7 @@ def _devices(node: Node) -> Table:
         "Event": Event,
         "StreamContext": On,
         "stream": partial(On),
-        "default_stream": lambda *_: Stream.default(),
+        "default_stream": lambda *_, **__: Stream.default(),
     }
 
 
@@ -144,7 +144,7 @@ def _accelerator(node: Node) -> Table:
     return {
         "current_accelerator": lambda *_, **__: torch.device(NAME),
         "device_index": lambda device: nullcontext() if device is None else _As(node, device),
-        "get_device_capability": lambda *_: {},
+        "get_device_capability": lambda *_, **__: {},
         "empty_host_cache": lambda: None,
     }
 
@@ -170,7 +170,7 @@ def _random(node: Node) -> Table:
         "seed": torch.default_generator.seed,
         "seed_all": torch.default_generator.seed,
         "initial_seed": torch.default_generator.initial_seed,
-        "get_rng_state": lambda *_: torch.default_generator.get_state(),
+        "get_rng_state": lambda *_, **__: torch.default_generator.get_state(),
         "get_rng_state_all": lambda: [torch.default_generator.get_state()],
         "set_rng_state": put,
         "set_rng_state_all": put_all,
@@ -236,7 +236,11 @@ def _figures(node: Node) -> Table:
     def summary(*_: object, **__: object) -> str:
         return f"{node.npu.name}: {_here().live_bytes} bytes allocated, {_here().peak_since_bytes} at most"
 
-    now, most, anew = (lambda *_: _here().live_bytes), (lambda *_: _here().peak_since_bytes), (lambda *_: _here().restart())
+    now, most, anew = (
+        (lambda *_, **__: _here().live_bytes),
+        (lambda *_, **__: _here().peak_since_bytes),
+        (lambda *_, **__: _here().restart()),
+    )
     return {
         "memory_allocated": now,
         "memory_reserved": now,
@@ -248,7 +252,7 @@ def _figures(node: Node) -> Table:
         "reset_peak_memory_stats": anew,
         "reset_max_memory_allocated": anew,
         "reset_max_memory_cached": anew,
-        "reset_accumulated_memory_stats": lambda *_: None,
+        "reset_accumulated_memory_stats": lambda *_, **__: None,
         "mem_get_info": _free(node),
         "get_memory_info": _free(node),
         "memory_stats": stats,

@@ -29,7 +29,7 @@ def moves(node: Node) -> Iterator[Replacement]:
     yield Tensor, "type", _type(Tensor.type)
     yield Tensor, "pin_memory", _pin
     yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
-    yield Tensor, "record_stream", lambda *_: None
+    yield Tensor, "record_stream", lambda *_, **__: None
     yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
 
 
