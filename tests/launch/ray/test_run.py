@@ -59,6 +59,21 @@ def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, nam
     assert traces[0][0].digest() == traces[1][0].digest()
 
 
+def test_a_checkpoint_is_saved_beside_the_training_as_with_threads(cluster, tmp_path):
+    folders = tmp_path / "ray", tmp_path / "threads"
+    arguments = [["THREAD", str(folder)] for folder in folders]
+    ray, threads = (
+        run_script(SCRIPTS / "saved_beside.py", words, N, hide=("launch",), cluster=where)[0]
+        for words, where in zip(arguments, (cluster, None), strict=True)
+    )
+    # When the thread that saves goes on beside the training is for the processes to say: not what it and the training do.
+    for rank in range(N):
+        on_ray, on_threads = (trace.events_of(rank) for trace in (ray, threads))
+        did = [sorted(zip(e.kind, e.stream, e.name, e.bytes, strict=True)) for e in (on_ray, on_threads)]
+        assert did[0] == did[1]
+    assert all(map(torch.equal, *(torch.load(folder / "expected") for folder in folders)))
+
+
 TF32 = """
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")
