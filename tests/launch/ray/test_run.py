@@ -60,7 +60,7 @@ def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, nam
 
 
 def test_a_checkpoint_is_saved_beside_the_training_as_with_threads(cluster, tmp_path):
-    folders = tmp_path / "ray", tmp_path / "threads"
+    folders = tmp_path / "ray", tmp_path / "thr"  # as long, for their names are sent
     arguments = [["THREAD", str(folder)] for folder in folders]
     ray, threads = (
         run_script(SCRIPTS / "saved_beside.py", words, N, hide=("launch",), cluster=where)[0]
@@ -69,7 +69,7 @@ def test_a_checkpoint_is_saved_beside_the_training_as_with_threads(cluster, tmp_
     # When the thread that saves goes on beside the training is for the processes to say: not what it and the training do.
     for rank in range(N):
         on_ray, on_threads = (trace.events_of(rank) for trace in (ray, threads))
-        did = [sorted(zip(e.kind, e.stream, e.name, e.bytes, strict=True)) for e in (on_ray, on_threads)]
+        did = [sorted(zip(e.kind, e.stream, e.name, e.flops, strict=True)) for e in (on_ray, on_threads)]
         assert did[0] == did[1]
     assert all(map(torch.equal, *(torch.load(folder / "expected") for folder in folders)))
 
