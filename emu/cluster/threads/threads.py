@@ -346,8 +346,10 @@ class Threads:
         self._rests.wake_all()
 
     def _story(self) -> str:
+        outside = {rank for rank in self.ranks if isinstance(self._rests.waits.get(rank), Wait)}
         waits = [(self._baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
-        others = [what.told(rank) for rank, what in waits if isinstance(what, Wait)]
+        waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
+        others = [wait.told(rank) for rank, wait in self._strands.waits()]
         return self._meetings.story(waits, others, self._ended)
 
     @starts_rank
