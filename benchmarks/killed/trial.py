@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +82,7 @@ def _folders() -> Iterator[tuple[Path, Path]]:
 
 
 def _tried(case: Case, how: str, at_s: float, place: Path, environ: dict[str, str]) -> Trial:
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
     with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
         command = subprocess.Popen([EMU, *case.words], stdout=out, stderr=err, cwd=place, env=environ)
         with suppress(subprocess.TimeoutExpired):
@@ -91,7 +92,7 @@ def _tried(case: Case, how: str, at_s: float, place: Path, environ: dict[str, st
         with suppress(subprocess.TimeoutExpired):
             command.wait(_PATIENCE_S)
     ended_s = time.monotonic() - since
-    left = _awaited(lambda: [*_left(), *_temporary(Path(environ["TMPDIR"]))], since)
+    left = _awaited(lambda: [*_left(before), *_temporary(Path(environ["TMPDIR"]))], since)
     gone_s = time.monotonic() - since
     wrong = [] if command.returncode in CODES[how] else [f"exit code {command.returncode}: {_last_words(place)}"]
     return Trial((*wrong, *left, *_files(case, place), *_unsaid(case, place)), ended_s, gone_s)
@@ -116,11 +117,16 @@ def _awaited(look: Callable[[], list[str]], since: float) -> list[str]:
     return found
 
 
-def _left() -> list[str]:
-    """Processes: this one is given those whose parents have died, whatever they have done to be alone."""
+def _left(before: Collection[int]) -> list[str]:
+    """Return the processes that were not there before.
+
+    This process is given those whose parents have died, whatever they have done to be alone.
+    """
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
+            if process.pid in before:
+                continue
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"process {' '.join(process.cmdline())[:60]}")
             elif process.ppid() == os.getpid():

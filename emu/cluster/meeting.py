@@ -9,7 +9,7 @@ from emu.backend.rank.call import ANY, Call
 from emu.cluster.cluster import MESSAGES, check_agrees, place
 from emu.errors import RunError
 
-_LISTED = 4
+_LISTED, _OTHERS = 4, 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,14 +91,16 @@ class Meetings:
 
         Args:
             waits: A rank, and what its caller knows the request by that it waits for.
-            others: Who waits outside of communication, in words.
+            others: Who waits outside of communication, in words; those first that others are likely to wait for.
             ended: The ranks that have ended.
         """
         open_calls: dict[object, tuple[Arrival, _Meeting | None]] = {}
         open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
         open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
-        told = [*(_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls), *others]
-        more = [f"{len(told) - _LISTED} more ranks wait"] if len(told) > _LISTED else []
+        asked, others = [_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls], [*others]
+        told = [*others[:_OTHERS], *asked, *others[_OTHERS:]]
+        who = "threads of ranks" if others else "ranks"
+        more = [f"{len(told) - _LISTED} more {who} wait"] if len(told) > _LISTED else []
         gone = [f"rank {_listed(sorted(ended))} has ended"] if ended else []
         return "; ".join(told[:_LISTED] + more + gone)
 

@@ -61,7 +61,9 @@ def where(folder, n):
 
 def differences(folder, n, seeds):
     """Return where results of the same programs on gloo and on threads differ, and whether the trace of a second run does."""
-    folders = [folder / name for name in ("gloo", "threads", "again")]
+    folders = [
+        folder / name for name in ("gloo", "once", "anew")
+    ]  # traces hold how long the names are that ranks tell each other
     for each in folders:
         each.mkdir(parents=True)
     programs = [str(seed) for seed in seeds]
@@ -104,7 +106,9 @@ def _faults(folder, n, programs):
         try:
             run_script(SCRIPT, [str(folder), program], n)
         except RunError as error:
-            said[program] = f"{error} {getattr(error, 'lines', '')}"
+            said[program] = str(error)
+        else:
+            said[program] = "nothing"
     (folder / "said").write_text(json.dumps(said))
 
 

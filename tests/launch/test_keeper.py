@@ -90,7 +90,7 @@ def test_all_that_ranks_have_started_ends_with_a_command_that_is_killed(command,
     _, err = process.communicate(timeout=60)
     wait_for(partial(gone, children))
     assert process.returncode == (-9 if number == signal.SIGKILL else 143)
-    assert number == signal.SIGKILL or err.splitlines()[-1] == "emu: terminated"
+    assert number == signal.SIGKILL or err.splitlines()[-1].startswith("emu: terminated: ranks 0, 1 at train.py:")
 
 
 def test_a_command_whose_child_is_killed_says_so_and_ends_what_that_has_started(command):

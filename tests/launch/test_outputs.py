@@ -96,12 +96,12 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_starts(emu, mo
     Path("folder").mkdir()
     case, (path, why) = case_of(command, option), BAD[bad]
     case.prepare(monkeypatch)
-    before = sorted(Path().iterdir())
+    before = _files()
     path = path.replace("NAME", case.files[option])
     done, began = started(emu, command, case.given({option: path}))
     assert (done.code, done.out, done.err.count("\n"), began) == (2, "", 1, False)
     assert done.err.startswith(f"emu: {option}: cannot write {path!r}: {why}")
-    assert sorted(Path().iterdir()) == before
+    assert _files() == before
 
 
 @pytest.mark.parametrize("path", ["file", "file/new", "/proc/new"])
@@ -264,3 +264,8 @@ def test_an_answer_that_stdout_does_not_take_is_an_error_and_files_are_written_a
     assert (quiet.returncode, quiet.stderr) == (1, "")
     assert Path("ring.xml").read_text().startswith("<algo")
     assert ENDINGS  # the names that files need
+
+
+def _files() -> list[Path]:
+    """What is in the current folder, without the bytecode of what `--import` names."""
+    return sorted(path for path in Path().iterdir() if path.name != "__pycache__")

@@ -27,6 +27,9 @@ class Family(Protocol):
     def find(self, thread: threading.Thread) -> Strand | None:
         """Return the strand of a thread that a rank has started; None if there is none."""
 
+    def main_of(self, rank: int) -> threading.Thread | None:
+        """Return the thread of a rank's program; None where it has ended."""
+
     def moment(self) -> Any:
         """Return the end of all that the calling strand has done so far."""
 
@@ -45,6 +48,15 @@ def children(family: Family) -> Iterator[Replacement]:
     for name in ("result", "exception"):
         yield future, name, _getting(getattr(future, name), family)
     yield future, "done", _asking(future.done)
+    yield threading, "main_thread", _main_thread(threading.main_thread, family)
+
+
+def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callable[[], threading.Thread]:
+    def main_thread() -> threading.Thread:
+        strand = current()
+        return main() if strand is None else family.main_of(strand.rank) or main()
+
+    return main_thread
 
 
 def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], None]:

@@ -13,7 +13,7 @@ from emu.backend.rank.lines import caller
 from emu.cluster.strands.strand import Strand, Turns, Wait, check_goes_on, current, take_turn
 
 Replacement = tuple[object, str, object]  # where, under which name, by what
-_new_lock = threading.Lock
+_new_lock, _monotonic = threading.Lock, time.monotonic
 _python: Any = threading  # has its classes in Python, too, which the stubs do not say
 _python_queue: Any = queue
 
@@ -95,6 +95,14 @@ def locks() -> Iterator[Replacement]:
     yield threading, "RLock", _python._PyRLock
     yield queue, "SimpleQueue", _python_queue._PySimpleQueue
     yield time, "sleep", _sleeping(time.sleep)
+    yield queue, "time", now  # by which they tell whether the time is over that a program has set
+    yield threading, "_time", now
+
+
+def now() -> float:
+    """Return the time by which the calling thread rests: that of its strand, else this host's."""
+    strand = current()
+    return _monotonic() if strand is None else strand.turns.now()
 
 
 def _sleeping(sleep: Any) -> Any:

@@ -84,13 +84,15 @@ class SharedStore(_Store):  # type: ignore[misc]
         until_s = None if most == _UNSAID else strand.turns.after(most.total_seconds())
         wait = Wait(f"{_named(keys)} of a store", caller(), self.table, lambda: self.table.check(list(keys)))
         while not self.table.check(list(keys)):
-            self._wait(
-                strand, wait, until_s, f"wait timeout after {round(most.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}"
-            )
+            if until_s is not None and strand.turns.now() >= until_s:
+                raise self.late(keys, most)
+            self._wait(strand, wait, until_s)
 
-    def _wait(self, strand: Strand, wait: Wait, until_s: float | None, late: str) -> None:
-        if until_s is not None and strand.turns.now() >= until_s:
-            raise dist.DistStoreError(late)
+    def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
+        """Return what is raised where keys are not there in their time."""
+        return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
+
+    def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
         asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
@@ -171,6 +173,10 @@ def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
             super().__init__(_HashStore())
             stores.keep(self)
 
+        def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
+            """Return what PyTorch's raises."""
+            return dist.DistStoreError("Wait timeout")
+
     return HashStore
 
 
@@ -185,6 +191,10 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
                 opened[self.path] = _FileStore(self.path, world_size)
             super().__init__(opened[self.path], is_polled=stores._base is not None)
             stores.keep(self)
+
+        def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
+            """Return what PyTorch's raises, which is no DistStoreError."""
+            return RuntimeError("Wait timeout")
 
     return FileStore
 

@@ -127,6 +127,21 @@ class Strands:
         strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
         return turns, [strand.thread for strand in strands]
 
+    def waits(self) -> list[tuple[int, Wait]]:
+        """Return which ranks wait outside of communication, and for what: first the waits that others may wait for.
+
+        A wait at no line of the program's is a library's own; a daemon may wait for ever; a rank whose program waits for
+        communication waits for other ranks; and who waits for the end of a thread waits for what that one waits for.
+        """
+        waits = {number: what for number, what in self._rests.waits.items() if isinstance(what, Wait)}
+
+        def likely(number: int) -> tuple[bool, bool, bool, bool, int]:
+            strand, wait = self._by_number[number], waits[number]
+            is_led = strand.is_main or isinstance(wait.of, Strand)
+            return wait.line is None, strand.rank not in waits, is_led, strand.thread.daemon, number
+
+        return [(self._by_number[each].rank, waits[each]) for each in sorted(waits, key=likely)]
+
     def sight(self, rank: int) -> Sight | None:
         """Return where a rank is: what its program waits for, or its line; None where it has ended."""
         main = self._by_number.get(rank)
@@ -147,6 +162,11 @@ class Strands:
     def find(self, thread: threading.Thread) -> Strand | None:
         """Return the strand of a thread that a rank has started; None if there is none."""
         return self._of.get(thread)
+
+    def main_of(self, rank: int) -> threading.Thread | None:
+        """Return the thread of a rank's program; None where it has ended."""
+        main = self._by_number.get(rank)
+        return None if main is None else main.thread
 
     def moment(self) -> Any:
         """Return the end of all that the calling strand has done so far."""

@@ -2,9 +2,10 @@
 
 While it waits others run, if its rank has other threads: one of them may be what makes it come. It asks whether it has come at
 times of the strands' clock, so that what another strand makes come is seen at the same moment in every run. A rank without
-threads of its own keeps its turn.
+threads of its own keeps its turn, unless it waits until a time.
 """
 
+import asyncio
 import multiprocessing.connection as pipes
 import selectors
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from emu.backend.rank.lines import caller
-from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.strands.locks import Replacement, now, rest
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
 _FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
@@ -27,6 +28,7 @@ def waits() -> Iterator[Replacement]:
     known = {getattr(selectors, name, None) for name in ("SelectSelector", "PollSelector", "EpollSelector", "KqueueSelector")}
     for selector in filter(None, known):
         yield selector, "select", _selecting(selector.select)
+    yield asyncio.BaseEventLoop, "time", lambda _: now()
     yield _pipes.Connection, "_recv", _receiving(_pipes.Connection._recv)
     yield _pipes.Connection, "_send", _sending(_pipes.Connection._send)
     yield torch.futures.Future, "wait", _future_waits(torch.futures.Future.wait)
@@ -54,7 +56,8 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(select)
     def selected(selector: Any, timeout: float | None = None) -> Any:
         strand = current()
-        if strand is None or not hands_on(strand):
+        is_timed = timeout is not None and timeout > 0
+        if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.has_threads(strand.rank)):
             return select(selector, timeout)
         return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
 

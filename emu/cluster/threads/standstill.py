@@ -41,8 +41,10 @@ class Standstill:
 
     def story(self) -> str:
         """Return who waits for what."""
+        outside = {rank for rank in self._ranks if isinstance(self._rests.waits.get(rank), Wait)}
         waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
-        others = [what.told(rank) for rank, what in waits if isinstance(what, Wait)]
+        waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
+        others = [wait.told(rank) for rank, wait in self._strands.waits()]
         return self._meetings.story(waits, others, self._ended)
 
     def lasts(self) -> tuple[str, bool]:
