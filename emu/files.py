@@ -206,6 +206,9 @@ def _removed(draft: Path) -> Iterator[None]:
             remove()
 
 
+_FIRST = threading.main_thread()
+
+
 @contextmanager
 def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
     """Have a signal that would end the process call a function first; one that has a handler keeps it."""
@@ -215,7 +218,7 @@ def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
         act()
         os.kill(os.getpid(), number)
 
-    main = threading.current_thread() is threading.main_thread()  # which alone may have handlers
+    main = threading.get_ident() == _FIRST.ident  # which alone may have handlers; ranks are told another is the main thread
     caught = [number for number in _ENDING if main and signal.getsignal(number) is signal.SIG_DFL]
     try:
         for number in caught:

@@ -241,7 +241,7 @@ def test_what_emu_refuses_within_a_script_is_told_with_its_line(emu, tmp_path: P
         "Traceback (most recent call last):",
         f'  File "{script}", line 3, in <module>',
         "    dist.all_to_all_single(torch.ones(5), torch.ones(5))",
-        "emu: all_to_all: 5 rows do not divide by 2 ranks; give the split sizes",
+        f"emu: rank 0: all_to_all: 5 rows do not divide by 2 ranks; give the split sizes ({script}:3)",
     ]
 
 

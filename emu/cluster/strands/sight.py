@@ -13,7 +13,7 @@ from emu.backend.rank.lines import Line, in_brackets, is_users
 
 _WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
 _PRIMITIVES = ("threading.py", "queue.py", "_base.py")  # of Python, that wait for locks alone
-_IDLE_S = 1e-3  # less is no work
+IDLE_S = 1e-3  # less is no work
 
 
 class Sight(NamedTuple):
@@ -53,7 +53,7 @@ def spent_s(thread: threading.Thread) -> float:
 
 def is_idle(before: Sight, now: Sight) -> bool:
     """Return whether a thread has not used the processor between two looks."""
-    return now.spent_s - before.spent_s < _IDLE_S
+    return now.spent_s - before.spent_s < IDLE_S
 
 
 def has_processes() -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emu.cluster.strands.sight import Sight, has_processes, is_idle, look_at
+from emu.cluster.strands.sight import IDLE_S, has_processes, look_at, spent_s
 from emu.cluster.strands.strand import Strand
 from emu.errors import RunError
 
@@ -28,7 +28,7 @@ class _Turn:
     strand: Strand | None
     number: int
     since_s: float
-    first: Sight | None
+    spent_s: float  # of the processor, when it was last seen to use it
     said: bool = False
     idle_s: float | None = None  # since when it has not used the processor
 
@@ -71,16 +71,16 @@ class Watch:
             thread.join()
 
     def _look(self) -> None:
-        seen = _Turn(None, -1, 0.0, None)
+        seen = _Turn(None, -1, 0.0, 0.0)
         while not self._over.wait(_LOOK_S):
             strand, number = self._turn()
             now_s = time.monotonic()
             if number != seen.number:
-                seen = _Turn(strand, number, now_s, look_at(strand.thread) if strand else None)
+                seen = _Turn(strand, number, now_s, spent_s(strand.thread) if strand else 0.0)
             elif strand is None:
                 self._see_none(seen, now_s)
-            elif (sight := look_at(strand.thread)) is not None:
-                self._see(seen, strand, sight, now_s)
+            else:
+                self._see(seen, strand, now_s)
 
     def _see_none(self, seen: _Turn, now_s: float) -> None:
         (story, is_for_ever), for_s = self._story(), now_s - seen.since_s
@@ -90,19 +90,27 @@ class Watch:
         if is_for_ever and for_s > self._patience_s and not has_processes():
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
-    def _see(self, seen: _Turn, strand: Strand, sight: Sight, now_s: float) -> None:
-        if seen.first is None or not is_idle(seen.first, sight):
-            seen.first, seen.idle_s = sight, None
+    def _see(self, seen: _Turn, strand: Strand, now_s: float) -> None:
+        spent = spent_s(strand.thread)
+        if spent - seen.spent_s > IDLE_S:
+            seen.spent_s, seen.idle_s = spent, None
         elif seen.idle_s is None:
             seen.idle_s = now_s
         idle_s = 0.0 if seen.idle_s is None else now_s - seen.idle_s
         if idle_s > _BLOCKED_S:
             self._blocked(strand, seen.number)
         others = self._waiting()
-        if others and now_s - seen.since_s > SAID_S and not seen.said:
+        if others and now_s - seen.since_s > SAID_S:  # not sooner: who looks at a thread's frames holds its tensors
+            self._tell(seen, strand, others, idle_s)
+
+    def _tell(self, seen: _Turn, strand: Strand, others: int, idle_s: float) -> None:
+        sight = look_at(strand.thread)
+        if sight is None:
+            return
+        if not seen.said:
             seen.said = True
             _log.info("%s", not_back(sight.told(strand.rank), SAID_S, others))
-        if others and sight.waits and idle_s > self._patience_s and not has_processes():
+        if sight.waits and idle_s > self._patience_s and not has_processes():
             self._fail(strand.rank, RunError(not_back(sight.told(strand.rank), self._patience_s, others)))
 
 
