@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ COMMANDS = {
     "list": "List the collectives, topologies, models and devices.",
 }
 BUG, INTERRUPTED, TERMINATED = 70, 130, 143
+_UNPRINTED = 120
 
 
 class Commands(click.Group):
@@ -111,7 +113,21 @@ def main(args: list[str] | None = None) -> None:
         if _is_command(sys.argv[1:]):
             keep()
         listen()
-    sys.exit(_run(args))
+    code = _run(args)
+    if args is None and any(thread.daemon for thread in threading.enumerate()):
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """Leave with threads behind, such as ranks in the midst of native code: as Python takes them down, C++ may abort."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # as Python says it
+            code = code or _UNPRINTED
+    os._exit(code)
 
 
 def _is_command(args: list[str]) -> bool:

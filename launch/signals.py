@@ -3,8 +3,11 @@
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_held = threading.local()  # its `before`: the signals that its thread does not take at other times
 _AGAIN_S = 0.05
 _LONGEST_S = 20  # for a command to end that was told to: whoever has told it may be gone
 
@@ -22,7 +25,7 @@ def listen() -> None:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
-    os.register_at_fork(after_in_child=_end_as_any_process)
+    os.register_at_fork(before=_hold, after_in_parent=_let_come, after_in_child=_end_as_any_process)
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -54,6 +57,15 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise STOPPED[-1]
 
 
+def _hold() -> None:
+    """Let no signal come between a fork and what the child does at once: Python would forget it."""
+    _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
+def _let_come() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
+
+
 def _end_as_any_process() -> None:
     """Leave to a process that the command forks nothing of how the command hears of signals."""
     signal.set_wakeup_fd(-1)
@@ -63,3 +75,4 @@ def _end_as_any_process() -> None:
     ):
         if signal.getsignal(number) is ours:
             signal.signal(number, usual)
+    _let_come()

@@ -49,3 +49,27 @@ def test_a_signal_whose_error_python_ignores_ends_a_command_all_the_same(number,
 def test_a_process_that_is_forked_is_ended_by_sigterm():
     done = run(FORKED)
     assert (done.returncode, done.stderr) == (100 - 15, "")
+
+
+LEFT = """
+import atexit, sys, threading, time
+import torch
+from launch import main as launched
+
+def work():
+    data = torch.ones(64, 64, requires_grad=True)
+    while True:
+        (data @ data).relu().sum().backward()
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+atexit.register(print, "at exit")
+launched.emu.main = lambda *_, **__: time.sleep(0.3) or 5
+sys.argv = ["emu"]
+launched.main()
+"""
+
+
+def test_a_command_that_leaves_threads_in_native_code_ends_with_its_own_code():
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "at exit\n", "")
