@@ -17,6 +17,7 @@ from emu.cluster.own.own import Own
 from emu.cluster.threads.core import Core
 
 _OVERDUE_S, _OVERDUE_TURNS = 0.5, 64  # who rests for a time goes on after so much more, though others are ready
+_LISTEN_S = 0.5  # between two moments at which a signal is heard
 _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
@@ -226,6 +227,8 @@ class Baton:
 
     def await_end(self, most_s: float | None = None) -> bool:
         """Block until every strand has left, or the baton was abandoned, or for so long; return whether it is so."""
+        while most_s is None and not self._finished.wait(_LISTEN_S):
+            pass  # Python hears a signal that another thread has been given once this one runs
         return self._finished.wait(most_s)
 
     def _hand_on(self) -> None:
