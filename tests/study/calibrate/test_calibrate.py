@@ -37,6 +37,7 @@ TRUE = replace(
     attention_efficiency=0.3,
     unhidden_share=0.25,
     hbm_efficiency=0.5,
+    launch_overhead_s=3e-6,
 )
 
 
@@ -58,7 +59,7 @@ def made(device):
         *(Probe(what, events, float(device.seconds(events, "float32").sum())) for what, events in every),
         *(Probe(f"peak {dtype}", every[0][1], every[0][1].flops.sum() / rate) for dtype, rate in device.peak_flops.items()),
         Probe("copy", WORDS.events(WORDS.compute(**large)), 10**9 / device.hbm_Bps),
-        Probe("launch", WORDS.events(WORDS.compute(), WORDS.compute()), 2 * device.launch_overhead_s),
+        Probe("launch", WORDS.events(*[WORDS.compute()] * 3), 3 * device.launch_overhead_s),
     ]
 
 
@@ -71,6 +72,7 @@ def test_the_constants_that_made_the_times_are_found(cores):
         assert getattr(found, name) == pytest.approx(getattr(true, name), abs=1e-9)
     assert found.peak_flops == pytest.approx(true.peak_flops)
     assert found.hbm_Bps == pytest.approx(true.hbm_Bps)
+    assert found.launch_overhead_s == pytest.approx(3e-6)
 
 
 def test_a_device_without_cores_has_no_waves():

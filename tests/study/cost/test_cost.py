@@ -69,6 +69,17 @@ def test_a_section_of_a_system_goes_before_that_of_any(tmp_path):
     assert (other.dollars, other.watts) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("tiers_of_any", "tiers_of_its_own", "injected"),
+    [("GPU to NVSwitch", "NIC to rail", 50), ("NIC to rail", "GPU to NVSwitch", 450), ("rail to spine", "NIC to rail", 50)],
+)
+def test_the_tiers_of_a_systems_own_section_go_before_those_of_any(tmp_path, tiers_of_any, tiers_of_its_own, injected):
+    """A server's GPU has 450 GB/s of NVLink and a NIC of 50 GB/s."""
+    sections = f"[any]\nfree = ['*']\ntiers = ['{tiers_of_any}']\n[servers]\ntiers = ['{tiers_of_its_own}']\n"
+    found = cost(build_topology("servers:nodes=2,gpus=4"), read_book(write(tmp_path, sections), "mine.toml"))
+    assert found.injection_GBps == injected
+
+
 def test_energy_is_power_times_hours_times_the_price(tmp_path):
     book = read_book(write(tmp_path, BOOK.replace("dollars = 70", "watts = 1000")), "mine.toml")
     assert cost(build_topology("big-switch:n=8"), book).energy_dollars(2, 0.25) == pytest.approx(2 * 8760 * 0.25)

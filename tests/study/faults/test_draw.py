@@ -1,11 +1,13 @@
 """Faults that models draw, held to closed forms."""
 
+from math import comb
+
 import numpy as np
 import pytest
 
 from emu.errors import InputError
 from emu.study.faults.draw import Lives, divided, independent, renewals
-from emu.study.faults.log import states
+from emu.study.faults.log import FaultLog, states
 from launch.data.faults import production_log
 
 
@@ -41,15 +43,28 @@ def test_a_rate_is_the_share_of_nodes_that_are_faulty():
     assert counts.var() == pytest.approx(720 * 0.0117 * (1 - 0.0117), rel=0.1)  # as independent ones have it
 
 
-def test_each_faulty_server_has_a_faulty_node_and_each_node_its_share():
+def test_no_fault_of_a_server_is_lost_where_it_is_divided():
     log = production_log()
-    rate = 0.0233
-    halves = divided(log, 2, rate, seed=0)
+    halves = divided(log, 2, 0.0233, seed=0)
     spells = set(zip(halves.unit // 2, halves.start, halves.end, strict=True))
     assert spells == set(zip(log.unit, log.start, log.end, strict=True))
-    q = 1 - (1 - rate) ** 0.5
-    assert len(halves.unit) / 2 / len(log.unit) == pytest.approx(q / rate, abs=0.01)  # 50.21 % with rounded rates
-    assert divided(log, 1, rate, seed=0) is log
+    assert (halves.units, halves.days) == (2 * log.units, log.days)
+    assert divided(log, 1, 0.0233, seed=0) is log
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 8])
+def test_of_a_faulty_server_each_number_of_nodes_is_faulty_as_often_as_if_each_failed_by_itself(nodes):
+    """A node is with q, so that a server is with 1 - (1 - q)^nodes = rate: of n nodes k are with C(n, k) q^k (1 - q)^(n - k)."""
+    rate, spells = 0.5, 40_000
+    server = np.arange(spells)
+    log = FaultLog(spells, 1.0, server, np.zeros(spells), np.ones(spells))
+    found = np.bincount(divided(log, nodes, rate, seed=5).unit // nodes)
+    q = 1 - 0.5 ** (1 / nodes)
+    often = [comb(nodes, k) * q**k * (1 - q) ** (nodes - k) / rate for k in range(1, nodes + 1)]
+    counted = np.bincount(found, minlength=nodes + 1)[1:] / spells
+    assert counted == pytest.approx(often, abs=4 * 0.5 / spells**0.5)  # four standard deviations at the most
+    each = np.bincount(divided(log, nodes, rate, seed=5).unit % nodes) / spells
+    assert each == pytest.approx([q / rate] * nodes, abs=4 * 0.5 / spells**0.5)
 
 
 def test_the_same_seed_draws_the_same_and_another_does_not():

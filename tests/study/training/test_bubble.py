@@ -67,3 +67,14 @@ def test_what_is_computed_after_the_mark_of_an_optimizer_is_the_optimizers():
     rows = (words.compute(5), mark, words.compute(2), words.collective(1), words.compute(1, waits=[3]), words.mark())
     assert told(trace_of(words.events(*rows))).optimizer_fs == 3 * MS
     assert told(trace_of(words.events(words.compute(3), words.mark()))).optimizer_fs is None
+
+
+def test_of_two_optimizers_all_that_is_computed_from_the_first_on_is_theirs():
+    """As of experts, whose parameters have an optimizer of their own; and the mark of an earlier step is of that step."""
+    words = Words()
+    mark = {**words.mark(), "name": "optimizer"}
+    one = [words.compute(5), mark, words.compute(2), mark, words.compute(1), words.mark()]
+    two = [{**row, "step": 2} for row in (words.compute(6), mark, words.compute(4), mark, words.compute(3), words.mark())]
+    assert told(trace_of(words.events(*one))).optimizer_fs == 3 * MS
+    later = told(trace_of(words.events(*one, *two)))
+    assert (later.step_time_fs, later.optimizer_fs) == (13 * MS, 7 * MS)

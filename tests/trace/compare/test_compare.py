@@ -156,6 +156,31 @@ def test_memory_traffic_may_differ_by_2_percent(words, bytes_, equal):
     assert compare(one, other).equal == equal
 
 
+def test_requests_that_differ_in_one_thing_alone_are_told_apart_by_it(words):
+    """All of them on a group of three ranks, in which each has 12 elements to give."""
+    three = Group("ep", (0, 1, 2))
+
+    def of(**more):
+        row = words.collective(12, name="all_to_all", splits=(4, 4, 4))
+        return trace_of(words.events({**row, **more}), role_of_rank=(0, 0, 0), groups=(three,))
+
+    assert compare(of(), of()).equal
+    for what, value, before in (
+        ("splits", (3, 4, 5), (4, 4, 4)),
+        ("splits", (4, 5, 3), (4, 4, 4)),
+        ("root", 1, 0),
+        ("tag", 2, 0),
+        ("bytes", 24, 48),
+        ("count", 6, 12),
+        ("dtype", "bfloat16", "float32"),
+        ("name", "all_gather", "all_to_all"),
+    ):
+        called = {"count": "elements", "name": "operation"}.get(what, what)
+        first = compare(of(), of(**{what: value})).first
+        assert first is not None, what
+        assert first.what.endswith(f": {called} {before}, but {value} in the second")
+
+
 def test_a_peak_of_memory_is_held_where_both_traces_know_it(words):
     one = replace(trace_of(words.events(words.compute(1))), peak_by_part=np.array([[400, 100, 300, 200]]))
     for parts, told in (
