@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic
 from emu.collective.algorithm import Served
 from emu.fabric.lower import lowered
@@ -13,6 +14,7 @@ from emu.topology.faults import without
 from emu.topology.live.course import Course
 from emu.topology.live.fault import parse_fault
 from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 from emu.trace.meet.batch import What
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.replay.replay import lay_request
@@ -32,8 +34,8 @@ def ring(n: int, size: int) -> What:
     return What(0, Served("ring"), "all_reduce", n, 0, size, size // 2, b"")
 
 
-def traffic(*faults: str, topology: Topology = SWITCH, n: int = 4) -> Traffic:
-    return Traffic(Course(topology, [parse_fault(text) for text in faults], n))
+def traffic(*faults: str, topology: Topology = SWITCH, n: int = 4, launch: int = 0) -> Traffic:
+    return Traffic(Course(topology, [parse_fault(text) for text in faults], n), launch)
 
 
 def begun(of: Traffic, what: What, ranks: tuple[int, ...], now: int = 0, after: int | None = None) -> int:
@@ -187,3 +189,32 @@ def test_groups_of_one_axis_that_share_no_rank_have_one_communicator() -> None:
     of = traffic()
     groups = [Group("tp", (0, 1)), Group("dp", (0, 2)), Group("tp", (2, 3)), Group("tp", (1, 2)), Group("tp", (0, 1))]
     assert [of.communicator(group) for group in groups] == [0, 1, 0, 2, 0]
+
+
+def test_each_member_is_launched_once_and_nothing_is_sent_before() -> None:
+    of = traffic(launch=30 * US)
+    begun(of, message(MB), (0, 1))
+    assert ended(of) == {(0, 0): 1030 * US, (0, 1): 1030 * US + LATENCY}
+    of = traffic(launch=30 * US)
+    first = begun(of, ring(4, 4 * MB), range(4))
+    begun(of, ring(4, 4 * MB), range(4), after=first)
+    once = 30 * US + 6 * (1000 * US + LATENCY)
+    assert ended(of) == {(number, member): (number + 1) * once for number in (0, 1) for member in range(4)}
+
+
+def test_the_launch_of_a_paced_run_is_that_of_its_device() -> None:
+    device = Device("slow", {"float32": 1e12}, 1e12, launch_overhead_s=1e-3, request_overhead_s=30e-6)
+    of = Pace(Tempo(1000, device, "float32"), SWITCH).traffic(4)
+    begun(of, message(MB), (0, 1))
+    assert ended(of)[0, 0] == 1030 * US
+
+
+def test_who_enters_after_something_has_happened_is_later_than_it_came_by_what_has_passed() -> None:
+    of = traffic()
+    begun(of, message(MB), (0, 2))
+    other = of.ask(message(MB), (1, 3), 0)
+    of.advance(1000 * US)  # the first sender has left
+    stands = of._state.now_fs
+    assert stands >= 1000 * US
+    assert of.enter(other, 0, 400 * US) == stands - 400 * US
+    assert of.enter(other, 1, stands + 70 * US) == 0
