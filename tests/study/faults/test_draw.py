@@ -54,7 +54,7 @@ def test_no_fault_of_a_server_is_lost_where_it_is_divided():
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
 def test_of_a_faulty_server_each_number_of_nodes_is_faulty_as_often_as_if_each_failed_by_itself(nodes):
-    """A node is with q, so that a server is with 1 - (1 - q)^n = rate; k of its n nodes are with C(n, k) q^k (1 - q)^(n - k)."""
+    """A node is with q, so that a server is with 1 - (1 - q)^n; k of its n nodes are with C(n, k) q^k (1 - q)^(n - k)."""
     rate, spells = 0.5, 40_000
     server = np.arange(spells)
     log = FaultLog(spells, 1.0, server, np.zeros(spells), np.ones(spells))
