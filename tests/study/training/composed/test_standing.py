@@ -30,5 +30,5 @@ def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
     few = composition(by_plan(standing(roles), plan), choice, topology, SLOW.request_overhead_fs).timed(SLOW).step()
     least, *_, most = sorted(role.tape.own_bytes() for (own,) in [roles] for role in own)
     assert least < most / 2
-    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=1e-3)
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=5e-3)
     assert (most - least) / SLOW.hbm_Bps > 0.02 * whole.step_time_s  # which the step then tells
