@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.data.devices import DEVICES
 from launch.data.fitted import FITTED, Fitted, read_fitted, write_fitted
-from launch.papers.measured.constants import CONSTANTS, TRAINING
+from launch.papers.measured.constants import TRAINING
 from launch.papers.measured.models import model_of
 from launch.papers.measured.report import ask
 from launch.papers.measured.rows import Run, read_runs
@@ -115,15 +114,6 @@ def test_stages_are_uneven_only_where_layers_do_not_divide():
     uneven = ask(run_of(layers=14, pp=4, tp=2, global_batch=8), "x").request.plan
     assert uneven.layers == (3, 4, 4, 3)
     assert ask(run_of(layers=16, pp=4, tp=2, global_batch=8), "x").request.plan.layers == ()
-
-
-def test_the_constants_of_devices_are_those_that_were_fitted():
-    for name, fitted in read_fitted().items():
-        assert {c.name for c in CONSTANTS} == set(fitted.constants)
-        assert len(CONSTANTS) <= 4
-        assert {key: getattr(DEVICES[name], key) for key in fitted.constants} == dict(fitted.constants)
-        assert set(fitted.without) == set(fitted.models)
-        assert DEVICES[name].fitted_on
 
 
 def test_fitted_constants_are_read_as_they_were_written(tmp_path):
