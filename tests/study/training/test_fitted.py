@@ -51,13 +51,51 @@ def test_contention_slows_what_runs_beside_a_collective_alone(tp):
 
 
 def test_a_fit_finds_the_constants_that_steps_were_made_with(ready):
-    true = with_constants(DEVICE, TRUE)
-    measured = np.array([each.moments(true)[0].step_time_s for each in ready.values()])
-    near = [lambda device, each=each: Near.of(each.timed(device), device) for each in ready.values()]
-    best, without = Fit(DEVICE, CONSTANTS, near, measured, tuple(STEPS)).found()
-    assert best == pytest.approx(TRUE, rel=0.03)
+    """To its last digit but one; an estimate near the first guess alone would be off by twelve of them."""
+    best, without = fitted(ready, measured(ready))
+    assert best == pytest.approx(TRUE, abs=3e-4)
     assert set(without) == set(STEPS)
-    assert without["wide"] == pytest.approx(TRUE, rel=0.05)
+    assert without["wide"] == pytest.approx(TRUE, abs=3e-4)
+
+
+def test_constants_that_have_not_seen_a_model_are_not_moved_by_its_steps(ready):
+    times = measured(ready)
+    times[0] *= 1.5
+    best, without = fitted(ready, times)
+    assert next(iter(ready)) == "wide"
+    assert without["wide"] == pytest.approx(TRUE, abs=0.01)
+    for seen in (best, without["deep"], without["narrow"]):
+        assert seen["gemm_share"] < 0.95 * TRUE["gemm_share"]
+
+
+def measured(ready):
+    true = with_constants(DEVICE, TRUE)
+    return np.array([each.moments(true)[0].step_time_s for each in ready.values()])
+
+
+def fitted(ready, times):
+    near = [lambda device, each=each: Near.of(each.timed(device), device) for each in ready.values()]
+    return Fit(DEVICE, CONSTANTS, near, times, tuple(STEPS)).found()
+
+
+class Inverse:
+    """A step whose time is one by the share of products."""
+
+    def estimated_s(self, device):
+        return 1 / device.gemm_share
+
+
+@pytest.mark.parametrize(
+    ("models", "shares"), [("aab", (0.4, 0.4, 0.6)), ("abb", (0.4, 0.6, 0.6)), ("aaaab", (0.4,) * 4 + (0.6,))]
+)
+def test_every_model_counts_as_one_however_many_rows_it_has(models, shares):
+    """Where one model's rows say 0.4 and another's 0.6, the least squares of logarithms are at their geometric mean."""
+    of = Fit(DEVICE, CONSTANTS[:1], [], 1 / np.array(shares), tuple(models))
+    rows = range(len(models))
+    assert of.best([Inverse()] * len(models), rows)["gemm_share"] == pytest.approx((0.4 * 0.6) ** 0.5, abs=2e-4)
+    unlike = Fit(DEVICE, CONSTANTS[:1], [], 1 / np.array(shares), tuple(rows))
+    mean = np.exp(np.log(shares).mean())
+    assert unlike.best([Inverse()] * len(models), rows)["gemm_share"] == pytest.approx(mean, abs=2e-4)
 
 
 def test_what_runs_leave_open_stays_as_it_is_expected(ready):
