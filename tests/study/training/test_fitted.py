@@ -65,7 +65,7 @@ def test_constants_that_have_not_seen_a_model_are_not_moved_by_its_steps(ready):
     assert next(iter(ready)) == "wide"
     assert without["wide"] == pytest.approx(TRUE, abs=0.01)
     for seen in (best, without["deep"], without["narrow"]):
-        assert seen["gemm_share"] < 0.95 * TRUE["gemm_share"]
+        assert seen != pytest.approx(TRUE, abs=0.05)
 
 
 def measured(ready):
