@@ -1,0 +1,53 @@
+"""The plans that are searched, against those that other code enumerates."""
+
+import pytest
+
+from emu.model.model import MODELS
+from emu.model.stack.stack import Stack
+from emu.study.planning.space import Space
+from tests.study.planning.enumerated import dealt, virtual_stages
+
+ALONE = {"tp": 1, "cp": 1, "recompute": "none", "sharding": "ddp", "microbatch": 1}
+
+
+def searched(model, places, software, **given):
+    """Of each number of virtual stages, the layers of its stages, in all plans of so many microbatches that any order runs."""
+    found = {}
+    space = Space(MODELS.find(model), Stack(software), places, 8 * places, 128, {**ALONE, "pp": places, **given})
+    for plan in space.plans():
+        found.setdefault(plan.vp, set()).add(plan.layers)
+    return found
+
+
+@pytest.mark.parametrize("software", ["megatron", "pytorch"])
+@pytest.mark.parametrize(
+    ("model", "places", "virtual"),
+    [
+        ("llama3-70b", 4, [1, 2, 4, 5, 8, 10, 16, 20]),  # 80 layers: 20, 10, 5, 4, 2 and 1 to a stage, and 8 and 16 unevenly
+        ("llama3-70b", 8, [1, 2, 4, 5, 8, 10]),
+        ("llama3.1-405b", 9, [1, 2, 4, 7, 8, 14]),  # 126
+        ("llama3-8b", 2, [1, 2, 4, 8, 16]),  # 32
+        ("gpt3-175b", 6, [1, 2, 4, 8, 16]),  # 96
+        ("megatron-gpt-530b", 7, [1, 2, 3, 4, 5, 8, 15]),  # 105
+    ],
+)
+def test_every_number_of_virtual_stages_that_deals_the_layers_evenly_is_searched(model, places, virtual, software):
+    layers = MODELS.find(model).layers
+    assert virtual_stages(layers, places) == virtual
+    found = searched(model, places, software)
+    assert sorted(found) == virtual
+    for vp in virtual:
+        stages = dealt(layers, places * vp)
+        assert found[vp] == {() if len(set(stages)) == 1 else tuple(stages)}
+
+
+def test_of_llama_405b_the_ends_of_128_stages_have_the_embedding_and_the_head_alone():
+    """The plan that trained it has 126 layers on 16 places of 8 stages each."""
+    found = searched("llama3.1-405b", 16, "megatron")
+    assert sorted(found) == virtual_stages(126, 16) == [1, 2, 4, 8]
+    assert found[8] == {(0, *[1] * 126, 0)}
+    assert found[1] == {(7, *[8] * 14, 7)}
+
+
+def test_virtual_stages_that_are_given_are_the_only_ones():
+    assert searched("llama3-70b", 4, "megatron", vp=5).keys() == {5}
