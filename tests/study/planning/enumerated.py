@@ -1,5 +1,14 @@
 """Plans enumerated without `Space`: what a person counts who knows how layers are dealt to the stages of a pipeline."""
 
+from contextlib import suppress
+from itertools import product
+
+from emu.errors import InputError
+from emu.model.model import Model
+from emu.model.plan.fits import check_fits, check_runs
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
+
 
 def virtual_stages(layers: int, places: int) -> list[int]:
     """How many stages a place may have: such that all stages have as many layers, or a power of two.
@@ -18,3 +27,60 @@ def dealt(layers: int, stages: int) -> list[int]:
     for stage in sorted(range(stages), key=lambda stage: (abs(stage - middle), stage))[: layers % stages]:
         found[stage] += 1
     return found
+
+
+# What is searched of each word of a plan that is no size; of an order's name that of the default is left out.
+NAMES = {
+    "sharding": ("ddp", "zero1", "fsdp"),
+    "recompute": ("none", "selective", "full"),
+    "order": ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "dualpipev"),
+    "cp_comm": ("all_gather",),
+}
+
+
+def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[Plan]:
+    """All that take exactly so many NPUs: every combination of words that `Plan` and the software do not refuse.
+
+    A microbatch is a power of two, and 1f1b has no fewer of them than places, for PyTorch's takes no fewer. A word is tried
+    only where it says something: `cp_comm` under cp, `sp` and `etp` under tp, `ep` and `etp` with experts, `sharding` where
+    ranks have copies, `order` and `vp` under pp.
+    """
+    found = set()
+    for tp, cp, pp, dp in product(range(1, npus + 1), repeat=4):
+        if tp * cp * pp * dp != npus:
+            continue
+        words = {
+            "sp": (False, True) if tp > 1 else (False,),
+            "ep": range(1, npus + 1) if model.experts else (1,),
+            "etp": (0, 1) if model.experts and tp > 1 else (0,),
+            "sharding": NAMES["sharding"] if dp * cp > 1 else ("ddp",),
+            "recompute": NAMES["recompute"],
+            "cp_comm": NAMES["cp_comm"] if cp > 1 else ("p2p",),
+            "microbatch": [2**exponent for exponent in range(batch.bit_length())],
+            "order, vp": [*product(NAMES["order"], virtual_stages(model.layers, pp))] if pp > 1 else [("", 1)],
+        }
+        for values in product(*words.values()):
+            named = dict(zip(words, values, strict=True))
+            order, vp = named.pop("order, vp")
+            if order == "1f1b" and batch // dp // named["microbatch"] < pp:
+                continue
+            layers = dealt(model.layers, pp * vp)
+            plan = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "vp": vp, "global_batch": batch, "seq": seq, **named}
+            plan["order"] = "" if order == ("1f1b" if vp == 1 else "interleaved") else order
+            plan["layers"] = () if len({*layers}) == 1 else tuple(layers)
+            with suppress(InputError):
+                it = Plan(**plan)
+                check_fits(it, model)
+                check_runs(it, model, Stack(software))
+                found.add(it)
+    return found
+
+
+def orders(plan: Plan) -> list[tuple[str, ...]]:
+    """The axes of a plan that have more than one rank, the nearest NPUs' first: the first 8 orders by their places in its own.
+
+    Its own is tp, cp, dp, pp.
+    """
+    own = [axis for axis in ("tp", "cp", "dp", "pp") if getattr(plan, axis) > 1]
+    found = [order for order in product(range(len(own)), repeat=len(own)) if len({*order}) == len(own)]
+    return [tuple(own[place] for place in order) for order in found[:8]]

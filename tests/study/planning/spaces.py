@@ -23,6 +23,7 @@ from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
+from tests.study.planning.enumerated import orders, plans
 
 MODELS = ("llama-tiny", "gpt-tiny", "gpt-moe-tiny", "deepseek-tiny", "nemotron-tiny", "mixtral-tiny")
 LINES = {
@@ -93,10 +94,16 @@ def candidates(request: PlanRequest) -> list[Candidate]:
     return [Candidate(0, plan, axes) for plan in space.plans() for axes in placements(plan)]
 
 
+def enumerated(request: PlanRequest) -> list[Candidate]:
+    """The candidates by other code than a search's."""
+    found = plans(find_model(request.model), request.stack.software, request.npus, request.global_batch, request.seq)
+    return [Candidate(0, plan, axes) for plan in found for axes in orders(plan)]
+
+
 def exhaustive(request: PlanRequest, line: str, device=H100) -> list[tuple[str, str, float]]:
     """Plan, placement and step time of the best, from every candidate that fits."""
     best: dict[object, tuple[float, Candidate]] = {}
-    for each in candidates(request):
+    for each in enumerated(request):
         if device.memory_bytes and held(request, each.plan) > device.memory_bytes:
             continue
         try:

@@ -13,7 +13,20 @@ from emu.study.planning.reasons import parts_s, why
 from emu.study.planning.search import frontier, kept, timed
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import Candidate
-from tests.study.planning.spaces import H100, asked, candidates, drawn, exhaustive, found, of, step_s, table, there_s, times
+from tests.study.planning.spaces import (
+    H100,
+    asked,
+    candidates,
+    drawn,
+    enumerated,
+    exhaustive,
+    found,
+    of,
+    step_s,
+    table,
+    there_s,
+    times,
+)
 
 SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")
 
@@ -32,7 +45,7 @@ LARGE = [
 def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     planned = found(request_, line)
     assert table(planned) == exhaustive(request_, line)
-    assert planned.timed <= planned.candidates <= len(candidates(request_)) == sum(planned.decided.values())
+    assert planned.timed <= planned.candidates <= len(enumerated(request_)) == sum(planned.decided.values())
     assert len(planned.rows) == request_.best
 
 

@@ -5,7 +5,7 @@ import pytest
 from emu.model.model import MODELS
 from emu.model.stack.stack import Stack
 from emu.study.planning.space import Space
-from tests.study.planning.enumerated import dealt, virtual_stages
+from tests.study.planning.enumerated import dealt, plans, virtual_stages
 
 ALONE = {"tp": 1, "cp": 1, "recompute": "none", "sharding": "ddp", "microbatch": 1}
 
@@ -51,3 +51,14 @@ def test_of_llama_405b_the_ends_of_128_stages_have_the_embedding_and_the_head_al
 
 def test_virtual_stages_that_are_given_are_the_only_ones():
     assert searched("llama3-70b", 4, "megatron", vp=5).keys() == {5}
+
+
+@pytest.mark.parametrize(
+    ("model", "npus", "batch", "seq"),
+    [("llama-tiny", 2, 2, 64), ("llama-tiny", 6, 6, 48), ("gpt-moe-tiny", 4, 4, 64), ("nemotron-tiny", 8, 4, 16)],
+)
+@pytest.mark.parametrize("software", ["megatron", "pytorch"])
+def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(model, npus, batch, seq, software):
+    found = [*Space(MODELS.find(model), Stack(software), npus, batch, seq).plans()]
+    assert set(found) == plans(MODELS.find(model), software, npus, batch, seq)
+    assert len(found) == len(set(found))
