@@ -12,7 +12,7 @@ from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import Replayed
 from emu.trace.report.phases import stages_of
-from emu.trace.report.report import talking
+from emu.trace.report.requests import talking
 from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 

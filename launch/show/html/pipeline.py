@@ -141,13 +141,14 @@ def _table(ranks: Sequence[Standing], apart: Sequence[Apart], total: int) -> Tab
     axes = in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
     staged = any(each.stage is not None for each in ranks)
     who = (*(("stage",) if staged else ()), "rank", "stands for")
-    head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), "idle")
+    head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), *(("bubble",) if staged else ()), "idle")
     rows = []
     for each, parts in zip(ranks, apart, strict=True):
         exposed = [parts.exposed_fs.get(axis, 0) for axis in axes]
         idle = total - parts.compute_fs - sum(parts.exposed_fs.values())
         numbers = (*((each.stage or 0,) if staged else ()), each.rank, each.alike)
-        times = [_time(ticks) for ticks in (parts.compute_fs, *exposed, idle)]
+        bubble = (parts.bubble_fs,) if staged else ()
+        times = [_time(ticks) for ticks in (parts.compute_fs, *exposed, *bubble, idle)]
         rows.append([*(Cell(str(number), number) for number in numbers), *times])
     return table_of(head, rows)
 

@@ -23,7 +23,8 @@ MESH = full_mesh(4, 1e9, 0)
 def drawn(words, seed):
     """Two steps of four ranks: computations of any length, collectives of any group, some waited for at once, some later.
 
-    Of every other seed the second step ends as it happens to, with a request or without.
+    Of every other seed the second step ends as it happens to, with a request or without. From the 40th on there are messages
+    and a second stream, too.
     """
     rng = np.random.default_rng(seed)
     rows, owed, calls = [[] for _ in range(4)], [[] for _ in range(4)], [0] * len(GROUPS)
@@ -36,13 +37,24 @@ def drawn(words, seed):
     for step in (1, 2):
         for _ in range(int(rng.integers(4, 12))):
             rank, group = int(rng.integers(4)), int(rng.integers(len(GROUPS)))
+            stream = int(rng.random() < 0.3) if seed >= 40 else 0
             if rng.random() < 0.5:
-                add(rank, words.compute(int(rng.integers(1, 6)), step=step))
+                add(rank, words.compute(int(rng.integers(1, 6)), step=step, stream=stream))
+                continue
+            if seed >= 40 and rng.random() < 0.5:
+                peer = int(rng.choice([r for r in range(4) if r != rank]))
+                more = {"group": 0, "step": step, "stream": stream}
+                for end, way in (
+                    (rank, words.send(MS_OF_FLOATS, peer, **more)),
+                    (peer, words.recv(MS_OF_FLOATS, rank, **more)),
+                ):
+                    add(end, way)
+                    owed[end].append(len(rows[end]) - 1)
                 continue
             ranks, ms, name = GROUPS[group].ranks, int(rng.integers(1, 6)), str(rng.choice(["all_reduce", "broadcast"]))
             root = int(rng.integers(len(ranks))) if name == "broadcast" else 0
             for member in ranks:
-                more = {"name": name, "root": root, "group": group, "instance": calls[group], "step": step}
+                more = {"name": name, "root": root, "group": group, "instance": calls[group], "step": step, "stream": stream}
                 add(member, words.collective(ms * MS_OF_FLOATS, **more))
                 owed[member].append(len(rows[member]) - 1)
             calls[group] += 1
@@ -53,19 +65,23 @@ def drawn(words, seed):
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_every_instant_of_the_step_is_told_once(words, seed):
     trace = drawn(words, seed)
     laid = replayed(trace, MESH)
     timeline = run(laid.graph)
     told_of = report(trace, laid, timeline)
-    rank, step, found, total = walked(trace, laid, timeline, MESH, told_of.step)
+    rank, step, found, total, waited = walked(trace, laid, timeline, told_of.step)
     assert (told_of.rank, told_of.step_time_fs, told_of.total_comm_fs) == (rank, step, total)
     assert (told_of.compute_fs, told_of.idle_fs) == (found.pop("compute"), found.pop("idle"))
     computed = [sum(e.flops[e.step == told_of.step]) * 1000 for e in trace.events]  # at 1 TFLOP/s
     assert told_of.computes_fs.tolist() == computed
     assert told_of.computes_s == (min(computed) / 1e15, max(computed) / 1e15)
     assert dict(told_of.exposed_comm_by_axis_fs) == found
+    stage = {0: 0, 3: 1}  # of the one pipeline
+    same = {other: ticks for other, ticks in waited.items() if stage.get(other) == stage.get(rank)}
+    assert told_of.straggling_by_rank_fs == same
+    assert told_of.bubble_fs == sum(waited.values()) - sum(same.values())
 
 
 def test_what_two_requests_share_is_that_ones_which_began_first_though_before_the_step(words):
@@ -96,12 +112,81 @@ def test_of_requests_that_began_together_the_instants_are_the_one_asked_for_firs
     assert step.exposed_comm_by_axis_fs == {"tp": 6 * MS, "dp": 0}
 
 
-def test_a_rank_talks_from_its_own_first_message_on(words):
-    """A broadcast of 4 ms goes to rank 1 or 2 first and to rank 3 after: until then rank 3 is idle."""
+def test_a_rank_talks_from_when_all_members_have_come(words):
+    """A broadcast of 4 ms goes to rank 1 or 2 first and to rank 3 after, which communicates all the while."""
     rows = words.events(words.collective(4 * MS_OF_FLOATS, name="broadcast"), words.mark([0]))
     late = words.events(words.collective(4 * MS_OF_FLOATS, name="broadcast"), words.compute(1, waits=[0]), words.mark([0]))
     step = told(trace_of(rows, late, role_of_rank=(0, 0, 0, 1), groups=(Group("world", (0, 1, 2, 3)),)), MESH)
-    assert (step.rank, in_ms(step)) == (3, (4 + 4 + 1, 1, 4, 4))
+    assert (step.rank, in_ms(step)) == (3, (4 + 4 + 1, 1, 8, 0))
+
+
+def arriving(words, *arrivals_ms, name="all_reduce", ms=3, after_ms=0, **more):
+    """Ranks that come to a collective one after another, and compute after it."""
+    asked = words.collective(ms * MS_OF_FLOATS, name=name, **more)
+    rows = [(words.compute(came), asked, words.compute(after_ms, waits=[1]), words.mark([1])) for came in arrivals_ms]
+    n = len(rows)
+    return trace_of(*(words.events(*r) for r in rows), role_of_rank=range(n), groups=(Group("dp", tuple(range(n))),))
+
+
+def test_waiting_for_a_member_is_idle_and_told_by_its_rank_even_while_others_send(words):
+    """Ranks 0 and 1 of a ring exchange what they can from 2 ms on, but rank 2 comes at 9."""
+    trace = arriving(words, 1, 2, 9)
+    laid = replayed(trace, MESH)
+    timeline = run(laid.graph)
+    step = report(trace, laid, timeline)
+    assert timeline.start_fs[np.diff(laid.graph.hop_start) > 0].min() == 2 * MS
+    assert (step.rank, step.straggling_by_rank_fs, step.bubble_fs) == (0, {2: 8 * MS}, 0)
+    assert (step.compute_fs, step.idle_fs) == (1 * MS, 8 * MS)
+    assert step.exposed_comm_by_axis_fs == {"dp": step.total_comm_fs} == {"dp": step.step_time_fs - 9 * MS}
+
+
+def test_of_an_operation_that_a_rank_leaves_early_it_waits_for_those_that_came_before(words):
+    """The root comes at 2 ms and rank 2 at 30; rank 1 has what it needs long before, and computes on."""
+    rows = [
+        (
+            words.compute(came),
+            words.collective(4 * MS_OF_FLOATS, name="broadcast"),
+            words.compute(after, waits=[1]),
+            words.mark([1]),
+        )
+        for came, after in ((2, 0), (1, 90), (30, 0))
+    ]
+    group = (Group("world", (0, 1, 2)),)
+    step = told(trace_of(*(words.events(*r) for r in rows), role_of_rank=range(3), groups=group), MESH)
+    assert (step.rank, in_ms(step), step.straggling_by_rank_fs) == (1, (2 + 4 + 90, 91, 4, 1), {0: 1 * MS})
+
+
+@pytest.mark.parametrize("receives", [True, False])
+def test_an_end_of_a_message_is_idle_until_the_other_has_come(words, receives):
+    """Of two stages: the later one comes after 7 ms."""
+    ways = (words.recv, words.send) if receives else (words.send, words.recv)
+    rows = [
+        (words.compute(came), way(2 * MS_OF_FLOATS, peer), words.compute(after, waits=[1]), words.mark())
+        for came, way, peer, after in ((1, ways[0], 1, 5), (7, ways[1], 0, 0))
+    ]
+    step = told(trace_of(*(words.events(*r) for r in rows), role_of_rank=range(2), groups=(Group("pp", (0, 1)),)), MESH)
+    assert (step.rank, in_ms(step)) == (0, (7 + 2 + 5, 1 + 5, 2, 6))
+    assert (step.bubble_fs, step.straggling_by_rank_fs, step.exposed_comm_by_axis_fs) == (6 * MS, {}, {"pp": 2 * MS})
+
+
+def test_communication_that_nothing_waits_for_is_no_reason_to_stand_still(words):
+    """From 1 to 9 ms rank 0 waits for rank 1's message; what it reduces meanwhile, to 6 ms, is waited for only after 12 ms."""
+    groups, group_of = (Group("pp", (0, 1)), Group("dp", (0, 2))), ((0, 1), (0,), (1,))
+    reduced = words.collective(5 * MS_OF_FLOATS, group=1)
+    first = words.compute(1), reduced, words.recv(MS_OF_FLOATS, 1), words.compute(2, waits=[2]), words.mark([1])
+    other = words.compute(9), words.send(MS_OF_FLOATS, 0), words.mark([1])
+    third = words.compute(1), {**reduced, "group": 0}, words.mark([1])
+    roles = (words.events(*rows) for rows in (first, other, third))
+    step = told(trace_of(*roles, role_of_rank=range(3), groups=groups, group_of=group_of), MESH)
+    assert (step.rank, in_ms(step), step.bubble_fs) == (0, (12, 3, 1, 8), 8 * MS)
+    assert (step.exposed_comm_by_axis_fs, step.total_comm_fs) == ({"dp": 0, "pp": 1 * MS}, (5 + 1) * MS)
+
+
+def test_a_request_behind_another_in_its_queue_stands_still_for_both(words):
+    """Nothing waits for the first of two gathers but the second, which a computation waits for."""
+    rows = words.compute(1), words.collective(2 * MS_OF_FLOATS), words.collective(3 * MS_OF_FLOATS, instance=1)
+    step = told(trace_of(words.events(*rows, words.compute(4, waits=[2]), words.mark())))
+    assert in_ms(step) == (1 + 2 + 3 + 4, 5, 5, 0)
 
 
 def test_streams_of_a_rank_run_side_by_side_and_an_instant_is_computed_once(words):

@@ -76,6 +76,7 @@ class Step:
     exposed_comm_s: float
     idle_s: float
     bubble_s: float  # of the idle time, what the rank waits for other stages of its pipeline
+    straggling_by_rank_s: Mapping[int, float]  # the rest of it: what it waits for each other rank of its own stage
     optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # of the computation; None: none was seen
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
@@ -150,6 +151,7 @@ class TimedTrace:
             exposed_comm_s=r.exposed_comm_s,
             idle_s=r.idle_s,
             bubble_s=r.bubble_s,
+            straggling_by_rank_s=r.straggling_by_rank_s,
             optimizer_s=r.optimizer_s,
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,
