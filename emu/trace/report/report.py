@@ -1,8 +1,8 @@
 """What a training step took, and where its time went, on the rank that ended last.
 
 An instant of a step is computation, else exposed communication, else idle. Communication is exposed where the rank stands still
-for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its pipeline
-(bubble), or of its own (straggling).
+for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its
+pipeline (bubble), or of its own (straggling).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from emu.fabric.timeline import Timeline
 from emu.trace.replay.replay import Replayed
 from emu.trace.report.phases import optimizer_fs, stages_of
 from emu.trace.report.requests import requests_of
-from emu.trace.report.spans import Spans, charged, covered, merged
+from emu.trace.report.spans import Spans, charged, covered
 from emu.trace.steps import count_steps, equal_steps
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
@@ -28,7 +28,8 @@ class StepReport:
     """Times in ticks; seconds are derived. The parts are of `step` and of `rank`.
 
     A step begins when the last rank has ended the one before. What another rank did of it until then is in no part, so that
-    what a rank computes in the step differs between fabrics; what it computes of the step does not.
+    what a rank computes in the step differs between fabrics; what it computes of the step does not, unless streams run beside
+    one another for longer.
     """
 
     step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
@@ -39,7 +40,8 @@ class StepReport:
     rank: int  # that ended it last, the lowest if several did
     compute_fs: int  # something is computed, on any stream
     early_compute_fs: int  # of the step, before it began
-    computes_fs: I64  # [N] what the computations of the step take on each rank, one after another
+    other_compute_fs: int  # of the computation, what is of other steps alone
+    computes_fs: I64  # [N] how long each rank computes of the step, on any stream, whenever
     exposed_comm_by_axis_fs: Mapping[str, int]  # the rank stands still for requests to which all members have come
     total_comm_fs: int  # of all its requests, each from when all members have come until the rank may leave; hidden or not
     bubble_fs: int  # of the idle time, what the rank waits for ranks of other stages of its pipeline
@@ -70,6 +72,11 @@ class StepReport:
     def early_compute_s(self) -> float:
         """Seconds of computation of the step before it began."""
         return seconds(self.early_compute_fs)
+
+    @property
+    def other_compute_s(self) -> float:
+        """Seconds of computation of other steps."""
+        return seconds(self.other_compute_fs)
 
     @property
     def computes_s(self) -> tuple[float, float]:
@@ -139,7 +146,7 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
     rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
     found = _apart(trace, replayed, timeline, rank, Window(low, high))
-    early = computing(trace, replayed, timeline, rank, step).within(0, low)
+    own = computing(trace, replayed, timeline, rank, step)
     return StepReport(
         tuple(times),
         groups,
@@ -148,10 +155,11 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
         high,
         rank,
         found.compute_fs,
-        int((early.end - early.start).sum()),
+        own.within(0, low).ticks,
+        found.compute_fs - own.within(low, high).ticks,
         _computes(trace, replayed, timeline, step),
         found.exposed_fs,
-        int((found.spoken.end - found.spoken.start).sum()),
+        found.spoken.ticks,
         found.bubble_fs,
         found.straggling_fs,
         optimizer_fs(trace, replayed, timeline, rank, step),
@@ -177,7 +185,7 @@ class Apart(NamedTuple):
     @property
     def compute_fs(self) -> int:
         """Ticks of computation."""
-        return int((self.busy.end - self.busy.start).sum())
+        return self.busy.ticks
 
 
 def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, rank: int) -> Apart:
@@ -219,22 +227,14 @@ def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
 
 
 def _computes(trace: Trace, replayed: Replayed, timeline: Timeline, step: int) -> I64:
-    """[N] what each rank computes of a step."""
-    taken = np.zeros(trace.n_ranks, np.int64)
-    for rank in range(trace.n_ranks):
-        task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
-        events = trace.events_of(rank)
-        task = task[(events.kind == Kind.COMPUTE) & (events.step == step) & (task >= 0)]
-        taken[rank] = (timeline.end_fs[task] - timeline.start_fs[task]).sum()
-    return taken
+    """[N] how long each rank computes of a step, whenever."""
+    return np.array([computing(trace, replayed, timeline, rank, step).ticks for rank in range(trace.n_ranks)], np.int64)
 
 
 def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
     """When a rank computes (of a step, if one is given): one span after another, streams that run side by side as one."""
     task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
     events = trace.events_of(rank)
-    task = task[(events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True)]
-    if len(np.unique(events.stream[events.kind == Kind.COMPUTE])) <= 1:
-        return Spans(timeline.start_fs[task], timeline.end_fs[task])
-    by_start = task[np.argsort(timeline.start_fs[task], kind="stable")]
-    return merged(timeline.start_fs[by_start], timeline.end_fs[by_start])
+    rows = np.flatnonzero((events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True))
+    spans = Spans(timeline.start_fs[task[rows]], timeline.end_fs[task[rows]])
+    return spans if (events.stream[rows] == events.stream[rows[:1]]).all() else covered(spans)

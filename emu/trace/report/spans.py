@@ -13,6 +13,11 @@ class Spans(NamedTuple):
     start: I64
     end: I64
 
+    @property
+    def ticks(self) -> int:
+        """Return how long all of them last."""
+        return int((self.end - self.start).sum())
+
     def within(self, low: int, high: int) -> "Spans":
         """The same, clipped."""
         return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))

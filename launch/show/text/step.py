@@ -105,13 +105,12 @@ def part_told(part: PathPart) -> str:
 
 
 def _of_all(step: Step) -> str:
-    """What the rank computed of the step before it began, and what all ranks compute of it, which no fabric changes."""
+    """What the rank computed of the step before it began, or of others in it, and what all ranks compute of the step."""
     least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
-    if step.early_compute_s:
-        before = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
-    else:
-        before = ""
-    return f"{before}; {least} on every rank" if least == most else f"{before}; {least} to {most} on the ranks"
+    others = f", of it {format_time(step.other_compute_s)} of another step" if step.other_compute_s else ""
+    early = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
+    all_of_them = f"{least} on every rank" if least == most else f"{least} to {most} on the ranks"
+    return f"{others}{early if step.early_compute_s else ''}; {all_of_them}"
 
 
 def straggling_told(step: Step) -> str:

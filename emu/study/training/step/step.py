@@ -71,7 +71,8 @@ class Step:
     rank: int  # whose parts follow: the one that ended last
     compute_s: float
     early_compute_s: float  # of the step before it began: while another rank was in the one before
-    compute_least_s: float  # that a rank computes of the step, whenever; the same on every fabric
+    other_compute_s: float  # of compute_s, what is of other steps
+    compute_least_s: float  # that a rank computes of the step, whenever; compute_s + early_compute_s - other_compute_s is one
     compute_most_s: float
     exposed_comm_s: float
     idle_s: float
@@ -146,6 +147,7 @@ class TimedTrace:
             rank=r.rank,
             compute_s=r.compute_s,
             early_compute_s=r.early_compute_s,
+            other_compute_s=r.other_compute_s,
             compute_least_s=r.computes_s[0],
             compute_most_s=r.computes_s[1],
             exposed_comm_s=r.exposed_comm_s,
