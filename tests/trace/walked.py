@@ -9,45 +9,75 @@ from emu.trace.order import order_of
 from emu.trace.trace import Kind
 
 
-def walked(trace, laid, timeline, step):
+def walked(trace, laid, timeline, step, stages=None):
     """Of a step: the rank that ended last, ticks, those of each use of an instant, of all requests, and of waits by rank.
 
     An instant is computation, else of the axis of a request that the rank stands still for and to which all have come, else
-    idle. Of several requests it is that which the rank stood still for first, then that to which all came first. What is idle
-    is charged in that way to a request to which not all have come: to the rank that comes last.
+    it is spent on waiting for the rank that comes last to one: a rank of another stage is None; one of its own stage is what
+    that does in the instant, or waits for. Of several requests it is that which the rank stood still for first, then that to
+    which all, or it, came first.
     """
-    ranks = range(trace.n_ranks)
+    stages, ranks = stages or {}, range(trace.n_ranks)
     last = [_ends_of_steps(trace, laid, timeline, rank) for rank in ranks]
-    low, high = max([0, *(t for ends in last for s, t in ends.items() if 0 < s < step)]), max(ends[step] for ends in last)
-    rank = [ends[step] for ends in last].index(high)
-    events, first = trace.events_of(rank), int(laid.first_event[rank])
-    began, ended = _moments(laid, timeline, rank)
-    rows = [row for row in range(len(events)) if laid.ends[first + row] >= 0]
-    computed = [(began[row], ended[row]) for row in rows if events.kind[row] == Kind.COMPUTE]
-    asked = {
-        row: _coming(trace, laid, timeline, rank, row) for row in rows if events.kind[row] not in (Kind.COMPUTE, Kind.MARK)
-    }
-    found = {"compute": 0, "idle": 0, **{trace.groups[trace.group_of[rank][events.group[row]]].axis: 0 for row in asked}}
-    waited, stood, order = Counter(), {}, _order(events)
-    moments = {low, high, *(t for row in rows for t in (began[row], ended[row])), *(t[1] for t in asked.values())}
-    for begin, end in pairwise(sorted(t for t in moments if low <= t <= high)):
-        needed = _needed(events, order, began, ended, begin)
-        for row, (came, met, _) in asked.items():
-            for what, low_of, high_of in (("talks", met, ended[row]), ("waits", came, met)):
-                if row in needed and low_of <= begin and end <= high_of:
-                    stood.setdefault((what, row), begin)
-        if any(a <= begin and end <= b for a, b in computed):
+    low, top = max([0, *(t for ends in last for s, t in ends.items() if 0 < s < step)]), max(ends[step] for ends in last)
+    rank, high = [ends[step] for ends in last].index(top), max(low, top)
+    moments = sorted({low, high, *(t for r in ranks for of in _moments(laid, timeline, r) for t in of if low < t < high)})
+    walks = {}
+
+    def does(other, instant):
+        if other not in walks:
+            walks[other] = list(_uses(trace, laid, timeline, other, moments))
+        return walks[other][instant]
+
+    own = {trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group.tolist() if g >= 0}
+    found, waited = {"compute": 0, "idle": 0, **dict.fromkeys(own, 0)}, Counter()
+    for instant, (begin, end) in enumerate(pairwise(moments)):
+        held_by, what = rank, does(rank, instant)
+        while what is not None and what[0] == "waits" and stages.get(what[1]) == stages.get(rank):
+            held_by, what = what[1], does(what[1], instant)
+        if what is not None and what[0] == "talks":
+            found[what[1]] = found.get(what[1], 0) + end - begin
+        elif held_by == rank and what == ("computes", None):
             found["compute"] += end - begin
-            continue
-        talks = [(stood["talks", r], m, r) for r, (_, m, _) in asked.items() if r in needed and m <= begin and end <= ended[r]]
-        waits = [(stood["waits", r], c, r) for r, (c, m, _) in asked.items() if r in needed and c <= begin and end <= m]
-        if talks:
-            found[trace.groups[trace.group_of[rank][events.group[min(talks)[2]]]].axis] += end - begin
         else:
             found["idle"] += end - begin
-            waited[asked[min(waits)[2]][2]] += end - begin
-    total = sum(max(0, min(high, ended[row]) - max(low, met)) for row, (_, met, _) in asked.items())
+            waited[None if what is not None and what[0] == "waits" else held_by] += end - begin
+    total = 0
+    for row in _asked(trace, laid, rank):
+        met, left = _coming(trace, laid, timeline, rank, row)[1], _moments(laid, timeline, rank)[1][row]
+        total += max(0, min(high, left) - max(low, met))
     return rank, high - low, found, total, dict(waited)
+
+
+def _asked(trace, laid, rank):
+    events, first = trace.events_of(rank), laid.first_event[rank]
+    rows = np.flatnonzero(~np.isin(events.kind, (Kind.COMPUTE, Kind.MARK))).tolist()
+    return [row for row in rows if laid.ends[first + row] >= 0]
+
+
+def _uses(trace, laid, timeline, rank, moments):
+    """What a rank does in the instants between moments: computes, talks on an axis, waits for a rank, or None."""
+    events, first, order = trace.events_of(rank), int(laid.first_event[rank]), _order(trace.events_of(rank))
+    began, ended = _moments(laid, timeline, rank)
+    asked = {row: _coming(trace, laid, timeline, rank, row) for row in _asked(trace, laid, rank)}
+    computes = np.flatnonzero((events.kind == Kind.COMPUTE) & (laid.ends[first : first + len(events)] >= 0)).tolist()
+    stood = {}
+    for begin, end in pairwise(sorted({0, *(t for of in (began, ended) for t in of), *moments})):
+        if begin >= moments[-1]:
+            return
+        needed, here = _needed(events, order, began, ended, begin), {"talks": [], "waits": []}
+        for row, (came, met, _) in asked.items():
+            for what, low, high in (("talks", met, ended[row]), ("waits", came, met)):
+                if row in needed and low <= begin and end <= high:
+                    here[what].append((stood.setdefault((what, row), begin), met if what == "talks" else came, row))
+        if begin < moments[0]:
+            continue
+        if any(began[r] <= begin and end <= ended[r] for r in computes):
+            yield "computes", None
+        elif here["talks"]:
+            yield "talks", trace.groups[trace.group_of[rank][events.group[min(here["talks"])[2]]]].axis
+        else:
+            yield ("waits", asked[min(here["waits"])[2]][2]) if here["waits"] else None
 
 
 def _moments(laid, timeline, rank):

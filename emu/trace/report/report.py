@@ -5,8 +5,8 @@ for a request to which all members have come. Where one has not, it is idle: it 
 pipeline (bubble), or of its own (straggling).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,10 @@ from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.timeline import Timeline
 from emu.trace.replay.replay import Replayed
+from emu.trace.report.doing import Doing, spent
 from emu.trace.report.phases import optimizer_fs, stages_of
-from emu.trace.report.requests import requests_of
-from emu.trace.report.spans import Spans, charged, covered
+from emu.trace.report.requests import Coming, Requests, requests_of
+from emu.trace.report.spans import Spans, covered
 from emu.trace.steps import count_steps, equal_steps
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
@@ -145,7 +146,7 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
     rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
-    found = _apart(trace, replayed, timeline, rank, Window(low, high))
+    found = _Ranks(trace, replayed, timeline).apart(rank, low, high)
     own = computing(trace, replayed, timeline, rank, step)
     return StepReport(
         tuple(times),
@@ -159,49 +160,55 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
         found.compute_fs - own.within(low, high).ticks,
         _computes(trace, replayed, timeline, step),
         found.exposed_fs,
-        found.spoken.ticks,
+        found.spoken_fs,
         found.bubble_fs,
         found.straggling_fs,
         optimizer_fs(trace, replayed, timeline, rank, step),
     )
 
 
-class Window(NamedTuple):
-    """From a tick to another."""
-
-    low: int
-    high: int
-
-
 class Apart(NamedTuple):
-    """What a rank does within a window; what is neither is idle."""
+    """What a rank does within a window, in ticks; what is neither is idle."""
 
-    busy: Spans  # it computes
-    spoken: Spans  # of each request, from when all members had come until the rank may leave
-    exposed_fs: dict[str, int]  # ticks in which it stands still for requests to which all have come, by axis
-    bubble_fs: int  # ticks in which it stands still for a rank of another stage that has not come to a request
-    straggling_fs: dict[int, int]  # the same for each rank of its own stage, or of no pipeline as it is itself
-
-    @property
-    def compute_fs(self) -> int:
-        """Ticks of computation."""
-        return self.busy.ticks
+    compute_fs: int
+    exposed_fs: dict[str, int]  # it stands still for requests to which all members have come, by axis
+    bubble_fs: int  # ... for a rank of another stage that has not come to one
+    straggling_fs: dict[int, int]  # ... for one of its own stage, or of no pipeline as it is itself, by that rank
+    spoken_fs: int  # of all its requests, each from when all members had come until the rank may leave
 
 
-def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, rank: int) -> Apart:
-    """What any rank does between the beginning and the end of the step that is told; arguments as of `report`."""
-    return _apart(trace, replayed, timeline, rank, Window(told.began_fs, told.ended_fs))
+def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, ranks: Iterable[int]) -> list[Apart]:
+    """What some ranks do between the beginning and the end of the step that is told; arguments as of `report`."""
+    of_rank = _Ranks(trace, replayed, timeline)
+    return [of_rank.apart(rank, told.began_fs, told.ended_fs) for rank in ranks]
 
 
-def _apart(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, window: Window) -> Apart:
-    busy = computing(trace, replayed, timeline, rank).within(*window)
-    asked = requests_of(trace, replayed, timeline, rank)
-    standing, waiting = asked.standing.within(*window), asked.waiting.within(*window)
-    first, earliest = np.lexsort((asked.met, standing.start)), np.lexsort((asked.came, waiting.start))
-    exposed = charged(standing.take(first), asked.axes[first], busy)
-    waited, stages = charged(waiting.take(earliest), asked.last[earliest], covered(busy, standing)), stages_of(trace)
-    same = {other: ticks for other, ticks in waited.items() if ticks and stages.get(other) == stages.get(rank)}
-    return Apart(busy, asked.spoken.within(*window), exposed, sum(waited.values()) - sum(same.values()), same)
+@dataclass(slots=True)
+class _Ranks:
+    """What each rank does, worked out for those that are looked at."""
+
+    trace: Trace
+    replayed: Replayed
+    timeline: Timeline
+    coming: Coming = field(init=False)
+    known: dict[int, tuple[Doing, Requests]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.coming = Coming.of(self.replayed, self.timeline)
+
+    def apart(self, rank: int, low: int, high: int) -> Apart:
+        """Between two moments."""
+        window = Spans(np.array([low]), np.array([high]))
+        found, asked = spent(lambda other: self._of(other)[0], stages_of(self.trace), rank, window), self._of(rank)[1]
+        exposed = {axis: found.exposed_fs[axis] for axis in sorted({*asked.axes.tolist(), *found.exposed_fs})}
+        spoken = asked.spoken.within(low, high).ticks
+        return Apart(found.compute_fs, exposed, found.bubble_fs, dict(found.straggling_fs), spoken)
+
+    def _of(self, rank: int) -> tuple[Doing, Requests]:
+        if rank not in self.known:
+            asked = requests_of(self.trace, self.replayed, self.timeline, self.coming, rank)
+            self.known[rank] = Doing.of(computing(self.trace, self.replayed, self.timeline, rank), asked), asked
+        return self.known[rank]
 
 
 def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:

@@ -1,8 +1,8 @@
-"""The requests of one rank: when all members had come to each, and from when the rank stood still for it.
+"""The requests of ranks: when all members had come to each, and from when a rank stands still for it.
 
-C requests of the rank, E its events, X events of all ranks. A member comes to a request when its program, its stream and the
-requests before it in its queue let it enter. The members of a collective, or both ends of a message, have met when the last of
-them has come: what a rank waits until then it waits for a rank, and only what comes after is communication.
+X events of all ranks, M meetings; C requests of a rank, E its events. A member comes to a request when its program, its stream
+and the requests before it in its queue let it enter. The members of a collective, or both ends of a message, have met when the
+last of them has come: what a rank waits until then it waits for a rank, and only what comes after is communication.
 """
 
 from typing import NamedTuple
@@ -19,71 +19,82 @@ from emu.trace.report.spans import Spans
 from emu.trace.trace import Events, Kind, Trace
 
 
+class Coming(NamedTuple):
+    """When members come to all requests of a trace; times in ticks."""
+
+    came: I64  # [X] each request's rank could enter it
+    met: I64  # [M] the last member had come
+    last: I64  # [M] the request of the member that came last; of several that of the lowest rank
+
+    @staticmethod
+    def of(replayed: Replayed, timeline: Timeline) -> "Coming":
+        """Return it of a trace on a fabric."""
+        came = np.asarray(timeline.start_fs[replayed.begins])
+        came[replayed.entries.event] = replayed.entries.came(timeline)
+        asked = np.flatnonzero(replayed.meeting >= 0)
+        return Coming(came, *_last(replayed.meeting[asked], came, asked))
+
+
 class Requests(NamedTuple):
-    """The requests of a rank, in the order of issue; times in ticks."""
+    """The requests of a rank but those of set-up, in the order of issue; times in ticks."""
 
     came: I64  # [C] the rank could enter
     met: I64  # [C] the last member had come
     left: I64  # [C] the rank may leave
     since: I64  # [C] the rank stands still for it from then on, if it has not left it
-    last: I64  # [C] the member that came last; of several the lowest
+    last: I64  # [C] the rank that came last
     axes: np.ndarray  # [C] of the group
-
-    @property
-    def waiting(self) -> Spans:
-        """Return from when to when the rank stands still for a member that has not come."""
-        return Spans(np.minimum(np.maximum(self.came, self.since), self.met), self.met)
 
     @property
     def spoken(self) -> Spans:
         """Return from when all members had come to when the rank may leave."""
         return Spans(self.met, self.left)
 
-    @property
-    def standing(self) -> Spans:
-        """Return the part of that in which the rank stands still for it."""
-        return Spans(np.minimum(np.maximum(self.met, self.since), self.left), self.left)
 
-
-def requests_of(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Requests:
-    """Return the requests of a rank but those of set-up.
+def requests_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Coming, rank: int) -> Requests:
+    """Return the requests of a rank.
 
     A rank may leave a rooted operation before all members have come to it: then those count that came before it left.
     """
     first, end = replayed.first_event[rank : rank + 2].tolist()
     rows = np.flatnonzero(replayed.meeting[first:end] >= 0)
     left = timeline.end_fs[replayed.ends[rows + first]]
-    came, met, last = _meetings(replayed, timeline, rows + first, left)
+    met, last = _met(replayed, coming, rows + first, left)
     since = _since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
+    of_rank = np.searchsorted(replayed.first_event, last, side="right") - 1
     axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
-    return Requests(came, met, left, since, last, np.array(axes, dtype=str))
+    return Requests(coming.came[rows + first], met, left, since, of_rank, np.array(axes, dtype=str))
 
 
-def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
+def talking(replayed: Replayed, timeline: Timeline, coming: Coming, events: I64) -> Spans:
     """Return from when all members had come to each of some requests of one rank to when that may leave it."""
     left = timeline.end_fs[replayed.ends[events]]
-    return Spans(_meetings(replayed, timeline, events, left)[1], left)
+    return Spans(_met(replayed, coming, events, left)[0], left)
 
 
-def _meetings(replayed: Replayed, timeline: Timeline, events: I64, left: I64) -> tuple[I64, I64, I64]:
-    """Return [C] when a rank came to each of its requests, when the last member had come, and which one that is."""
-    number, until = replayed.meeting[events], np.full(int(replayed.meeting.max(initial=-1)) + 2, -1)
-    np.maximum.at(until, number, left)  # the last is of what is no request, whose number is -1: nobody comes to that
-    members = np.flatnonzero(until[replayed.meeting] >= 0)
-    came, of = _came(replayed, timeline, members), replayed.meeting[members]
-    own = came[np.searchsorted(members, events)]
-    in_time = np.flatnonzero(came <= until[of])
-    by_coming = in_time[np.lexsort((-members[in_time], came[in_time], of[in_time]))]
-    last = by_coming[np.searchsorted(of[by_coming], number, side="right") - 1]
-    return own, came[last], np.searchsorted(replayed.first_event, members[last], side="right") - 1
+def _met(replayed: Replayed, coming: Coming, events: I64, left: I64) -> tuple[I64, I64]:
+    """Return [C] when the last member had come to each request of a rank, and the request of that one."""
+    meeting = replayed.meeting[events]
+    met, last = coming.met[meeting], coming.last[meeting]
+    early = np.flatnonzero(met > left)
+    if len(early):
+        until = np.full(len(coming.met) + 1, -1)  # the last is of what is no request, to which nobody comes
+        until[meeting[early]] = left[early]
+        in_time = np.flatnonzero((coming.came <= until[replayed.meeting]) & (replayed.meeting >= 0))
+        number, at = np.unique(replayed.meeting[in_time], return_inverse=True)
+        times, requests = _last(at, coming.came, in_time)
+        met[early], last[early] = (of[np.searchsorted(number, meeting[early])] for of in (times, requests))
+    return met, last
 
 
-def _came(replayed: Replayed, timeline: Timeline, events: I64) -> I64:
-    """Return when the rank of each of some requests could enter it."""
-    came = timeline.start_fs[replayed.begins[events]]
-    _, at, entry = np.intersect1d(events, replayed.entries.event, assume_unique=True, return_indices=True)
-    came[at] = replayed.entries.came(timeline)[entry]
-    return np.asarray(came)
+def _last(meeting: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
+    """Return when the last of some requests came to each of the meetings that they are of, and the first request that did."""
+    met = np.full(int(meeting.max(initial=-1)) + 1, -1)
+    np.maximum.at(met, meeting, came[asked])
+    of_last = np.flatnonzero(came[asked] == met[meeting])[::-1]
+    last = np.full(len(met), -1)
+    last[meeting[of_last]] = asked[of_last]  # of several the first is written last
+    return met, last
 
 
 def _since(events: Events, ends: I32, timeline: Timeline) -> I64:

@@ -1,6 +1,6 @@
 """Stretches of time, of one rank or of anything else that is at work now and then."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,26 +44,3 @@ def covered(*several: Spans) -> Spans:
     """When there is one of them at least: one span after another."""
     spans = joined(*several)
     return merged(*spans.take(np.argsort(spans.start, kind="stable")))
-
-
-def charged(spans: Spans, names: np.ndarray, taken: Spans) -> dict[Any, int]:
-    """Ticks of each name in which nothing is taken; each instant is charged to the first span that it is in.
-
-    Args:
-        spans: By start.
-        names: Of each.
-        taken: One after another.
-    """
-    start, end = spans
-    until = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
-    start, end = np.clip(until, start, np.maximum(end, until)), np.maximum(end, until)
-    bare = (end - start) - (_before(taken, end) - _before(taken, start))
-    return {name: int(bare[names == name].sum()) for name in np.unique(names).tolist()}
-
-
-def _before(taken: Spans, until: I64) -> I64:
-    """How long something was taken before each instant."""
-    total = np.concatenate(([0], np.cumsum(taken.end - taken.start)))
-    begun = np.searchsorted(taken.start, until, side="right")
-    last = np.concatenate(([0], taken.end))[begun]
-    return np.asarray(total[begun] - np.maximum(0, last - until))
