@@ -59,11 +59,6 @@ class Piece:
         dst = column(self.laid.classes.messages.dst, np.int64)
         return column(self.laid.who(dst, self.copies.first), np.int32)
 
-    def messages_of(self, participant: int) -> I64:
-        """The messages that a participant sends or receives, or those that stand for them."""
-        own, sender = self.alike[participant], self.graph.owner[: len(self.receiver)]
-        return np.flatnonzero((self.alike[sender] == own) | (self.alike[self.receiver] == own))
-
 
 class UnevenError(RowsError):
     """Slots of different sizes make every row of a schedule needed, and these are too many."""

@@ -25,7 +25,7 @@ class Parted(Exposed, Protocol):
 
     @property
     def bubble_s(self) -> float:
-        """Of the idle time, waiting for other stages of the pipeline."""
+        """Of the idle time, waiting for other stages of the pipeline; the rest is waiting for ranks of the same stage."""
 
     @property
     def idle_s(self) -> float:
@@ -53,7 +53,7 @@ def step_parts(steps: Sequence[Parted]) -> list[Part]:
         for axis, colour in colours_of(exposed_axes(steps)).items()
     ]
     bubble = Part("bubble", BUBBLE, tuple(s.bubble_s for s in steps))
-    idle = Part("idle beside", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
-    found = [Part("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, idle]
+    straggling = Part("straggling", IDLE, tuple(s.idle_s - s.bubble_s for s in steps))
+    found = [Part("compute", COMPUTE, tuple(s.compute_s for s in steps)), *exposed, bubble, straggling]
     least = _LEAST * max(s.step_time_s for s in steps)
     return [part for part in found if max(part.times_s) > least]

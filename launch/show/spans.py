@@ -12,7 +12,7 @@ from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import Replayed
 from emu.trace.report.phases import stages_of
-from emu.trace.report.report import talking
+from emu.trace.report.requests import Coming, talking
 from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 
@@ -37,8 +37,9 @@ class Lane(NamedTuple):
 
 def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
     """The lanes of every rank, then those of the links that carried anything."""
+    coming = Coming.of(replayed, timeline)
     for rank in range(trace.n_ranks):
-        yield from lanes_of(trace, replayed, timeline, rank)
+        yield from lanes_of(trace, replayed, timeline, coming, rank)
     carried = np.flatnonzero(np.isin(replayed.link, replayed.graph.hop_link))
     yield from _of_links(replayed, timeline, topology, carried.tolist())
 
@@ -80,8 +81,9 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
     named = [(rank, f"rank {rank}") for rank in range(trace.n_ranks)]
     if timed.ranks > MOST_RANKS:
         named = [(each.row, each.name) for each in standing(timed)]
+    coming = Coming.of(replayed, timeline)
     for row, name in named:
-        yield from (lane._replace(owner=name) for lane in lanes_of(trace, replayed, timeline, row))
+        yield from (lane._replace(owner=name) for lane in lanes_of(trace, replayed, timeline, coming, row))
     if not any(isinstance(each.piece, Delay) for each in replayed.instances):
         carried = np.isin(replayed.link, replayed.graph.hop_link)
         first = np.unique(replayed.link, return_index=True)[1]
@@ -90,8 +92,8 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
         yield from _of_links(replayed, timeline, timed.topology, sorted(most.tolist()))
 
 
-def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> Iterator[Lane]:
-    """The lanes of one rank: when it computes, then when it communicates, axis by axis."""
+def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Coming, rank: int) -> Iterator[Lane]:
+    """The lanes of one rank: when it computes, then axis by axis when it communicates, all members having come to a request."""
     events, first = trace.events_of(rank), replayed.first_event[rank]
     begins = replayed.begins[first : first + len(events)]
     computed = (events.kind == Kind.COMPUTE) & (begins >= 0)
@@ -104,7 +106,7 @@ def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) ->
     axes = np.array([trace.groups[trace.group_of[rank][g]].axis or "other" for g in events.group[asked].tolist()], dtype=str)
     for axis in np.unique(axes):
         of_axis = asked[axes == axis]
-        spans = talking(replayed, timeline, of_axis + first)
+        spans = talking(replayed, timeline, coming, of_axis + first)
         yield Lane(f"rank {rank}", str(axis), tuple(events.name[i] for i in of_axis), spans.start, spans.end)
 
 

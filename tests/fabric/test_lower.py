@@ -230,11 +230,6 @@ def test_unless_asked_for_there_are_no_entries():
     assert len(piece.exit) == 3
 
 
-def test_messages_of_a_participant_are_those_it_sends_or_receives():
-    piece = lower(chain(4, 1), np.array([8]), star("star", 4, 1e9, 0), np.arange(4))
-    assert [piece.messages_of(p).tolist() for p in range(4)] == [[0], [0, 1], [1, 2], [2]]
-
-
 @pytest.mark.parametrize(
     ("sizes", "said"), [([1], "of 2 slots, got 1"), ([1, 2, 3], "of 2 slots, got 3"), ([1, -1], "0 or more, got -1")]
 )

@@ -10,7 +10,7 @@ _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor"
 
 def parts_s(row: PlanRow) -> dict[str, float]:
     """What a step is made of; the parts add up to it."""
-    idle = {"bubble": row.bubble_s, "idle": row.idle_s - row.bubble_s}
+    idle = {"bubble": row.bubble_s, "straggling": row.idle_s - row.bubble_s}
     return {"compute": row.compute_s, **row.exposed_comm_by_axis_s, **idle}
 
 
@@ -31,8 +31,8 @@ def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
         return f"{more} more computation{_computes(row, best)}"
     if part == "bubble":
         return f"{more} more waiting for other stages (bubble)"
-    if part == "idle":
-        return f"{more} more waiting for other ranks"
+    if part == "straggling":
+        return f"{more} more waiting for other ranks of the same stage (straggling)"
     kind = f"{_AXES[part]} parallel" if part in _AXES else part
     return f"{more} more exposed {kind} communication ({part})"
 

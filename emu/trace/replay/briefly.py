@@ -31,7 +31,7 @@ def time_briefly(laying: Laying, worth: int = WORTH) -> tuple[Replayed, Timeline
             break
         replayed = laying.replayed(domain, pieces, delays)
         timeline = timed(laying, replayed)
-        late = entered_apart(replayed.entries, timeline)
+        late = entered_apart(replayed.entries, replayed.begins, replayed.instance, timeline)
         placed = [(delay, replayed.instances[i].first) for i, delay in delays.items()]
         if not late and had_links_alone(placed, replayed.graph, timeline):
             return replayed, timeline

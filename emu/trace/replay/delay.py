@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from emu.arrays import I64, Bool
+from emu.arrays import I32, I64, Bool
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.lower import Piece
@@ -32,10 +32,6 @@ class Delay:
     number: I64  # [G P] which of the O is each participant's group, or stands for it
     head_fs: int  # until the first message of each member starts
     length_fs: I64  # [O] until all members leave
-
-    def messages_of(self, participant: int) -> I64:
-        """The task that stands for all messages of a participant's group, counted from the first one."""
-        return self.number[participant : participant + 1]
 
     @property
     def message_number(self) -> I64:
@@ -113,29 +109,41 @@ def _others(crossing: I64, least: I64, most: I64) -> bool:
 
 
 class Entries(NamedTuple):
-    """How members come to enter delays."""
+    """How members come to enter what all of them enter by one task."""
 
-    instance: I64  # [Q]
-    task: I64  # [Q] that begins then
+    event: I64  # [Q] of all ranks
     number: I64  # [W] which of the Q waits
     pred: I64  # [W] for the end of what
 
     @staticmethod
+    def of(event: I64, waiting: I64, pred: I64) -> "Entries":
+        """Return those of some events, of all that wait for a task each."""
+        number = np.full(max(event.max(initial=-1), waiting.max(initial=-1)) + 1, -1)
+        number[event] = np.arange(len(event))
+        known = number[waiting] >= 0
+        return Entries(event, number[waiting[known]], pred[known])
+
+    @staticmethod
     def joined(parts: Sequence["Entries"]) -> "Entries":
-        """Those of several ranks, one after another."""
-        first = np.cumsum([0, *(len(part.task) for part in parts)]).tolist()
+        """Return those of several ranks, one after another."""
+        first = np.cumsum([0, *(len(part.event) for part in parts)]).tolist()
         moved = (part._replace(number=part.number + low) for part, low in zip(parts, first, strict=False))
         return Entries(*(np.concatenate(c).astype(np.int64) for c in zip(*moved, strict=True)))
 
+    def came(self, timeline: Timeline) -> I64:
+        """Return [Q] when each member could enter."""
+        came = np.zeros(len(self.event), np.int64)
+        np.maximum.at(came, self.number, timeline.end_fs[self.pred])
+        return came
 
-NO_ENTRIES = Entries(*(np.empty(0, np.int64),) * 4)
+
+NO_ENTRIES = Entries(*(np.empty(0, np.int64),) * 3)
 
 
-def entered_apart(entries: Entries, timeline: Timeline) -> set[int]:
-    """The instances that some member could have entered before another."""
-    came = np.zeros(len(entries.task), np.int64)
-    np.maximum.at(came, entries.number, timeline.end_fs[entries.pred])
-    return set(entries.instance[came < timeline.start_fs[entries.task]].tolist())
+def entered_apart(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
+    """Return the instances that some member could have entered before another; columns as of a `Replayed`."""
+    apart = entries.came(timeline) < timeline.start_fs[begins[entries.event]]
+    return set(instance[entries.event[apart]].tolist())
 
 
 def had_links_alone(placed: Sequence[tuple[Delay, int]], graph: Graph, timeline: Timeline) -> bool:

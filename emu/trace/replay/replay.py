@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,17 +52,10 @@ class Service(NamedTuple):
     by: Served
 
 
-class Talk(Protocol):
-    """What stands for the messages of an instance."""
-
-    def messages_of(self, participant: int) -> I64:
-        """Its tasks that are messages of a participant, or stand for them, from the instance's first task on."""
-
-
 class Instance(NamedTuple):
     """One collective on some groups, or one message between each of some pairs, in the graph."""
 
-    piece: Talk
+    piece: Piece | Delay | None  # None: one task of it stands for all messages
     first: int  # the number of its first task
 
 
@@ -74,13 +68,15 @@ class Replayed:
     begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
     ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
     instance: I32  # [X] index into `instances`; -1: no request
-    member: I32  # [X] the rank's place in it, group after group
+    meeting: (
+        I32  # [X] a number that the requests of all members of one collective, or both ends of one message, share; -1: none
+    )
     instances: tuple[Instance, ...]
     services: tuple[Service, ...]  # each different one once
     assumptions: tuple[str, ...]
     timed_ranks: int  # those whose tasks the graph has: of ranks that a symmetry makes equal one
     link: I64  # [L] which link of the graph each of the topology's is, or is stood for by
-    entries: Entries = NO_ENTRIES  # into the delays that stand for collectives
+    entries: Entries = NO_ENTRIES  # into what all members enter by one task, such as the delays that stand for collectives
 
 
 def replay(
@@ -209,12 +205,12 @@ class Laying:
         self._check_size(domain, ranks, delays)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
-        self.begins, self.ends, self.instance, self.member = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
+        self.begins, self.ends, self.instance, self.meeting = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
         self._compute(builder, ranks)
         instances = tuple(self._meet(builder, self.pieces(domain) if pieces is None else pieces, delays))
         entries = self._wait(builder, ranks, delays)
-        begins, ends, instance, member = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.member))
-        laid = (self.first_event, begins, ends, instance, member, instances)
+        begins, ends, instance, meeting = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.meeting))
+        laid = (self.first_event, begins, ends, instance, meeting, instances)
         told = tuple(self._services()), self.device.assumptions, len(ranks.first)
         return Replayed(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
 
@@ -245,12 +241,13 @@ class Laying:
             self.begins[where] = self.ends[where] = tasks[stands]
 
     def _meet(self, builder: Builder, pieces: Mapping[Laid, Piece], delays: Mapping[int, Delay]) -> Iterator[Instance]:
-        for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
+        meetings = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
+        for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, meetings, strict=False)):
             piece, size = pieces[laid], laid.schedule.n_participants
             ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
             events = self.first_event[ranks] + rows
             member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
-            self.instance[events], self.member[events] = number, member
+            self.instance[events], self.meeting[events] = number, met + np.arange(len(events)) // batch.what.n_ranks
             if number in delays:
                 begins, ends = delays[number].add(builder)
                 self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
@@ -283,7 +280,7 @@ class Laying:
             own = np.flatnonzero(brief[instance])
             known &= brief[instance[event]]
             entered = np.searchsorted(own, event[known])
-            entries.append(Entries(instance[own], self.begins[first:end][own], entered, pred[known]))
+            entries.append(Entries(own + first, entered, pred[known]))
         return Entries.joined(entries)
 
     def _services(self) -> Iterable[Service]:

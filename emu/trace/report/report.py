@@ -1,11 +1,12 @@
 """What a training step took, and where its time went, on the rank that ended last.
 
-X events of all ranks. An instant of a step is computation, else exposed communication, else idle. Of what is idle, that is the
-bubble in which the rank waits for another stage of its pipeline.
+An instant of a step is computation, else exposed communication, else idle. Communication is exposed where the rank stands still
+for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its
+pipeline (bubble), or of its own (straggling).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,10 @@ from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.timeline import Timeline
 from emu.trace.replay.replay import Replayed
-from emu.trace.report.phases import optimizer_fs, waits_for_stages
-from emu.trace.report.spans import Spans, joined, measure, merged
+from emu.trace.report.doing import Doing, spent
+from emu.trace.report.phases import optimizer_fs, stages_of
+from emu.trace.report.requests import Coming, Requests, requests_of
+from emu.trace.report.spans import Spans, covered
 from emu.trace.steps import count_steps, equal_steps
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
@@ -26,7 +29,8 @@ class StepReport:
     """Times in ticks; seconds are derived. The parts are of `step` and of `rank`.
 
     A step begins when the last rank has ended the one before. What another rank did of it until then is in no part, so that
-    what a rank computes in the step differs between fabrics; what it computes of the step does not.
+    what a rank computes in the step differs between fabrics; what it computes of the step does not, unless streams run beside
+    one another for longer.
     """
 
     step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
@@ -37,10 +41,12 @@ class StepReport:
     rank: int  # that ended it last, the lowest if several did
     compute_fs: int  # something is computed, on any stream
     early_compute_fs: int  # of the step, before it began
-    computes_fs: I64  # [N] what the computations of the step take on each rank, one after another
-    exposed_comm_by_axis_fs: Mapping[str, int]  # communication while nothing is computed
-    total_comm_fs: int  # of all its requests, each from its first message on, and of their launches; hidden or not
-    bubble_fs: int  # of the idle time, what the rank waits for other stages of its pipeline
+    other_compute_fs: int  # of the computation, what is of other steps alone
+    computes_fs: I64  # [N] how long each rank computes of the step, on any stream, whenever
+    exposed_comm_by_axis_fs: Mapping[str, int]  # the rank stands still for requests to which all members have come
+    total_comm_fs: int  # of all its requests, each from when all members have come until the rank may leave; hidden or not
+    bubble_fs: int  # of the idle time, what the rank waits for ranks of other stages of its pipeline
+    straggling_by_rank_fs: Mapping[int, int]  # of the idle time, what it waits for each rank of its own stage; none that is 0
     optimizer_fs: int | None  # of the computation, what comes after the mark of an optimizer; None: there is none
 
     @property
@@ -69,23 +75,28 @@ class StepReport:
         return seconds(self.early_compute_fs)
 
     @property
+    def other_compute_s(self) -> float:
+        """Seconds of computation of other steps."""
+        return seconds(self.other_compute_fs)
+
+    @property
     def computes_s(self) -> tuple[float, float]:
         """Seconds that a rank computes of the step, whenever: the least and the most of any."""
         return seconds(int(self.computes_fs.min())), seconds(int(self.computes_fs.max()))
 
     @property
     def exposed_comm_fs(self) -> int:
-        """Ticks of communication while nothing is computed."""
+        """Ticks of exposed communication."""
         return sum(self.exposed_comm_by_axis_fs.values())
 
     @property
     def exposed_comm_s(self) -> float:
-        """Seconds of communication while nothing is computed."""
+        """Seconds of exposed communication."""
         return seconds(self.exposed_comm_fs)
 
     @property
     def exposed_comm_by_axis_s(self) -> dict[str, float]:
-        """The same by the axis of the group; where several wait, that of which began first, else was asked for first."""
+        """The same by the axis of the group; of several requests, that of which all members had come first."""
         return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
 
     @property
@@ -95,8 +106,13 @@ class StepReport:
 
     @property
     def bubble_s(self) -> float:
-        """Seconds in which the rank waits for other stages of its pipeline, and does nothing else."""
+        """Seconds in which the rank waits for ranks of other stages of its pipeline, and does nothing else."""
         return seconds(self.bubble_fs)
+
+    @property
+    def straggling_by_rank_s(self) -> dict[int, float]:
+        """Seconds in which it waits for each rank of its own stage, and does nothing else."""
+        return {rank: seconds(t) for rank, t in self.straggling_by_rank_fs.items()}
 
     @property
     def optimizer_s(self) -> float | None:
@@ -130,9 +146,8 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
     times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
     rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
-    found = _apart(trace, replayed, timeline, rank, Window(low, high))
-    early = computing(trace, replayed, timeline, rank, step).within(0, low)
-    waited = joined(found.busy, found.spoken, found.waited)
+    found = _Ranks(trace, replayed, timeline).apart(rank, low, high)
+    own = computing(trace, replayed, timeline, rank, step)
     return StepReport(
         tuple(times),
         groups,
@@ -141,47 +156,59 @@ def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
         high,
         rank,
         found.compute_fs,
-        int((early.end - early.start).sum()),
+        own.within(0, low).ticks,
+        found.compute_fs - own.within(low, high).ticks,
         _computes(trace, replayed, timeline, step),
         found.exposed_fs,
-        int((found.spoken.end - found.spoken.start).sum()),
-        measure(waited) - measure(joined(found.busy, found.spoken)),
+        found.spoken_fs,
+        found.bubble_fs,
+        found.straggling_fs,
         optimizer_fs(trace, replayed, timeline, rank, step),
     )
 
 
-class Window(NamedTuple):
-    """From a tick to another."""
-
-    low: int
-    high: int
-
-
 class Apart(NamedTuple):
-    """What a rank does within a window; what is neither is idle."""
+    """What a rank does within a window, in ticks; what is neither is idle."""
 
-    busy: Spans  # it computes
-    spoken: Spans  # of its requests and their launches
-    waited: Spans  # for other stages of a pipeline
-    exposed_fs: dict[str, int]  # ticks of communication while nothing is computed, by axis
-
-    @property
-    def compute_fs(self) -> int:
-        """Ticks of computation."""
-        return int((self.busy.end - self.busy.start).sum())
+    compute_fs: int
+    exposed_fs: dict[str, int]  # it stands still for requests to which all members have come, by axis
+    bubble_fs: int  # ... for a rank of another stage that has not come to one
+    straggling_fs: dict[int, int]  # ... for one of its own stage, or of no pipeline as it is itself, by that rank
+    spoken_fs: int  # of all its requests, each from when all members had come until the rank may leave
 
 
-def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, rank: int) -> Apart:
-    """What any rank does between the beginning and the end of the step that is told; arguments as of `report`."""
-    return _apart(trace, replayed, timeline, rank, Window(told.began_fs, told.ended_fs))
+def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, ranks: Iterable[int]) -> list[Apart]:
+    """What some ranks do between the beginning and the end of the step that is told; arguments as of `report`."""
+    of_rank = _Ranks(trace, replayed, timeline)
+    return [of_rank.apart(rank, told.began_fs, told.ended_fs) for rank in ranks]
 
 
-def _apart(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, window: Window) -> Apart:
-    busy = computing(trace, replayed, timeline, rank).within(*window)
-    requests = _requests(trace, replayed, timeline, rank)
-    asked, axes = requests.in_turn()
-    spoken = asked.within(*window)
-    return Apart(busy, spoken, requests.waited.within(*window), _exposed(busy, spoken, axes))
+@dataclass(slots=True)
+class _Ranks:
+    """What each rank does, worked out for those that are looked at."""
+
+    trace: Trace
+    replayed: Replayed
+    timeline: Timeline
+    coming: Coming = field(init=False)
+    known: dict[int, tuple[Doing, Requests]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.coming = Coming.of(self.replayed, self.timeline)
+
+    def apart(self, rank: int, low: int, high: int) -> Apart:
+        """Between two moments."""
+        window = Spans(np.array([low]), np.array([high]))
+        found, asked = spent(lambda other: self._of(other)[0], stages_of(self.trace), rank, window), self._of(rank)[1]
+        exposed = {axis: found.exposed_fs[axis] for axis in sorted({*asked.axes.tolist(), *found.exposed_fs})}
+        spoken = asked.spoken.within(low, high).ticks
+        return Apart(found.compute_fs, exposed, found.bubble_fs, dict(found.straggling_fs), spoken)
+
+    def _of(self, rank: int) -> tuple[Doing, Requests]:
+        if rank not in self.known:
+            asked = requests_of(self.trace, self.replayed, self.timeline, self.coming, rank)
+            self.known[rank] = Doing.of(computing(self.trace, self.replayed, self.timeline, rank), asked), asked
+        return self.known[rank]
 
 
 def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
@@ -207,80 +234,14 @@ def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
 
 
 def _computes(trace: Trace, replayed: Replayed, timeline: Timeline, step: int) -> I64:
-    """[N] what each rank computes of a step."""
-    taken = np.zeros(trace.n_ranks, np.int64)
-    for rank in range(trace.n_ranks):
-        task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
-        events = trace.events_of(rank)
-        task = task[(events.kind == Kind.COMPUTE) & (events.step == step) & (task >= 0)]
-        taken[rank] = (timeline.end_fs[task] - timeline.start_fs[task]).sum()
-    return taken
+    """[N] how long each rank computes of a step, whenever."""
+    return np.array([computing(trace, replayed, timeline, rank, step).ticks for rank in range(trace.n_ranks)], np.int64)
 
 
 def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
     """When a rank computes (of a step, if one is given): one span after another, streams that run side by side as one."""
     task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
     events = trace.events_of(rank)
-    task = task[(events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True)]
-    if len(np.unique(events.stream[events.kind == Kind.COMPUTE])) <= 1:
-        return Spans(timeline.start_fs[task], timeline.end_fs[task])
-    by_start = task[np.argsort(timeline.start_fs[task], kind="stable")]
-    return merged(timeline.start_fs[by_start], timeline.end_fs[by_start])
-
-
-def talking(replayed: Replayed, timeline: Timeline, events: I64) -> Spans:
-    """From each request's first message, to or from the rank, until the rank may leave it."""
-    start = end = timeline.end_fs[replayed.ends[events]]
-    start = start.copy()
-    for i, event in enumerate(events):
-        piece, first = replayed.instances[replayed.instance[event]]
-        messages = piece.messages_of(int(replayed.member[event]))
-        start[i] = timeline.start_fs[first + messages].min(initial=start[i])
-    return Spans(start, end)
-
-
-class _Requests(NamedTuple):
-    """The requests of one rank, in the order of issue."""
-
-    launched: Spans  # while the rank enters each
-    spoken: Spans  # from its first message until the rank may leave
-    waited: Spans  # of those that other stages of a pipeline take part in: until its first message
-    axes: np.ndarray
-
-    def in_turn(self) -> tuple[Spans, np.ndarray]:
-        """Launches and what follows them, by when they began, then by when they were asked for; and their axes."""
-        takes = np.flatnonzero(self.launched.end > self.launched.start)
-        spans, axes = joined(self.launched.take(takes), self.spoken), np.concatenate((self.axes[takes], self.axes))
-        order = np.argsort(spans.start, kind="stable")
-        return spans.take(order), axes[order]
-
-
-def _requests(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int) -> _Requests:
-    first = replayed.first_event[rank]
-    rows = np.flatnonzero(replayed.instance[first : replayed.first_event[rank + 1]] >= 0)
-    spoken = talking(replayed, timeline, rows + first)
-    begins, ends = replayed.begins[rows + first], replayed.ends[rows + first]
-    start = timeline.start_fs[begins]
-    joins = (begins != ends) & (np.diff(replayed.graph.hop_start)[begins] == 0)
-    launched = Spans(start, np.where(joins, timeline.end_fs[begins], start))  # what is composed has no joins
-    axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
-    waited = waits_for_stages(trace, replayed, timeline, rank, rows, spoken)
-    return _Requests(launched, spoken, waited, np.array(axes, dtype=str))
-
-
-def _exposed(busy: Spans, spoken: Spans, axes: np.ndarray) -> dict[str, int]:
-    """Ticks of each axis in which nothing is computed, each instant charged to the first request that it is in."""
-    start, end = spoken
-    covered = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
-    start = np.minimum(np.maximum(start, covered), np.maximum(end, covered))
-    end = np.maximum(end, covered)
-    bare = (end - start) - (_computed(busy, end) - _computed(busy, start))
-    return {str(a): int(bare[axes == a].sum()) for a in np.unique(axes)}
-
-
-def _computed(busy: Spans, until: I64) -> I64:
-    """How long something was computed before each instant."""
-    total = np.concatenate(([0], np.cumsum(busy.end - busy.start)))
-    begun = np.searchsorted(busy.start, until, side="right")
-    last = np.concatenate(([0], busy.end))[begun]
-    return np.asarray(total[begun] - np.maximum(0, last - until))
+    rows = np.flatnonzero((events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True))
+    spans = Spans(timeline.start_fs[task[rows]], timeline.end_fs[task[rows]])
+    return spans if (events.stream[rows] == events.stream[rows[:1]]).all() else covered(spans)

@@ -13,6 +13,11 @@ class Spans(NamedTuple):
     start: I64
     end: I64
 
+    @property
+    def ticks(self) -> int:
+        """Return how long all of them last."""
+        return int((self.end - self.start).sum())
+
     def within(self, low: int, high: int) -> "Spans":
         """The same, clipped."""
         return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))
@@ -35,7 +40,7 @@ def merged(start: I64, end: I64) -> Spans:
     return Spans(start[new], covered[last])
 
 
-def measure(spans: Spans) -> int:
-    """Ticks in which there is one of them at least."""
-    found = merged(*spans.take(np.argsort(spans.start, kind="stable")))
-    return int((found.end - found.start).sum())
+def covered(*several: Spans) -> Spans:
+    """When there is one of them at least: one span after another."""
+    spans = joined(*several)
+    return merged(*spans.take(np.argsort(spans.start, kind="stable")))

@@ -12,6 +12,7 @@ from launch.show.html.page import Cell, Figure, Table, table_of
 from launch.show.text.describe import link_classes
 from launch.show.text.estimates import exposed_axes
 from launch.show.text.spread import spread_told
+from launch.show.text.step import straggling_told
 
 _LINKS = 20  # busiest ones
 
@@ -19,16 +20,22 @@ _LINKS = 20  # busiest ones
 def figures_of(step: Step) -> tuple[Figure, ...]:
     """What a reader asks first of one step."""
     whole = "whole script" if step.whole else "step"
-    bubble = f"of it {format_time(step.bubble_s)} bubble" if step.bubble_s else ""
     return (
         Figure("step_time_s", whole, format_time(step.step_time_s), step.step_time_s),
         *_rates(step),
         _part("compute_s", "computation", step.compute_s, step),
         _part("exposed_comm_s", "exposed communication", step.exposed_comm_s, step),
-        _part("idle_s", "idle", step.idle_s, step, bubble),
+        _part("idle_s", "idle", step.idle_s, step, _waits(step)),
         *_memory(step),
         *_learned(step),
     )
+
+
+def _waits(step: Step) -> str:
+    """Return what the idle time is made of; "": there is none."""
+    bubble = [f"{format_time(step.bubble_s)} bubble"] if step.bubble_s else []
+    straggling = [f"straggling {straggling_told(step)}"] if step.straggling_by_rank_s else []
+    return f"of it {'; '.join([*bubble, *straggling])}" if bubble or straggling else ""
 
 
 def _part(name: str, label: str, time_s: float, step: Step, note: str = "") -> Figure:

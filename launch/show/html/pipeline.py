@@ -9,6 +9,7 @@ from emu.fabric.timeline import Timeline
 from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.replay import Replayed
 from emu.trace.report.report import Apart, told_apart
+from emu.trace.report.requests import Coming
 from emu.trace.report.spans import Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
@@ -75,9 +76,9 @@ def rows_of(timed: TimedTrace) -> list[Standing]:
 def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
     """The chart of the step that is reported, and its times as a table."""
     began, ended = timed.report.began_fs, timed.report.ended_fs
-    ranks = rows_of(timed)
-    lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), each.row)] for each in ranks]
-    apart = [told_apart(*_of(timed), timed.report, each.row) for each in ranks]
+    ranks, coming = rows_of(timed), Coming.of(timed.replayed, timed.timeline)
+    lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), coming, each.row)] for each in ranks]
+    apart = told_apart(*_of(timed), timed.report, [each.row for each in ranks])
     axes = in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
     rows = tuple(_row(each, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True))
@@ -141,13 +142,14 @@ def _table(ranks: Sequence[Standing], apart: Sequence[Apart], total: int) -> Tab
     axes = in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
     staged = any(each.stage is not None for each in ranks)
     who = (*(("stage",) if staged else ()), "rank", "stands for")
-    head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), "idle")
+    head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), *(("bubble",) if staged else ()), "idle")
     rows = []
     for each, parts in zip(ranks, apart, strict=True):
         exposed = [parts.exposed_fs.get(axis, 0) for axis in axes]
         idle = total - parts.compute_fs - sum(parts.exposed_fs.values())
         numbers = (*((each.stage or 0,) if staged else ()), each.rank, each.alike)
-        times = [_time(ticks) for ticks in (parts.compute_fs, *exposed, idle)]
+        bubble = (parts.bubble_fs,) if staged else ()
+        times = [_time(ticks) for ticks in (parts.compute_fs, *exposed, *bubble, idle)]
         rows.append([*(Cell(str(number), number) for number in numbers), *times])
     return table_of(head, rows)
 

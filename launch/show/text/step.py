@@ -13,7 +13,7 @@ from launch.show.text.table import table
 
 _SHOWN = 8  # times of steps in a line
 _GROUPS = 4  # lines of other steps
-_PARTS, _LEAST = 5, 0.005  # of the critical path, and a share that is not 0 %
+_PARTS, _LEAST = 5, 0.005  # of the critical path, or ranks that are waited for; and a share that is not 0 %
 
 
 def step_lines(step: Step) -> list[str]:
@@ -26,6 +26,7 @@ def step_lines(step: Step) -> list[str]:
         f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
         f"  idle          {format_time(step.idle_s)}",
         *([f"    bubble      {format_time(step.bubble_s)}, for other stages of the pipeline"] if step.bubble_s else []),
+        *([f"    straggling  {straggling_told(step)}"] if step.straggling_by_rank_s else []),
         *_others(step),
     ]
 
@@ -104,13 +105,20 @@ def part_told(part: PathPart) -> str:
 
 
 def _of_all(step: Step) -> str:
-    """What the rank computed of the step before it began, and what all ranks compute of it, which no fabric changes."""
+    """What the rank computed of the step before it began, or of others in it, and what all ranks compute of the step."""
     least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
-    if step.early_compute_s:
-        before = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
-    else:
-        before = ""
-    return f"{before}; {least} on every rank" if least == most else f"{before}; {least} to {most} on the ranks"
+    others = f", of it {format_time(step.other_compute_s)} of another step" if step.other_compute_s else ""
+    early = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
+    all_of_them = f"{least} on every rank" if least == most else f"{least} to {most} on the ranks"
+    return f"{others}{early if step.early_compute_s else ''}; {all_of_them}"
+
+
+def straggling_told(step: Step) -> str:
+    """Return how long the rank waits for others of its stage, such as `1.2 ms, for rank 5 (1 ms), rank 3 (0.2 ms)`."""
+    longest = sorted(step.straggling_by_rank_s.items(), key=lambda each: (-each[1], each[0]))
+    each = [f"rank {rank} ({format_time(time_s)})" for rank, time_s in longest[:_PARTS]]
+    more = [f"{len(longest) - _PARTS} more ranks"] if len(longest) > _PARTS else []
+    return f"{format_time(sum(step.straggling_by_rank_s.values()))}, for {', '.join([*each, *more])}"
 
 
 def _by_axis(step: Step) -> str:

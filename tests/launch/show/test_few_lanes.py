@@ -60,7 +60,7 @@ def test_links_have_no_lanes_where_a_delay_stands_for_their_messages(timed):
 
 
 def test_the_rank_that_is_told_is_told_apart_as_the_report_has_it(timed):
-    parts = told_apart(timed.trace, timed.replayed, timed.timeline, timed.report, timed.report.rank)
+    (parts,) = told_apart(timed.trace, timed.replayed, timed.timeline, timed.report, [timed.report.rank])
     assert parts.compute_fs == timed.report.compute_fs
     assert parts.exposed_fs == timed.report.exposed_comm_by_axis_fs
 

@@ -168,7 +168,7 @@ def test_a_reason_names_the_part_whose_difference_is_largest():
         own, other = parts_s(row), parts_s(first)
         assert sum(own.values()) == pytest.approx(row.step_time_s)
         worst = max(own, key=lambda part: own[part] - other.get(part, 0.0))
-        word = {"compute": "computation", "bubble": "bubble", "idle": "other ranks"}.get(worst, f"({worst})")
+        word = {"compute": "computation", "bubble": "bubble", "straggling": "straggling"}.get(worst, f"({worst})")
         assert word in row.why
         assert row.why == why(row, first)
 

@@ -46,7 +46,7 @@ def pair(learned):
 def test_a_step_is_computation_exposed_communication_and_idling(learned, pair, which):
     one, name = pair[which], (SWITCH, SLOW)[which]
     done = time_trace(learned.trace, Choice(), build_topology(name), H100, "bfloat16")
-    _, step, found, total = walked(learned.trace, done.replayed, done.timeline, done.topology, done.report.step)
+    _, step, found, total, _ = walked(learned.trace, done.replayed, done.timeline, done.report.step)
     assert len(one.step_times_s) == 2
     assert sum(one.step_times_s) == pytest.approx(done.timeline.end_s, rel=1e-12)
     assert (one.step_time_s, one.total_comm_s) == (seconds(step), seconds(total))

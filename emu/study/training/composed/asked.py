@@ -74,6 +74,12 @@ class Standing:
     dtype: str = "float32"  # what float32 is timed as
     rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
 
+    def beside(self, rank: int, place: int) -> int:
+        """Return the lowest other rank of a place that is in a group of a rank, on the first axis that has one."""
+        groups = (axis.ranks[(axis.ranks == rank).any(axis=1)] for axis in self.axes)
+        found = (group[(self.place_of_rank[group] == place) & (group != rank)] for group in groups)
+        return next(int(others.min()) for others in found if len(others))
+
 
 class _Columns(NamedTuple):
     """[C]."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.order import computes, queue_order, told_order
+from emu.trace.replay.delay import NO_ENTRIES, Entries
 from emu.trace.replay.replay import Instance, Replayed, Service, event_name
 from emu.trace.report.report import report
 from emu.trace.trace import Trace
@@ -42,14 +42,6 @@ COMPOSED = (
     f"{WITHIN:.0%} away. 37 small "
     "steps were within 0.01 % of the whole graph's time at the median, and 5 % at the worst (benchmarks/README.md)"
 )
-
-
-class Line(NamedTuple):
-    """One task that stands for all messages of a request."""
-
-    def messages_of(self, participant: int) -> I64:
-        """It alone, whoever takes part."""
-        return np.zeros(1 + 0 * participant, np.int64)
 
 
 def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device: Device) -> Replayed:
@@ -71,16 +63,18 @@ def compose(asked: Asked, bodies: Bodies, services: tuple[Service, ...], device:
         begins[own] = ends[own] = builder.tasks(device.ticks(events, asked.of.dtype)[timed], number, timed)
     begins[asked.event], ends[asked.event], meetings = _meet(builder, asked, bodies)
     leaves = np.where(_rooted(trace), begins, ends)
-    for number, events in enumerate(trace.events):
+    waits = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
+    for first, events in zip(first_event.tolist(), trace.events, strict=False):
         for (event, waited), until in ((told_order(events), ends), (queue_order(events), leaves)):
-            builder.wait(begins[event + first_event[number]], until[waited + first_event[number]])
-    instance = np.full(len(begins), -1, np.int32)
-    instance[asked.event] = asked.meeting
+            builder.wait(begins[event + first], until[waited + first])
+            waits.append((event + first, until[waited + first]))
+    meeting = np.full(len(begins), -1, np.int32)
+    meeting[asked.event] = asked.meeting
     moments = column(begins, np.int32), column(ends, np.int32)
-    line = Line()
-    instances = tuple(Instance(line, first) for first in meetings.tolist())
-    laid = first_event, *moments, instance, 0 * instance, instances
-    return Replayed(builder.graph(), *laid, services, device.assumptions, trace.n_ranks, column([], np.int64))
+    instances = tuple(Instance(None, first) for first in meetings.tolist())
+    laid = first_event, *moments, meeting, meeting, instances
+    told = services, device.assumptions, trace.n_ranks, column([], np.int64)
+    return Replayed(builder.graph(), *laid, *told, Entries.of(asked.event, *map(np.concatenate, zip(*waits, strict=True))))
 
 
 def _rooted(trace: Trace) -> Bool:
@@ -130,7 +124,9 @@ class ComposedStep(TimedTrace):
     def step(self, *, briefly: bool = False) -> Step:
         """The figures; ranks are those of the run."""
         told = TimedTrace.step(self, briefly=briefly)
-        return replace(told, rank=int((self.asked.of.place_of_rank == told.rank).argmax()))
+        rank = int((self.asked.of.place_of_rank == told.rank).argmax())
+        straggling = {self.asked.of.beside(rank, place): time_s for place, time_s in told.straggling_by_rank_s.items()}
+        return replace(told, rank=rank, straggling_by_rank_s=straggling)
 
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says, and what composing leaves out."""

@@ -71,11 +71,13 @@ class Step:
     rank: int  # whose parts follow: the one that ended last
     compute_s: float
     early_compute_s: float  # of the step before it began: while another rank was in the one before
-    compute_least_s: float  # that a rank computes of the step, whenever; the same on every fabric
+    other_compute_s: float  # of compute_s, what is of other steps
+    compute_least_s: float  # that a rank computes of the step, whenever; compute_s + early_compute_s - other_compute_s is one
     compute_most_s: float
     exposed_comm_s: float
     idle_s: float
     bubble_s: float  # of the idle time, what the rank waits for other stages of its pipeline
+    straggling_by_rank_s: Mapping[int, float]  # the rest of it: what it waits for each other rank of its own stage
     optimizer_s: float | None = field(default=None, metadata=LEFT_OUT)  # of the computation; None: none was seen
     exposed_comm_by_axis_s: Mapping[str, float]
     total_comm_s: float
@@ -145,11 +147,13 @@ class TimedTrace:
             rank=r.rank,
             compute_s=r.compute_s,
             early_compute_s=r.early_compute_s,
+            other_compute_s=r.other_compute_s,
             compute_least_s=r.computes_s[0],
             compute_most_s=r.computes_s[1],
             exposed_comm_s=r.exposed_comm_s,
             idle_s=r.idle_s,
             bubble_s=r.bubble_s,
+            straggling_by_rank_s=r.straggling_by_rank_s,
             optimizer_s=r.optimizer_s,
             exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
             total_comm_s=r.total_comm_s,

@@ -12,9 +12,10 @@ STEP = Step(
     topology="ring:n=8", device="npu", dtype="bfloat16",
     products=(Products("bfloat16", 1.0, 2e12),), messages_in=("bfloat16", "int64"), ranks=8, step_times_s=(7e-3, 2e-3),
     step_groups=((2,), (1,)), step_time_s=2e-3, step=2,
-    rank=5, compute_s=1e-3, early_compute_s=4e-6, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
+    rank=5, compute_s=1e-3, early_compute_s=4e-6, other_compute_s=0.0, compute_least_s=0.5e-3, compute_most_s=1.5e-3,
     exposed_comm_s=0.75e-3, idle_s=0.25e-3,
     bubble_s=0.125e-3, optimizer_s=0.1e-3, exposed_comm_by_axis_s={"dp": 0.5e-3, "tp": 0, "": 0.25e-3}, total_comm_s=3e-3,
+    straggling_by_rank_s={2: 0.025e-3, 11: 0.1e-3},
     critical_path=(
         PathPart("all_reduce", "tp", 3, None, 1e-3), PathPart("computation", None, 0, None, 0.7e-3),
         PathPart("all_reduce", "dp", None, 5, 0.298e-3), PathPart("message", "", None, None, 2e-6),
@@ -34,8 +35,15 @@ def test_a_step_and_its_parts_have_a_line_each() -> None:
         "  exposed comm  750 us (dp 500 us, other 250 us); of 3 ms in all",
         "  idle          250 us",
         "    bubble      125 us, for other stages of the pipeline",
+        "    straggling  125 us, for rank 11 (100 us), rank 2 (25 us)",
         "1 other step    7 ms",
     ]
+
+
+def test_what_the_rank_computed_of_another_step_is_told() -> None:
+    told = step_lines(replace(STEP, other_compute_s=1e-6))[1]
+    before = "4 us before the last rank had ended the step before"
+    assert told == f"  compute       1 ms, of it 1 us of another step, and {before}; 500 us to 1.5 ms on the ranks"
 
 
 def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
@@ -47,6 +55,13 @@ def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
     assert foot[3] == "algorithms      none"
 
 
+def test_of_many_ranks_that_are_waited_for_those_are_named_that_are_waited_for_longest() -> None:
+    many = replace(STEP, straggling_by_rank_s={rank: (10 - rank) * 1e-6 for rank in range(7)})
+    each = "rank 0 (10 us), rank 1 (9 us), rank 2 (8 us), rank 3 (7 us), rank 4 (6 us), 2 more ranks"
+    assert step_lines(many)[6] == f"    straggling  49 us, for {each}"
+    assert not any("straggling" in line for line in step_lines(replace(STEP, straggling_by_rank_s={})))
+
+
 def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> None:
     lines = step_report(STEP).splitlines()
     assert lines[:4] == [
@@ -55,8 +70,8 @@ def test_a_report_begins_with_who_ran_where_and_ends_with_what_was_assumed() -> 
         "",
         "steps           7 ms, 2 ms",
     ]
-    assert lines[4:11] == step_lines(STEP)
-    assert lines[11:] == [
+    assert lines[4:12] == step_lines(STEP)
+    assert lines[12:] == [
         "critical path   50 % tp all_reduce in stage 3, 35 % computation in stage 0, 15 % dp all_reduce that waits for rank 5",
         "busiest links   NPU 0 to switch 8 75 %, switch 8 to NPU 1 50 %",
         "peak memory     3 MiB on the rank that holds most (weights 1 MiB, optimizer state 2 MiB)",
@@ -86,7 +101,7 @@ def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
     assert lines[-2:] == ["1 other step    9 ms", "2 other steps   4 ms, 5 ms"]
     alike = step_lines(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),)))
     assert alike[0].startswith("step            2 ms, as each of 2 equal steps; its parts")
-    assert alike[-2] == "  idle          250 us"
+    assert alike[-3] == "  idle          250 us"
 
 
 def test_of_many_other_works_the_last_share_a_line() -> None:

@@ -27,10 +27,10 @@ def test_a_run_has_a_line_a_step_and_the_figures_of_the_last() -> None:
         "gradients       within 3.2e-06 of one process's, from the same weights",
     ]
     rest = lines[7:]
-    assert rest[:7] == step_lines(STEP)
-    assert rest[7:10] == [
+    assert rest[:8] == step_lines(STEP)
+    assert rest[8:11] == [
         "tokens/s        1,234,568",
         "MFU             0.0123; HFU 0.0152",
         "wall            1.2 s run, 2.4 s one process, 3.5 s timing",
     ]
-    assert rest[10:] == foot_lines(STEP)
+    assert rest[11:] == foot_lines(STEP)

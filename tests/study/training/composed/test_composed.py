@@ -8,32 +8,27 @@ import pytest
 from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.run import run
-from emu.model.generate.generate import roles_by_place, trace_of
+from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.spell import parse_plan
 from emu.model.stack.stack import Stack
-from emu.study.choice.chooser import choice_on
 from emu.study.training.composed import once as timing
 from emu.study.training.composed.asked import asked_by, by_plan
-from emu.study.training.composed.composed import COMPOSED, composition, standing
+from emu.study.training.composed.composed import COMPOSED, standing
 from emu.study.training.composed.once import Once, time_once
 from emu.study.training.composed.shared import bodies_of
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
-from launch.data.devices import find_device
+from tests.study.training.composed.ways import H100, both_ways
 
-H100 = find_device("h100", "bfloat16")
 MS = TICKS_PER_S // 1000
 
 
 def both(line, words, model="llama-tiny", software="pytorch", **batch):
-    """The step composed, and as the whole graph has it."""
-    found, plan, stack, topology = MODELS.find(model), parse_plan(words, **batch), Stack(software), build_topology(line)
-    roles, choice = roles_by_place(found, plan, stack), choice_on(topology, ("auto",), "float32")
-    few = composition(by_plan(standing(roles), plan), choice, topology, H100.request_overhead_fs).timed(H100)
-    return few.step(), time_trace(trace_of(roles, found, plan, stack), choice, topology, H100, "float32").step()
+    """The figures of both."""
+    few, whole = both_ways(line, words, model, f"software={software}", **batch)
+    return few.step(), whole.step()
 
 
 def same(few, whole, names):

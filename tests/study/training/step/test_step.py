@@ -66,7 +66,7 @@ def with_a_fast_rank(trace: Trace, times: float) -> Trace:
 def test_a_step_is_what_a_walk_over_its_instants_finds(trace: Trace, times: float) -> None:
     trace = with_a_fast_rank(trace, times)
     done = timed(trace, ("all_reduce=direct",))
-    rank, step, found, total = walked(trace, done.replayed, done.timeline, done.topology, done.report.step)
+    rank, step, found, total, waited = walked(trace, done.replayed, done.timeline, done.report.step)
     told = done.step()
     assert (done.report.rank, told.step_time_s, told.total_comm_s) == (rank, seconds(step), seconds(total))
     assert (told.compute_s, told.idle_s) == (seconds(found["compute"]), seconds(found["idle"]))
@@ -76,6 +76,7 @@ def test_a_step_is_what_a_walk_over_its_instants_finds(trace: Trace, times: floa
     assert told.exposed_comm_by_axis_s == {"world": seconds(found["world"])}
     assert told.exposed_comm_s == seconds(found["world"]) > 0
     assert (found["idle"] > 0) == (times > 1)
+    assert told.straggling_by_rank_s == {rank: seconds(t) for rank, t in waited.items()}
 
 
 def test_peak_memory_is_that_of_the_rank_that_holds_most(trace: Trace) -> None:

@@ -1,0 +1,92 @@
+"""What the time of a composed step went into, against the same rank in the whole graph of all ranks."""
+
+import random
+from itertools import product
+
+import pytest
+
+from emu.trace.report.report import told_apart
+from tests.study.training.composed.ways import both_ways
+
+ORDERS = {
+    "software=pytorch": (
+        "order=gpipe", "order=1f1b", "order=interleaved,vp=2",
+        "order=zero-bubble,vp=2", "order=zbv,vp=2", "order=dualpipev,vp=2",
+    ),
+    "software=megatron": ("order=1f1b", "order=interleaved,vp=2"),
+    "software=megatron,dp=overlapped": ("order=1f1b", "order=interleaved,vp=2"),
+}  # fmt: skip
+PIPELINES = [
+    (stack, f"pp={pp},dp=2,{order},clip={clip}")
+    for stack, orders in ORDERS.items()
+    for pp, clip, order in product((2, 4, 8), (0, 1), orders)
+]
+AT_ONCE = random.Random(4).sample(range(len(PIPELINES)), 6)
+NO_TIME = 1e-3  # of a step
+
+
+def parts_of(step):
+    """Seconds of all parts of a step, which add up to it."""
+    waits = {"bubble": step.bubble_s, "straggling": sum(step.straggling_by_rank_s.values())}
+    return {"compute": step.compute_s, **step.exposed_comm_by_axis_s, **waits}
+
+
+def furthest(one, other, step_s):
+    """The largest difference of a part, as a share of the step."""
+    return max(abs(one.get(part, 0.0) - other.get(part, 0.0)) for part in {**one, **other}) / step_s
+
+
+def some(cases, at_once):
+    return [case if i in at_once else pytest.param(*case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize(("stack", "words"), some(PIPELINES, AT_ONCE))
+def test_on_a_network_that_takes_no_time_a_pipeline_communicates_for_none(stack, words):
+    ranks = 2 * int(words.partition(",")[0].removeprefix("pp="))
+    line = f"switch:n={ranks},bandwidth=100TB/s,latency=1ns"
+    few, whole = (each.step() for each in both_ways(line, words, "llama3-8b", stack, global_batch=2 * ranks, seq=64))
+    for step in (few, whole):
+        assert sum(parts_of(step).values()) == pytest.approx(step.step_time_s, rel=1e-12)
+        assert step.exposed_comm_by_axis_s["pp"] < NO_TIME * step.step_time_s
+    assert few.rank == whole.rank
+    assert furthest(parts_of(few), parts_of(whole), whole.step_time_s) < NO_TIME
+
+
+FABRICS = {
+    "switch:n=32,bandwidth=50GB/s,latency=500ns": 0.01, "servers:nodes=4": 0.01, "ub-mesh:rack": 0.01,
+    "torus:dims=4x8,bandwidth=25GB/s,latency=500ns": 0.015, "fat-tree:radix=8": 0.05,  # where members leave far apart
+}  # fmt: skip
+
+
+def drawn(seed):
+    """A fabric, and a plan of up to 32 ranks for it: any axes, sharding, order and overlap."""
+    rng = random.Random(seed)
+    sizes = {axis: rng.choice((1, 1, 2, 4)) for axis in ("tp", "cp", "dp", "pp")}
+    ranks = sizes["tp"] * sizes["cp"] * sizes["dp"] * sizes["pp"]
+    experts = rng.random() < 0.3 and sizes["cp"] * sizes["dp"] % 2 == 0
+    if not 2 <= ranks <= 32:
+        return drawn(seed + 10**6)
+    stack = rng.choice(list(ORDERS))
+    words = [f"{axis}={size}" for axis, size in sizes.items()] + [f"clip={rng.choice((0, 1))}"] + ["ep=2"] * experts
+    words += ["sp"] * (sizes["tp"] > 1 and rng.random() < 0.5)
+    order = rng.choice(ORDERS[stack]) if sizes["pp"] > 1 else ""
+    splits = any(split in order for split in ("zero-bubble", "zbv", "dualpipev"))  # FSDP2 sees no backward that is split
+    shared = ("ddp", "zero1") if splits else ("ddp", "zero1", "fsdp")
+    words += [f"sharding={rng.choice(shared)}"] if sizes["dp"] > 1 and stack == "software=pytorch" else []
+    words += [order] if order else []
+    model = "mixtral-tiny" if experts else rng.choice(("llama-tiny", "llama3-8b"))
+    return rng.choice(list(FABRICS)), ",".join(words), model, stack, 2 * sizes["dp"] * sizes["pp"]
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 200))])
+def test_the_parts_of_a_composed_step_are_as_close_as_its_time(seed):
+    line, words, model, stack, batch = drawn(seed)
+    few, whole = both_ways(line, words, model, stack, global_batch=batch, seq=256)
+    composed, step_s = few.step(briefly=True), whole.report.step_time_s
+    (same,) = told_apart(whole.trace, whole.replayed, whole.timeline, whole.report, [composed.rank])
+    waits = {"bubble": same.bubble_fs, "straggling": sum(same.straggling_fs.values())}
+    parts = {name: ticks / 1e15 for name, ticks in {"compute": same.compute_fs, **same.exposed_fs, **waits}.items()}
+    for told, all_of_it in ((parts_of(composed), composed.step_time_s), (parts_of(whole.report), step_s)):
+        assert sum(told.values()) == pytest.approx(all_of_it, rel=1e-12)
+    error = abs(composed.step_time_s / step_s - 1)
+    assert furthest(parts_of(composed), parts, step_s) <= 1.25 * error + FABRICS[line]
