@@ -84,8 +84,9 @@ class Space:
             if pp == 1:
                 yield 1, "", (), microbatch
                 continue
+            passes, pytorch = rank_batch // microbatch, self.stack.software == "pytorch"
             for vp, order in product(self._virtual(pp), self._orders):
-                if ORDERS[order].takes(vp) and ORDERS[order].fits(rank_batch // microbatch, pp):
+                if ORDERS[order].takes(vp) and ORDERS[order].fits(passes, pp, pytorch=pytorch):
                     yield vp, "" if order == default_order(vp) else order, self._layers(pp * vp), microbatch
 
     @property

@@ -41,9 +41,8 @@ NAMES = {
 def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[Plan]:
     """All that take exactly so many NPUs: every combination of words that `Plan` and the software do not refuse.
 
-    A microbatch is a power of two, and 1f1b has no fewer of them than places, for PyTorch's takes no fewer. A word is tried
-    only where it says something: `cp_comm` under cp, `sp` and `etp` under tp, `ep` and `etp` with experts, `sharding` where
-    ranks have copies, `order` and `vp` under pp.
+    A microbatch is a power of two. A word is tried only where it says something: `cp_comm` under cp, `sp` and `etp` under tp,
+    `ep` and `etp` with experts, `sharding` where ranks have copies, `order` and `vp` under pp.
     """
     found = set()
     for tp, cp, pp, dp in product(range(1, npus + 1), repeat=4):
@@ -62,8 +61,6 @@ def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[P
         for values in product(*words.values()):
             named = dict(zip(words, values, strict=True))
             order, vp = named.pop("order, vp")
-            if order == "1f1b" and batch // dp // named["microbatch"] < pp:
-                continue
             layers = dealt(model.layers, pp * vp)
             plan = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "vp": vp, "global_batch": batch, "seq": seq, **named}
             plan["order"] = "" if order == ("1f1b" if vp == 1 else "interleaved") else order
