@@ -229,6 +229,6 @@ def _assumed(topologies: Sequence[Topology]) -> tuple[str, ...]:
 
 _SEARCHED = (
     "searched are all sizes of the axes with exactly so many NPUs, microbatches that are powers of two, and virtual stages "
-    "that are powers of two or divide the layers evenly; layers are spread as evenly as they go, the ends with fewer, cp goes "
-    "by all_gather, every rank of dp has a share of the states where any are sharded, and no capacity cuts what experts take",
+    "that are powers of two or divide the layers evenly; layers are spread as evenly as they go, the ends with fewer, every "
+    "rank of dp has a share of the states where any are sharded, and no capacity cuts what experts take",
 )

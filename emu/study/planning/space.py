@@ -1,6 +1,6 @@
 """Which plans could train a model on so many NPUs: every product of axes and settings that software and model take.
 
-Not searched unless it is given: layers go as evenly as they can, `cp_comm=all_gather`, no capacity, the default norm.
+Not searched unless it is given: layers go as evenly as they can, no capacity, the default norm.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,11 +56,12 @@ class Space:
         sharding = self._known("sharding", CHOICES["sharding"]) if dp * cp > 1 else self._of("sharding", ("ddp",))
         sequence = self._of("sp", (False, True) if tp > 1 else (False,))
         recompute = self._of("recompute", CHOICES["recompute"])
-        settings = product(sequence, sharding, recompute, self._experts(tp, tp * cp * dp))
+        keys = self._of("cp_comm", CHOICES["cp_comm"] if cp > 1 else ("p2p",))
+        settings = product(sequence, sharding, recompute, keys, self._experts(tp, tp * cp * dp))
         batches = list(self._batches(pp, self.global_batch // dp))
-        axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "cp_comm": "all_gather" if cp > 1 else "p2p"}
-        for (sp, sharded, again, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
-            own = {"sp": sp, "sharding": sharded, "recompute": again, "ep": ep, "etp": etp}
+        axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+        for (sp, sharded, again, cp_comm, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
+            own = {"sp": sp, "sharding": sharded, "recompute": again, "cp_comm": cp_comm, "ep": ep, "etp": etp}
             own |= {"vp": vp, "order": order, "layers": layers, "microbatch": microbatch}
             try:
                 plan = Plan(**{**axes, **own, **self.given, "global_batch": self.global_batch, "seq": self.seq})

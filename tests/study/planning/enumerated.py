@@ -34,7 +34,7 @@ NAMES = {
     "sharding": ("ddp", "zero1", "fsdp"),
     "recompute": ("none", "selective", "full"),
     "order": ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "dualpipev"),
-    "cp_comm": ("all_gather",),
+    "cp_comm": ("p2p", "all_gather"),
 }
 
 

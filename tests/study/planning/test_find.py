@@ -186,8 +186,8 @@ def test_where_no_plan_fits_the_nearest_is_named_with_what_it_lacks():
         InputError, match=r"^plan: no plan of 2 NPUs fits llama-tiny into the 1000 B of the h100: the nearest, .*"
     ):
         found(*SMALL, device=replace(H100, memory_bytes=1000))
-    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 7; take a power of two"):
-        found(asked("llama-tiny", 7, 4, 64), SMALL[1])
+    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 11; take a power of two"):
+        found(asked("llama-tiny", 11, 4, 64), "ub-mesh:rack")
     with pytest.raises(InputError, match=r"^placement: 16 ranks do not fit ub-mesh:board"):
         found(asked("llama-tiny", 16, 16, 64), SMALL[1])
     other = parse_plan("dp=4", global_batch=4, seq=64)
