@@ -90,6 +90,7 @@ class _Space(NamedTuple):
 
     plans: Sequence[Plan]
     places: int  # of all of them, on all topologies
+    left_out: tuple[str, ...]  # what is not
 
 
 def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept, progress: Progress) -> Search:
@@ -127,18 +128,19 @@ def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
 
 
 def _space(request: PlanRequest, search: Search) -> _Space:
-    plans = _plans(request, search.model)
-    return _Space(plans, len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans))
+    given = read_words(request.given) if request.given else {}
+    space = Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
+    plans = _plans(request, space)
+    return _Space(plans, len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans), space.left_out)
 
 
-def _plans(request: PlanRequest, model: Model) -> list[Plan]:
+def _plans(request: PlanRequest, space: Space) -> list[Plan]:
     """All that have the given words.
 
     Raises:
         InputError: there is none.
     """
-    given = read_words(request.given) if request.given else {}
-    space = Space(model, request.stack, request.npus, request.global_batch, request.seq, given)
+    given, model = space.given, space.model
     if plans := list(space.plans()):
         return plans
     if given and space.refused:
@@ -179,7 +181,7 @@ def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology],
         "seq": request.seq,
         "software": request.stack.software,
         "given": request.given,
-        "assumptions": (*_assumed(topologies), *device.assumptions, *_SEARCHED, MFU_ASSUMED, TOLD),
+        "assumptions": (*_assumed(topologies), *device.assumptions, MFU_ASSUMED, TOLD),
     }
 
 
@@ -190,6 +192,7 @@ def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
     without, near, large = (sum(each.places for each in of if each.least_s <= worst_s) for of in bounds)
     by = (without + large, space.places - without - near, near - large - len(timed), len(timed))
     return {
+        "not_searched": space.left_out,
         "plans": len(space.plans),
         "candidates": space.places - without,
         "timed": len(timed),
@@ -227,8 +230,3 @@ def _assumed(topologies: Sequence[Topology]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentence for each in topologies for sentence in each.assumptions))
 
 
-_SEARCHED = (
-    "searched are all sizes of the axes with exactly so many NPUs, microbatches that are powers of two, and virtual stages "
-    "that are powers of two or divide the layers evenly; layers are spread as evenly as they go, the ends with fewer, every "
-    "rank of dp has a share of the states where any are sharded, and no capacity cuts what experts take",
-)

@@ -41,8 +41,8 @@ NAMES = {
 def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[Plan]:
     """All that take exactly so many NPUs: every combination of words that `Plan` and the software do not refuse.
 
-    A microbatch is a power of two. A word is tried only where it says something: `cp_comm` under cp, `sp` and `etp` under tp,
-    `ep` and `etp` with experts, `sharding` where ranks have copies, `order` and `vp` under pp.
+    A word is tried only where it says something: `cp_comm` under cp, `sp` under tp, `ep` and `etp` with experts, `sharding`
+    where ranks have copies, `shard` (of PyTorch's) but for all of dp, `order` and `vp` under pp; `etp` is a divisor of tp.
     """
     found = set()
     for tp, cp, pp, dp in product(range(1, npus + 1), repeat=4):
@@ -51,11 +51,12 @@ def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[P
         words = {
             "sp": (False, True) if tp > 1 else (False,),
             "ep": range(1, npus + 1) if model.experts else (1,),
-            "etp": (0, 1) if model.experts and tp > 1 else (0,),
+            "etp": [0, *(each for each in range(1, tp) if tp % each == 0)] if model.experts else [0],
+            "shard": range(dp) if software == "pytorch" else [0],
             "sharding": NAMES["sharding"] if dp * cp > 1 else ("ddp",),
             "recompute": NAMES["recompute"],
             "cp_comm": NAMES["cp_comm"] if cp > 1 else ("p2p",),
-            "microbatch": [2**exponent for exponent in range(batch.bit_length())],
+            "microbatch": range(1, batch + 1),
             "order, vp": [*product(NAMES["order"], virtual_stages(model.layers, pp))] if pp > 1 else [("", 1)],
         }
         for values in product(*words.values()):
