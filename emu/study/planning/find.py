@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.memory.peak import memory_by_part
-from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
 from emu.model.read import find_model
@@ -228,5 +227,3 @@ def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 def _assumed(topologies: Sequence[Topology]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentence for each in topologies for sentence in each.assumptions))
-
-

@@ -97,5 +97,7 @@ def test_a_request_is_timed_for_every_number_that_its_communicator_may_have(soft
     model, topology = MODELS.find("gpt-moe-tiny"), build_topology("fat-tree:radix=8")
     found = [*Space(model, Stack(software), 16, 8, 64, {"recompute": "none", "microbatch": 1}).plans()]
     for plan in found[:: len(found) // 60]:
-        axes = {axis for of_place in roles_by_place(model, plan, Stack(software)) for role in of_place for axis in role.tape.axes}
+        axes = {
+            axis for of_place in roles_by_place(model, plan, Stack(software)) for role in of_place for axis in role.tape.axes
+        }
         assert len(axes) <= Where.of(topology, plan, placements(plan)[0]).numbers

@@ -97,6 +97,6 @@ class Where:
 
 
 def _communicators(plan: Plan) -> int:
-    """At most: of each axis, of both that share experts, of states shared over dp and cp or over a part, of a pipeline's ends."""
+    """At most: of each axis, of both that share experts, of states shared over dp and cp or a part, of a pipeline's ends."""
     both = plan.ep > 1 < plan.expert_tp
     return sum(size > 1 for size in plan.sizes.values()) + both + (plan.dp * plan.cp > 1) + (plan.pp > 1)
