@@ -14,6 +14,7 @@ from emu.errors import InputError, must_be
 from emu.model.memory.peak import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
+from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.study.forked import forked
 from emu.study.planning.bound.bound import Outlines
@@ -77,7 +78,7 @@ def find_plans(
             for placed in _placed(search, number, plan, submit, 2 * processes)
         ]
     return Planned(
-        **_asked(request, search, topologies, device),
+        **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
         **_counted(search, space),
         rows=_rows(search, ours, theirs),
         wall_s=time.perf_counter() - began,
@@ -169,8 +170,11 @@ def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputErro
     )
 
 
-def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device) -> Mapping[str, Any]:
-    """What a table says of what was asked."""
+def _asked(
+    request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device, plans: Sequence[Plan]
+) -> Mapping[str, Any]:
+    """What a table of these plans says of what was asked."""
+    filled_up = dict.fromkeys(told for plan in plans for told in filled_up_told(plan, search.model, request.stack))
     return {
         "model": search.model.name,
         "npus": request.npus,
@@ -180,7 +184,7 @@ def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology],
         "seq": request.seq,
         "software": request.stack.software,
         "given": request.given,
-        "assumptions": (*_assumed(topologies), *device.assumptions, MFU_ASSUMED, TOLD),
+        "assumptions": (*_assumed(topologies), *device.assumptions, *filled_up, MFU_ASSUMED, TOLD),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.pipeline.order import ORDERS, default_order
-from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, spread
+from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, divided, spread
 from emu.model.plan.plan import CHOICES, Plan, divisors
 from emu.model.stack.stack import Stack
 from emu.study.training.placed import axes_of
@@ -60,7 +60,7 @@ class Space:
 
     @cached_property
     def _tensor(self) -> Sequence[int]:
-        return self._of("tp", sorted(divisors(gcd(self.npus, *self.model.tp_divides.values()))))
+        return self._of("tp", sorted(divisors(gcd(self.npus, *divided(self.model, self.stack).values()))))
 
     @cached_property
     def _context(self) -> Sequence[int]:
@@ -136,7 +136,7 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
     Raises:
         InputError: as `check_fits` and `check_runs`.
     """
-    check_fits(plan, model)
+    check_fits(plan, model, stack)
     check_runs(plan, model, stack)
 
 

@@ -68,7 +68,7 @@ def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[P
             plan["layers"] = () if len({*layers}) == 1 else tuple(layers)
             with suppress(InputError):
                 it = Plan(**plan)
-                check_fits(it, model)
+                check_fits(it, model, Stack(software))
                 check_runs(it, model, Stack(software))
                 found.add(it)
     return found
