@@ -66,6 +66,16 @@ def test_words_that_are_given_are_of_every_plan_searched():
     assert all("clip=0" in row.plan for row in own.rows)
 
 
+def test_a_vocabulary_that_is_filled_up_is_told(tmp_path):
+    """250 words divide by 2, and not by 4."""
+    sizes = "layers = 2\nhidden = 64\nheads = 8\nkv_heads = 4\nffn = 192\nvocab = 250\nmax_seq = 512\n"
+    (tmp_path / "odd.toml").write_text(f'architecture = "llama"\n{sizes}')
+    request = asked(str(tmp_path / "odd.toml"), 4, 4, 64, best=2)
+    told = "the vocabulary of 250 is filled up to 512, a multiple of 128 x tp=4; MFU counts its own"
+    assert told in found(replace(request, given="tp=4"), SMALL[1]).assumptions
+    assert not any("filled up" in each for each in found(replace(request, given="tp=2"), SMALL[1]).assumptions)
+
+
 def test_words_that_no_plan_has_are_refused_with_the_reason():
     with pytest.raises(InputError, match=r"^plan: no plan of 2 NPUs has vp=2,pp=1: plan: vp must be 1 where pp=1, got 2$"):
         found(replace(SMALL[0], given="vp=2,pp=1"), SMALL[1])
