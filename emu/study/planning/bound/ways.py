@@ -113,7 +113,7 @@ class Ways:
 
     def of_layer(self, plan: Plan, name: str) -> Turns:
         """The passes of a part of the model."""
-        key = self._key(plan, name)
+        key = self.key(plan, name)
         if key not in self._turns:
             self._turns[key] = self._of_megatron(plan, name) if self.is_megatron else self._of_pytorch(plan, name)
         return self._turns[key]
@@ -133,7 +133,7 @@ class Ways:
             self._ends[key] = Ends(before, after, self._way(self._update(plan, held)) if alone else after)
         return self._ends[key]
 
-    def _key(self, plan: Plan, name: str) -> tuple[object, ...]:
+    def key(self, plan: Plan, name: str) -> tuple[object, ...]:
         """Equal for plans whose parts of that name do the same."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
@@ -170,7 +170,7 @@ class Ways:
 
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, Way]:
         """The last backward of a part by Megatron-LM, until all gradients of an axis are there; by their axes."""
-        key = (*self._key(plan, name), plan.dp > 1)
+        key = (*self.key(plan, name), plan.dp > 1)
         if key not in self._arrivals:
             layer, tape, came = Layer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
             layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
