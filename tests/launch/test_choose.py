@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS
+from emu.collective.algorithm import ALGORITHMS, AUTO
 from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import bench
 from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import BenchRequest, ask

@@ -17,7 +17,8 @@ from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.chooser import Fastest, choice_on
 from emu.study.choice.site import Site
-from emu.study.training.step.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
+from emu.study.training.step.choices import choice_for, choice_of, with_choice
+from emu.study.training.step.step import algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.read import load, save
