@@ -276,8 +276,8 @@ class Choice:
         for word in words:
             asked, equals, served = word.partition("=")
             if not equals:
-                what = "auto or OPERATION=ALGORITHM, for one axis AXIS.OPERATION=ALGORITHM"
-                raise must_be("--algorithm", "a choice", what, word, "e.g. all_reduce=direct or dp.all_reduce=direct")
+                mend = "e.g. all_reduce=direct, or for one axis dp.all_reduce=direct"
+                raise must_be("--algorithm", "a choice", "auto or OPERATION=ALGORITHM", word, mend)
             named[asked], grid = Served.parse(operation_of(asked), served)
             if grid:
                 dims[asked] = grid

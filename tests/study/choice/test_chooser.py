@@ -163,7 +163,9 @@ def test_what_is_timed_is_what_ran(ran) -> None:
     assert timed <= executed  # set-up is executed and not timed
     assert {each.request for each in served} <= executed
     assert len({each.by for each in served if each.request.operation == "all_reduce"}) > 1
-    assert Request("all_to_all", (0, 1, 2, 3), 0, 16, "float32") in {each.request for each in served}  # the largest member's
+    assert Request("all_to_all", (0, 1, 2, 3), 0, 16, "float32", axis="world") in {
+        each.request for each in served
+    }  # the largest member's
 
 
 def test_a_saved_trace_is_served_as_its_run_was_on_any_fabric_and_in_any_dtype(ran, tmp_path) -> None:
