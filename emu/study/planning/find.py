@@ -11,11 +11,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
+from emu.model.generate.generate import members
 from emu.model.memory.peak import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
 from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
+from emu.registry import unknown
+from emu.study.choice.axes import axes_named, check_taken
+from emu.study.choice.site import Site
 from emu.study.forked import forked
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.floor import Floors
@@ -68,6 +72,7 @@ def find_plans(
     for plan in request.beside:
         _check_beside(request, search, plan)
     space = _space(request, search)
+    _check_words(request, topologies, space.plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with forked(timer, processes) as submit:
         ours = _found(search, space, device, submit, 2 * processes)
@@ -85,6 +90,18 @@ def find_plans(
     )
 
 
+def _check_words(request: PlanRequest, topologies: Sequence[Topology], plans: Sequence[Plan]) -> None:
+    """Refuse words for axes that no plan has, and algorithms that no group of their axis can have in any."""
+    for axis, words in axes_named(request.algorithms).items():
+        alike = {(tuple(plan.sizes.values()), plan.sharded): plan for plan in (*plans, *request.beside)}
+        sizes = {members(plan, axis).shape[1] for plan in alike.values()} - {1}
+        if not sizes:
+            has = {name for plan in alike.values() for name, size in plan.sizes.items() if size > 1}
+            raise unknown("axis of the plans searched", axis, has)
+        for word in words:
+            check_taken(word, axis, [Site.first(topology, n) for topology in topologies for n in sorted(sizes)])
+
+
 class _Space(NamedTuple):
     """What is searched."""
 
@@ -97,7 +114,8 @@ def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device
     model, stack = find_model(request.model), request.stack
     model = replace(model, part=lru_cache(_PARTS)(model.part))
     ways = Ways(model, stack, device_under(stack, device).over(request.npus))
-    placed = Placed(Outlines(ways), [topology_under(stack, each) for each in topologies])
+    axes = frozenset(axes_named(request.algorithms))
+    placed = Placed(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
     names = Names(model, stack, device, request.algorithms, tuple(topologies))
     return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, Floors(model, stack), progress)
 

@@ -46,7 +46,8 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
         return [Part(What(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
     each = len(asked.choosing) == len(asked.ranks)
     alike: dict[Served, list[int]] = {}
-    asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in asked.choosing.tolist()]
+    first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
+    asks = [first._replace(ranks=tuple(ranks)) for ranks in asked.choosing.tolist()]
     for i, request in enumerate(asks):
         of = request if each else request._replace(groups=len(asked.ranks))
         alike.setdefault(choice.served(of), []).append(i)
