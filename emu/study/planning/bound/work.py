@@ -1,8 +1,9 @@
 """Bounds that are quickly known: what the layers take that a model has most of, if nothing were worked out again.
 
 They are not above that of `emu.study.planning.bound.bound`, which counts all parts, and each setting.
-The quicker of two is of Megatron-LM's lists only, and asks for no plan's own microbatch: a sequence of a pass of more takes no longer than one of a pass of fewer,
-where tiles fill all cores, as what a pass takes whatever its sequences (weights read, messages begun) is shared by more.
+The quicker of two is of Megatron-LM's lists only, and asks for no plan's own microbatch: a sequence of a pass of more takes no
+longer than one of a pass of fewer, where tiles fill all cores, as what a pass takes whatever its sequences (weights read,
+messages begun) is shared by more.
 """
 
 from collections.abc import Hashable, Sequence

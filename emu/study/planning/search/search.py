@@ -20,9 +20,9 @@ from emu.model.plan.spell import spell
 from emu.model.stack.stack import Stack
 from emu.study.forked import Waiting, ahead
 from emu.study.planning.bound.floor import Floors
-from emu.study.planning.bound.placed import Placed
+from emu.study.planning.bound.placed import Placed, Times
 from emu.study.planning.bound.rates import Taken
-from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, WORKS, Entry, Frontier
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.kept import Kept, Names
 from emu.study.planning.search.requests import Request
 from emu.study.planning.search.row import Candidate, PlanRow
@@ -142,12 +142,20 @@ class Search:
             if entry.known == PLAN:
                 works_s = self.placed.works_s(entry.candidate.plan)
                 frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
-            if entry.known == WORKS:
+            if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
                 self._bound(entry, frontier)
+        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier, times)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], times)
         for (bound_s, candidate), near in zip(together, found, strict=True):
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+
+    def _reduce(self, entries: Sequence[Entry], frontier: Frontier, times: Times) -> None:
+        """Bound plans by what their gradients take, those that may fit."""
+        fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
+        found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], times), strict=True))
+        for entry in entries:
+            frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
 
     def _placed(self, entry: Entry) -> list[Candidate]:
         """A candidate; or those of a plan that may fit."""
