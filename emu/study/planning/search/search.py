@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from emu.errors import InputError
@@ -32,6 +33,7 @@ from emu.units import format_time
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 _NO_TIME = float("inf")
+STEPS, REQUESTS = 1_000, 10_000  # that a search times at most, so that it ends where bounds say little
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
@@ -80,6 +82,8 @@ class Search:
     large: list[Bound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
     fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
+    requests: int = 0  # of which times were asked for
+    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many steps, and may be among the best
 
     def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
         """Time all that may be among the best."""
@@ -92,6 +96,7 @@ class Search:
         try:
             with self.progress(f"searching {left:,} plans for the best", left) as advance:
                 self._search(frontier, advance, submit, side_by_side)
+                self.left = [entry for entry in frontier.entries if entry.bound_s <= self.worst_s]
                 for _ in range(sum(entry.known in (PLAN, WORKS) for entry in frontier.entries)):
                     advance()
         except KeyboardInterrupt as stopped:
@@ -100,8 +105,8 @@ class Search:
 
     def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
         under_way = deque[tuple[Candidate, Waiting[Found]]]()
-        while under_way or frontier.has(self.worst_s):
-            full = len(under_way) == side_by_side or not frontier.has(self.worst_s)
+        while under_way or self._goes_on(frontier):
+            full = len(under_way) == side_by_side or not self._goes_on(frontier)
             if full or (under_way and under_way[0][1].ready()):
                 candidate, waiting = under_way.popleft()
                 self._take(candidate, waiting.get())
@@ -113,6 +118,10 @@ class Search:
             self._look(entries, frontier, submit, side_by_side)
             for _ in (entry for entry in entries if entry.known == WORKS):
                 advance()
+
+    def _goes_on(self, frontier: Frontier) -> bool:
+        """Whether there is something to look at."""
+        return frontier.has(self.worst_s) and len(self.least_s) < STEPS
 
     def _so_far(self, frontier: Frontier) -> str:
         """What is known of a search that was stopped."""
@@ -182,13 +191,22 @@ class Search:
     def _times(
         self, topology: int, wanted: Mapping[Hashable, Request], submit: Submit, side_by_side: int
     ) -> dict[Hashable, Taken]:
-        """Of requests; one that cannot be timed counts nothing."""
-        found = dict[Hashable, Taken]()
-        jobs = ((name, Lone(topology, request)) for name, request in wanted.items())
+        """Of requests; one that cannot be timed counts nothing, nor do those that are more than are timed."""
+        asked = dict(islice(wanted.items(), REQUESTS - self.requests))
+        found = {name: Taken(0.0, 0.0) for name in wanted if name not in asked}
+        self.requests += len(asked)
+        jobs = ((name, Lone(topology, request)) for name, request in asked.items())
         for name, took in ahead(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
             self.kept.write(self.names.of(Lone(topology, wanted[name])), took)
             found[name] = Taken(0.0, 0.0) if REFUSED in took else Taken(**took)
         return found
+
+    def undecided(self) -> tuple[int, int, float]:
+        """Candidates that may be among the best and are not timed: of plans, and in a placement; and what none is below."""
+        places = [(entry.known, len(placements(entry.candidate.plan))) for entry in self.left]
+        of_plans = len(self.placed.topologies) * sum(n for known, n in places if known > ANYWHERE)
+        placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
+        return of_plans, placed, min((entry.bound_s for entry in self.left), default=_NO_TIME)
 
     def needed(self) -> list[Candidate]:
         """The candidates that had to be timed; how many more were depends on what ran side by side."""
