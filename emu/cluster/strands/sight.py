@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
@@ -49,6 +50,15 @@ def spent_s(thread: threading.Thread) -> float:
         return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
     except (AttributeError, OSError):  # the system does not tell, or the thread has ended
         return time.process_time()
+
+
+def processes_spent_s() -> float:
+    """Return how long the processes that this one has started have used the processor."""
+    spent = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            spent += sum(process.cpu_times()[:2])
+    return spent
 
 
 def is_idle(before: Sight, now: Sight) -> bool:

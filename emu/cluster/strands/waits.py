@@ -2,16 +2,23 @@
 
 While it waits others run, if its rank has other threads: one of them may be what makes it come. It asks whether it has come at
 times of the strands' clock, so that what another strand makes come is seen at the same moment in every run. A rank without
-threads of its own keeps its turn, unless it waits until a time.
+threads of its own keeps its turn, unless it waits until a time. So does a strand that waits for a process which a rank has
+started: otherwise the speed of that process would say after which turn the strand goes on.
 """
 
 import asyncio
 import multiprocessing.connection as pipes
+import os
 import selectors
-from collections.abc import Callable, Iterator
+import socket
+import stat
+import struct
+from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import wraps
 from typing import Any
 
+import psutil
 import torch
 
 from emu.backend.rank.lines import caller
@@ -59,9 +66,64 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
         is_timed = timeout is not None and timeout > 0
         if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.has_threads(strand.rank)):
             return select(selector, timeout)
+        if not is_timed and timeout is not None:
+            return select(selector, timeout)
+        found = select(selector, 0)
+        keeps_turn = not found and are_of_processes([key.fd for key in selector.get_map().values()])
+        if found or (found := select(selector, 0)):  # a process that has just ended holds nothing
+            return found
+        if keeps_turn:
+            return _kept_turn(strand, select, selector, timeout)
         return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
 
     return selected
+
+
+def _kept_turn(strand: Strand, wait: Callable[..., Any], *args: Any) -> Any:
+    """Wait for processes, and let nobody run meanwhile while they are at work."""
+    strand.awaits_processes = True
+    try:
+        return wait(*args)
+    finally:
+        strand.awaits_processes = False
+        take_turn(strand)  # the watch may have let others run
+
+
+def are_of_processes(files: Sequence[int]) -> bool:
+    """Return whether all that may come through some pipes and sockets comes from processes that this one has started.
+
+    Args:
+        files: Their descriptors.
+    """
+    processes = psutil.Process().children(recursive=True)
+    held = {file for process in processes for file in _held_by(process.pid)}
+    ends = any(map(_has_ended, processes))  # its files are closed at any moment now
+    return bool(processes and files) and all(_is_of_process(each, held, ends) for each in files)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    return True
+
+
+def _held_by(pid: int) -> Iterator[str]:
+    """Return the names of the files that a process holds; none where the system does not tell."""
+    with suppress(OSError):  # it has ended
+        for each in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # it has closed it
+                yield os.readlink(each.path)
+
+
+def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
+    """Return whether another process holds the other end: of a pipe one that holds what is `held`, or one that has ended."""
+    if not stat.S_ISSOCK(os.fstat(file).st_mode):
+        return ends or os.readlink(f"/proc/self/fd/{file}") in held
+    with socket.socket(fileno=os.dup(file)) as end:
+        if end.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+            return False
+        pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid) not in (0, os.getpid())
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
