@@ -5,10 +5,7 @@ import re
 import sys
 import threading
 import time
-from contextlib import suppress
 from typing import NamedTuple
-
-import psutil
 
 from emu.backend.rank.lines import Line, in_brackets, is_users
 
@@ -52,20 +49,6 @@ def spent_s(thread: threading.Thread) -> float:
         return time.process_time()
 
 
-def processes_spent_s() -> float:
-    """Return how long the processes that this one has started have used the processor."""
-    spent = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # it has ended
-            spent += sum(process.cpu_times()[:2])
-    return spent
-
-
 def is_idle(before: Sight, now: Sight) -> bool:
     """Return whether a thread has not used the processor between two looks."""
     return now.spent_s - before.spent_s < IDLE_S
-
-
-def has_processes() -> bool:
-    """Return whether this process has started others, which may be at work for it."""
-    return bool(psutil.Process().children())

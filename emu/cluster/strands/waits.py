@@ -8,21 +8,16 @@ started: otherwise the speed of that process would say after which turn the stra
 
 import asyncio
 import multiprocessing.connection as pipes
-import os
 import selectors
-import socket
-import stat
-import struct
-from contextlib import suppress
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
-import psutil
 import torch
 
 from emu.backend.rank.lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
+from emu.cluster.strands.processes import are_of_processes
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
 _FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
@@ -87,43 +82,6 @@ def _kept_turn(strand: Strand, wait: Callable[..., Any], *args: Any) -> Any:
     finally:
         strand.awaits_processes = False
         take_turn(strand)  # the watch may have let others run
-
-
-def are_of_processes(files: Sequence[int]) -> bool:
-    """Return whether all that may come through some pipes and sockets comes from processes that this one has started.
-
-    Args:
-        files: Their descriptors.
-    """
-    processes = psutil.Process().children(recursive=True)
-    held = {file for process in processes for file in _held_by(process.pid)}
-    ends = any(map(_has_ended, processes))  # its files are closed at any moment now
-    return bool(processes and files) and all(_is_of_process(each, held, ends) for each in files)
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    return True
-
-
-def _held_by(pid: int) -> Iterator[str]:
-    """Return the names of the files that a process holds; none where the system does not tell."""
-    with suppress(OSError):  # it has ended
-        for each in os.scandir(f"/proc/{pid}/fd"):
-            with suppress(OSError):  # it has closed it
-                yield os.readlink(each.path)
-
-
-def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
-    """Return whether another process holds the other end: of a pipe one that holds what is `held`, or one that has ended."""
-    if not stat.S_ISSOCK(os.fstat(file).st_mode):
-        return ends or os.readlink(f"/proc/self/fd/{file}") in held
-    with socket.socket(fileno=os.dup(file)) as end:
-        if end.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
-            return False
-        pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(pid) not in (0, os.getpid())
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:

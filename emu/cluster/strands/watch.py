@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emu.cluster.strands.sight import IDLE_S, has_processes, look_at, processes_spent_s, spent_s
+from emu.cluster.strands.processes import has_processes, processes_spent_s
+from emu.cluster.strands.sight import IDLE_S, look_at, spent_s
 from emu.cluster.strands.strand import Strand
 from emu.errors import RunError
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 from emu.backend.rank.record import Recording
 from emu.cluster.script import run_script
@@ -132,6 +133,42 @@ def test_a_thread_does_not_go_on_before_its_time_has_come_by_the_hosts_clock():
         return slept_s[0]
 
     assert min(Threads(N).run(program)) >= 0.05
+
+
+class Slow(Dataset):
+    """Items that take a process as long as it happens."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        until_s = time.perf_counter() + random.SystemRandom().random() * 0.05
+        while time.perf_counter() < until_s:
+            pass
+        return number
+
+
+def test_what_processes_bring_comes_after_the_same_turn_however_fast_they_are():
+    def program(rank):
+        told, over = [], threading.Event()
+
+        def count():
+            while not over.wait(0.001):
+                told.append("turn")
+
+        thread = threading.Thread(target=count)
+        loader = DataLoader(Slow(), batch_size=None, num_workers=1, timeout=10)
+        thread.start()
+        for item in loader:
+            told.append(f"item {item}")
+            reduced()
+        over.set()
+        thread.join()
+        return told
+
+    first, *others = [Threads(N).run(program) for _ in range(2)]
+    assert [item for item in first[0] if item != "turn"] == [f"item {number}" for number in range(4)]
+    assert all(other == first for other in others)
 
 
 def test_sets_of_threads_and_futures_have_the_order_in_which_these_were_made():
