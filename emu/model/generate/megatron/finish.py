@@ -10,7 +10,6 @@ Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grad
 (grad_stats_parallel_group), {clip_grads,optimizer}.py.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from emu.model.generate.gradients import moved
@@ -68,19 +67,24 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
 
 
 def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
-    """The squares of what the rank's optimizer changes; then all that is scaled."""
+    """The squares of what the rank's optimizer changes; then all that is scaled.
+
+    A rank without experts takes part in the sum over those of the others.
+    """
     plan, precision = part.plan, part.stack.precision
-    for over, owned in _normed(buffers).items():
+    for over, owned in _normed(part, buffers).items():
         tape.compute(moved(precision, owned))
         axes = [axis for axis in over if ranks_of(plan, axis) > 1]
         awaited(tape, [Ask(axis, "all_reduce", 1, "float32") for axis in axes])
     tape.compute(moved(precision, 2 * sum(buffer.owned for buffer in buffers)))
 
 
-def _normed(buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
+def _normed(part: Part, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
     """Elements whose squares a rank adds up, by the axes over which the sum then goes."""
-    found, copies = Counter[tuple[str, ...]](), next(buffer.axis for buffer in buffers if buffer.axis != "edp")
+    copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
+    dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.sharding == "zero1" else ("tp", "pp")
+    of_experts = dense if part.plan.sharding == "zero1" else ("etp", "ep", "pp")
+    found = dict.fromkeys((dense, of_experts) if part.model.experts and part.plan.exchanges else (dense,), 0)
     for buffer in buffers:
-        over = (copies, "tp") if buffer.scattered else ("etp", "ep") if buffer.axis == "edp" else ("tp",)
-        found[*over, "pp"] += buffer.owned
+        found[of_experts if buffer.axis == "edp" else dense] += buffer.owned
     return found
