@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from emu.collective.algorithm import AUTO
 from emu.model.pipeline.order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.spell import parse_plan
-from emu.study.choice.wanted import AUTO
 from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
@@ -81,7 +81,7 @@ _PLAN_HELP = (
 @click.option(
     "--dtype", default="bfloat16", show_default=True, help=f"Data type as which float32 is timed; {AS_RAN}: as it ran."
 )
-@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|[AXIS.]OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option
 @fault_option
 @keep_options

@@ -62,7 +62,7 @@ class Streams:
     def compute(self, event: int) -> tuple[int, ...]:
         """Put a computation on the current stream; what it waits for, besides the one before it there."""
         here = self._streams[self.current]
-        waits, here.last, here.joined = tuple(here.joined), event, {}
+        waits, here.last, here.joined = tuple(sorted(here.joined)), event, {}
         here.clock[self.current] = event
         return waits
 
@@ -72,7 +72,7 @@ class Streams:
         # On one stream everything is said by its order; to copy the clock would only take time.
         clock = {**here.clock, queue: event} if len(self._streams) > 1 else {}
         self._requests[event] = Moment({event: queue}, clock)
-        return (*([here.last] if here.last >= 0 else []), *here.joined)
+        return (*([here.last] if here.last >= 0 else []), *sorted(here.joined))
 
     def done(self, request: int) -> Moment:
         """The end of a request."""

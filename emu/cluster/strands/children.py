@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import thread as pools
 from functools import wraps
+from itertools import count
 from typing import Any, Protocol
 
 from emu.backend.rank.lines import caller
@@ -49,6 +50,24 @@ def children(family: Family) -> Iterator[Replacement]:
         yield future, name, _getting(getattr(future, name), family)
     yield future, "done", _asking(future.done)
     yield threading, "main_thread", _main_thread(threading.main_thread, family)
+    for made, numbers in ((thread, count(1)), (future, count(1))):
+        yield made, "__init__", _making(made.__init__, numbers)
+        yield made, "__hash__", _hash
+
+
+def _making(make: Callable[..., None], numbers: Iterator[int]) -> Callable[..., None]:
+    @wraps(make)
+    def made(new: Any, *args: Any, **kwargs: Any) -> None:
+        if current() is not None:
+            new.emu_number = next(numbers)
+        make(new, *args, **kwargs)
+
+    return made
+
+
+def _hash(made: Any) -> int:
+    """Return the number of what a rank has made: by their addresses, sets of them would have another order in each run."""
+    return getattr(made, "emu_number", 0) or object.__hash__(made)
 
 
 def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callable[[], threading.Thread]:

@@ -16,7 +16,7 @@ from typing import Any
 from emu.cluster.own.own import Own
 from emu.cluster.threads.core import Core
 
-_OVERDUE_S, _OVERDUE_TURNS = 0.5, 64  # who rests for a time goes on after so much more, though others are ready
+_TURN_S = 50e-6  # of the baton's own time that a turn takes, about as much as the shortest take on a host
 _LISTEN_S = 0.5  # between two moments at which a signal is heard
 _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
@@ -40,8 +40,7 @@ class Baton:
         self._lock = threading.RLock()
         self._ready: deque[int] = deque()
         self._timed: dict[int, tuple[float, float]] = {}  # until when strands rest: of its own time, and of this host's
-        self._rested: dict[int, int] = {}  # since which turn
-        self.now_s = 0.0  # its own time: goes on only to where a strand has rested
+        self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
         self._outside: set[int] = set()  # strands that run without it
         for rank in ranks:
             self.add(rank, rank)
@@ -109,29 +108,31 @@ class Baton:
             self._core.turn()
 
     def _ask_again(self, strand: int) -> float | None:
-        """Make a strand ready whose time has come, if no other is or it has waited long; return when to ask again, if not."""
+        """Hand the baton on if it lies and the time of a strand has come; return when to ask again, None if that is known."""
         with self._lock:
-            if strand not in self._timed:  # it has been woken
-                return None
-            late_s = time.monotonic() - self._timed[strand][1]
+            due_s = self._timed[strand][1] if strand in self._timed else 0.0
+            if due_s > time.monotonic():
+                return due_s
             if self._lies:
-                self._wake_first()
-            elif late_s > _OVERDUE_S and self.turns > self._rested[strand] + _OVERDUE_TURNS:
-                self._wake_timed(strand)
-            return None if strand not in self._timed else time.monotonic() + max(_OVERDUE_S - late_s, _OVERDUE_S / 10)
+                self._hand_on()
+            return None
 
-    def _wake_first(self) -> None:
-        """Make the strand ready that is the first to go on at a time, if it has come by this host's clock, too.
+    def _wake_timed(self) -> bool:
+        """Make the strand ready whose time is the first to come, if it is now or nobody else is ready.
 
-        Which is the first is the same in every run: it does not depend on how long computations take here.
+        Which it is, and after which turn, is the same in every run: it does not depend on how long computations take here.
+
+        Returns:
+            Whether somebody may run: nobody does until the time of that strand has come by this host's clock, too.
         """
         first = min(self._timed, key=lambda each: self._timed[each][0], default=None)
-        if first is not None and self._timed[first][1] <= time.monotonic():
-            self._wake_timed(first)
-
-    def _wake_timed(self, strand: int) -> None:
-        self.now_s = max(self.now_s, self._timed[strand][0])
-        self.wake(strand)
+        if first is None or (self._ready and self._timed[first][0] > self.now_s):
+            return True
+        if self._timed[first][1] > time.monotonic():
+            return False
+        self.now_s = max(self.now_s, self._timed.pop(first)[0])
+        self._ready.append(first)
+        return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
         """Hand it on, and return once somebody has woken this strand, or its own time has come, and it is its turn."""
@@ -140,7 +141,7 @@ class Baton:
             if self.abandoned:
                 return
             if until_s is not None and due_s is not None and strand not in self._ready:
-                self._timed[strand], self._rested[strand] = (until_s, due_s), self.turns
+                self._timed[strand] = until_s, due_s
             self._outside.discard(strand)
             if not self._ready and not self.has_timers:
                 self._stuck()
@@ -159,7 +160,7 @@ class Baton:
         """Let the others that are ready run, then go on, a moment later of the baton's own time: it may ask for ever."""
         with self._lock:
             if strand not in self._ready:
-                self._timed[strand], self._rested[strand] = (self.after(_MOMENT_S), 0.0), self.turns
+                self._timed[strand] = self.after(_MOMENT_S), 0.0
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
@@ -232,16 +233,14 @@ class Baton:
         return self._finished.wait(most_s)
 
     def _hand_on(self) -> None:
-        self._lies = False
+        self._lies, self.running = True, None
         self.turns += 1
-        if not self._ready:
-            self._wake_first()
-        if not self._ready:
-            self._lies, self.running = True, None
+        if not self._wake_timed() or not self._ready:
             return
-        self.running = strand = self._ready.popleft()
-        self._swap(self._ranks[strand])
-        self._open(strand)
+        self._lies, self.running = False, self._ready.popleft()
+        self.now_s += _TURN_S
+        self._swap(self._ranks[self.running])
+        self._open(self.running)
 
     def _swap(self, rank: int) -> None:
         if rank != self._holder:

@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import TypeVar
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser, Request, Served
+from emu.collective.algorithm import AUTO, Choice, Chooser, Request, Served, operation_of
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import AUTO, Wanted
+from emu.study.choice.wanted import Wanted
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import check_dtype, timed_as
@@ -31,16 +31,16 @@ class Fastest:
 
     topology: Topology
     dtype: str  # what float32 is timed as
-    operations: frozenset[str] = frozenset(OPERATIONS)  # that it chooses for
+    asked: frozenset[str] = frozenset(OPERATIONS)  # OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooses for the others; None: nobody does
     npus: I64 | None = None  # [ranks] where they are; None: on the first NPUs, in their order
 
     def __call__(self, request: Request) -> Served | None:
         """What serves it: the first by name of those that take as little."""
-        if request.operation not in self.operations:
+        if self.asked.isdisjoint((request.operation, request.word)):
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
-        own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()))
+        own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), axis="")
         return _served(self.topology, timed_as(request.dtype, self.dtype), own, edition())
 
 
@@ -61,11 +61,11 @@ def _item_bytes(dtype: str) -> int:
 def choice_on(
     topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
 ) -> Choice:
-    """What words such as `all_reduce=direct` and `all_gather=auto` choose, in any order; `auto` alone: what no other names.
+    """What words such as `all_reduce=direct` and `dp.all_gather=auto` choose, in any order; `auto` alone: what no other names.
 
     Args:
         topology: Where `auto` times.
-        words: As they are typed; the last that names an operation counts.
+        words: As they are typed; the last that names an operation counts, and one for an axis more than one for all.
         dtype: What float32 is timed as.
         ran: What serves operations that no word chooses for; None: the defaults.
         npus: [ranks] where they are; None: on the first NPUs, in their order.
@@ -75,21 +75,23 @@ def choice_on(
     """
     check_dtype(dtype)
     last = {word.partition("=")[0]: word for word in words if word != AUTO}
-    automatic = _operations(operation for operation, word in last.items() if word == f"{operation}={AUTO}")
-    named = Choice.parse(tuple(word for operation, word in last.items() if operation not in automatic))
+    automatic = frozenset(asked for asked, word in last.items() if word == f"{asked}={AUTO}")
+    _check_operations(automatic)
+    named = Choice.parse(tuple(word for asked, word in last.items() if asked not in automatic))
+    own = {**named.by_operation, **{asked: AUTO for asked in sorted(automatic) if asked != operation_of(asked)}}
     if AUTO in words:
-        return Choice(named.by_operation, named.dims, Fastest(topology, dtype, npus=npus))
+        return Choice(own, named.dims, Fastest(topology, dtype, npus=npus))
     rest = ran or Choice()
-    by_operation, dims = {**_but(last, rest.by_operation), **named.by_operation}, {**_but(last, rest.dims), **named.dims}
+    by_operation, dims = {**_but(last, rest.by_operation), **own}, {**_but(last, rest.dims), **named.dims}
     return Choice(by_operation, dims, Fastest(topology, dtype, automatic, rest.chooser, npus) if automatic else rest.chooser)
 
 
-def _but(operations: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
-    return {operation: of for operation, of in rest.items() if operation not in operations}
+def _but(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
+    """What no word names, neither for its axis nor for all."""
+    return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}
 
 
-def _operations(names: Iterable[str]) -> frozenset[str]:
-    found = frozenset(names)
-    for name in sorted(found.difference(OPERATIONS)):
-        raise unknown("operation", name, OPERATIONS)
-    return found
+def _check_operations(asked: Iterable[str]) -> None:
+    for word in sorted(asked):
+        if operation_of(word) not in OPERATIONS:
+            raise unknown("operation", operation_of(word), OPERATIONS)

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from emu.collective.algorithm import Served
 
-AUTO = "auto"  # in place of an algorithm: the fastest of each request
-
 
 class Wanted(NamedTuple):
     """An operation of so many elements of so many bytes, whatever their dtype."""

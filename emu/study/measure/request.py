@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.bound.limit import QUICK, Effort
-from emu.collective.algorithm import algorithm, stored
+from emu.collective.algorithm import AUTO, algorithm, stored
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, Part, Shape, ranks_of, show_shape
@@ -14,7 +14,6 @@ from emu.errors import must_be
 from emu.fabric.perturb import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import AUTO
 from emu.study.timing.collective import Job
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology
