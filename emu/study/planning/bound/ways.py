@@ -17,7 +17,7 @@ from emu.collective.operation import ROOTED
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, moved, run
 from emu.model.generate.item import Alone, Ask, Gradient, Inner, OfWeight, Turn
-from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import nowhere
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.optimizer import adamw
@@ -244,7 +244,7 @@ class Ways:
     def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
         """By axis, its ranks, and how many parameters there are, in one bucket each."""
         scattered = plan.sharding == "zero1"
-        return [Buffer(tape, self.stack.precision, axis, n, scattered, ((size, 0),), False) for axis, n, size in held]
+        return [Buffer(tape, self.stack.precision, axis, n, scattered, (Tensor(size),)) for axis, n, size in held]
 
     def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
         owned = sum(buffer.owned for buffer in buffers)
