@@ -41,7 +41,8 @@ LARGE = [
 ]
 
 
-# Eight questions, all of whose plans are timed: python -m pytest -m "slow or not slow" tests/study/planning/test_find.py -k search_finds
+# Eight questions, all of whose plans are timed:
+# python -m pytest -m "slow or not slow" tests/study/planning/test_find.py -k search_finds
 EIGHT = [
     SMALL,
     (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2"),

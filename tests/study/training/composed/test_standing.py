@@ -40,7 +40,7 @@ def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
 
 
 def test_the_rank_that_is_waited_for_is_of_the_group_that_waits():
-    """Rank 0 has come to its tp group with rank 1 in time, and waits 4 ms for rank 2 of its dp group; 1 to 3 are of one role."""
+    """Rank 0 has come to its tp group with rank 1 in time, and waits 4 ms for rank 2 of its dp group."""
     words = laid.Words()
     groups = (Group("tp", (0, 1)), Group("tp", (2, 3)), Group("dp", (0, 2)), Group("dp", (1, 3)))
 
