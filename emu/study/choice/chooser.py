@@ -3,7 +3,6 @@
 What is chosen depends on the request and the topology alone: every rank, every engine and every replay is served alike.
 """
 
-import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +15,9 @@ from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
+from emu.study.choice.library import ByLibrary
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import AUTO, Wanted
+from emu.study.choice.wanted import AUTO, Wanted, choosers, item_bytes_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import check_dtype, timed_as
@@ -48,14 +48,8 @@ class Fastest:
 def _served(topology: Topology, dtype: str, request: Request, edition: int) -> Served:
     """Of a request whose ranks are told as their NPUs, among the algorithms of an edition."""
     npus = first_alike(topology, request.ranks)
-    wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype), groups=request.groups)
+    wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
-
-
-def _item_bytes(dtype: str) -> int:
-    """Of an element; torch's names tell the bits of all but bool."""
-    bits = re.search(r"\d+", dtype)
-    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 def choice_on(
@@ -63,9 +57,11 @@ def choice_on(
 ) -> Choice:
     """What words such as `all_reduce=direct` and `all_gather=auto` choose, in any order; `auto` alone: what no other names.
 
+    In place of `auto` may stand the name of a library, which chooses as its own code does.
+
     Args:
-        topology: Where `auto` times.
-        words: As they are typed; the last that names an operation counts.
+        topology: Where `auto` times, and what a library sees of.
+        words: As they are typed; the last that names an operation counts, and the last that names none.
         dtype: What float32 is timed as.
         ran: What serves operations that no word chooses for; None: the defaults.
         npus: [ranks] where they are; None: on the first NPUs, in their order.
@@ -74,22 +70,26 @@ def choice_on(
         InputError: as `Choice.parse`; or an unknown dtype.
     """
     check_dtype(dtype)
-    last = {word.partition("=")[0]: word for word in words if word != AUTO}
-    automatic = _operations(operation for operation, word in last.items() if word == f"{operation}={AUTO}")
-    named = Choice.parse(tuple(word for operation, word in last.items() if operation not in automatic))
-    if AUTO in words:
-        return Choice(named.by_operation, named.dims, Fastest(topology, dtype, npus=npus))
-    rest = ran or Choice()
+    known = choosers()
+    last = {word.partition("=")[0]: word for word in words if word not in known}
+    by_chooser = {operation: word.partition("=")[2] for operation, word in last.items() if word.partition("=")[2] in known}
+    _check_operations(by_chooser)
+    named = Choice.parse(tuple(word for operation, word in last.items() if operation not in by_chooser))
+    whole = [word for word in words if word in known][-1:]
+    rest = Choice() if whole or ran is None else ran
     by_operation, dims = {**_but(last, rest.by_operation), **named.by_operation}, {**_but(last, rest.dims), **named.dims}
-    return Choice(by_operation, dims, Fastest(topology, dtype, automatic, rest.chooser, npus) if automatic else rest.chooser)
+    chooser = rest.chooser
+    for name in (*whole, *sorted(set(by_chooser.values()).difference(whole))):
+        own = frozenset(OPERATIONS if name in whole else (each for each, by in by_chooser.items() if by == name))
+        of = topology, dtype, own, chooser, npus
+        chooser = Fastest(*of) if name == AUTO else ByLibrary(name, *of)
+    return Choice(by_operation, dims, chooser)
 
 
 def _but(operations: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
     return {operation: of for operation, of in rest.items() if operation not in operations}
 
 
-def _operations(names: Iterable[str]) -> frozenset[str]:
-    found = frozenset(names)
-    for name in sorted(found.difference(OPERATIONS)):
+def _check_operations(names: Iterable[str]) -> None:
+    for name in sorted(set(names).difference(OPERATIONS)):
         raise unknown("operation", name, OPERATIONS)
-    return found

@@ -1,0 +1,54 @@
+"""Which NPUs share a server, and what joins them to each other and to the rest: told by links alone.
+
+A server is what stays joined where every NPU keeps the fastest of its ports alone. A port is all links of one dimension at an
+NPU; the others are its NIC. n nodes, L links.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from emu.arrays import F64, I64, Bool, column
+from emu.topology.kept import kept
+from emu.topology.topology import Topology
+
+_AS_FAST = 1 - 1e-9  # of the fastest port
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Servers:
+    """The servers of a topology, and the bandwidth of its NPUs' ports, as their wires have it."""
+
+    of: I64  # [n] the server of each node
+    within_Bps: F64  # [n] out of a node over its fastest ports
+    between_Bps: F64  # [n] ... and over its others
+
+
+@kept(1)
+def servers_of(topology: Topology) -> Servers:
+    """The servers of a topology."""
+    links, n = topology.links, topology.n_nodes
+    ports = _ports(topology)
+    fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
+    kept_links = _keeps(topology, links.src, fast) & _keeps(topology, links.dst, fast)
+    ends = links.src[kept_links], links.dst[kept_links]
+    _, server = connected_components(csr_array((np.ones(len(ends[0]), np.int8), ends), shape=(n, n)), directed=False)
+    within = np.where(fast, ports, 0).sum(axis=1)
+    return Servers(column(server, np.int64), within, ports.sum(axis=1) - within)
+
+
+def _ports(topology: Topology) -> F64:
+    """[n, dimensions] bytes a second out of each node, as its wires carry them."""
+    links = topology.links
+    shares = np.array(topology.shares or (1.0,))
+    wire = links.bandwidth_Bps / shares[np.minimum(links.dimension, len(shares) - 1)]
+    dimensions = int(links.dimension.max(initial=0)) + 1
+    cell = links.src.astype(np.int64) * dimensions + links.dimension
+    return np.bincount(cell, wire, topology.n_nodes * dimensions).reshape(-1, dimensions)
+
+
+def _keeps(topology: Topology, end: I64, fast: Bool) -> Bool:
+    """[L] whether a link is at a switch, or at one of an NPU's fastest ports."""
+    return column((end >= topology.n_npus) | fast[end, topology.links.dimension], np.bool_)
