@@ -36,7 +36,9 @@ class Taken(NamedTuple):
     channels: int
 
     def __str__(self) -> str:
-        return f"{_CALLED[self.way.algorithm]}, {PROTOCOLS[self.way.protocol]}, {self.channels} channels"
+        return (
+            f"{_CALLED[self.way.algorithm]}, {PROTOCOLS[self.way.protocol]}, {self.channels} channel{'s' * (self.channels > 1)}"
+        )
 
 
 @lru_cache(maxsize=256)
@@ -97,13 +99,14 @@ def _served(operation: str, found: Taken, around: Around) -> Served:
         return Served("bruck")
     if name == "nvls" and around.servers == 1:
         return Served("in-switch")
+    lanes = _lanes(dims, found.channels)
     if name == "ring":
-        return Served("rail-ring", _lanes(dims, found)) if dims and found.channels > 1 else Served("ring")
-    return Served("rail-tree", _lanes(dims, found)) if dims else Served("double-tree")
+        return Served("rail-ring", lanes) if lanes[1:2] > (1,) else Served("ring")
+    return Served("rail-tree", lanes) if dims else Served("double-tree")
 
 
-def _lanes(dims: tuple[int, ...], found: Taken) -> tuple[int, ...]:
-    """A ring or pair of trees for each of the server's NICs, or for as many as there are channels."""
-    servers, each = dims
-    lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, found.channels))
-    return dims if lanes == each else (servers, lanes, each // lanes)
+def _lanes(dims: tuple[int, ...], channels: int) -> tuple[int, ...]:
+    """With a ring or pair of trees for each NIC of a server, or for each channel where these are fewer; () stays."""
+    each = dims[-1] if dims else 1
+    lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, channels))
+    return dims if lanes == each else (dims[0], lanes, each // lanes)

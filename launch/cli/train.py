@@ -81,7 +81,7 @@ _PLAN_HELP = (
 @click.option(
     "--dtype", default="bfloat16", show_default=True, help=f"Data type as which float32 is timed; {AS_RAN}: as it ran."
 )
-@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|nccl|OPERATION=NAME", help=ALGORITHM_HELP)
 @calls_option
 @fault_option
 @keep_options

@@ -7,10 +7,8 @@ NPU; the others are its NIC. n nodes, L links.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import F64, I32, I64, Bool, column
 from emu.topology.kept import kept
 from emu.topology.topology import Topology
 
@@ -33,10 +31,22 @@ def servers_of(topology: Topology) -> Servers:
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
     kept_links = _keeps(topology, links.src, fast) & _keeps(topology, links.dst, fast)
-    ends = links.src[kept_links], links.dst[kept_links]
-    _, server = connected_components(csr_array((np.ones(len(ends[0]), np.int8), ends), shape=(n, n)), directed=False)
+    server = _joined(n, links.src[kept_links], links.dst[kept_links])
     within = np.where(fast, ports, 0).sum(axis=1)
-    return Servers(column(server, np.int64), within, ports.sum(axis=1) - within)
+    return Servers(server, within, ports.sum(axis=1) - within)
+
+
+def _joined(n: int, src: I32, dst: I32) -> I64:
+    """[n] the least node that each is joined to."""
+    least = np.arange(n)
+    while True:
+        near = least.copy()
+        np.minimum.at(near, src, least[dst])
+        np.minimum.at(near, dst, least[src])
+        near = near[near]
+        if np.array_equal(near, least):
+            return column(near, np.int64)
+        least = near
 
 
 def _ports(topology: Topology) -> F64:
@@ -49,6 +59,6 @@ def _ports(topology: Topology) -> F64:
     return np.bincount(cell, wire, topology.n_nodes * dimensions).reshape(-1, dimensions)
 
 
-def _keeps(topology: Topology, end: I64, fast: Bool) -> Bool:
+def _keeps(topology: Topology, end: I32, fast: Bool) -> Bool:
     """[L] whether a link is at a switch, or at one of an NPU's fastest ports."""
     return column((end >= topology.n_npus) | fast[end, topology.links.dimension], np.bool_)

@@ -32,7 +32,8 @@ _IMPORTED = "emu.imported"
 RECORDED = "recorded"
 ALGORITHM_HELP = (
     "What serves an operation; give several. Unless one is named, `auto` serves: the fastest for each request by its group and "
-    "size, chosen for each --topology by itself. Where a run moves data, it is served by what is chosen on the first."
+    "size, chosen for each --topology by itself; or `nccl`: what NCCL itself would take. Where a run moves data, it is served by "
+    "what is chosen on the first."
 )
 
 
@@ -198,7 +199,7 @@ def timing_options(command: F) -> F:
         command,
         click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
         click.option("--dtype", help=_DTYPE_HELP),
-        click.option("--algorithm", "algorithms", multiple=True, metavar="auto|OPERATION=NAME", help=ALGORITHM_HELP),
+        click.option("--algorithm", "algorithms", multiple=True, metavar="auto|nccl|OPERATION=NAME", help=ALGORITHM_HELP),
     )
     return calls_option(taken)
 
