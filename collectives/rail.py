@@ -82,7 +82,7 @@ def all_reduce(dims: Dims) -> Schedule:
 
 
 def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:
-    """The rounds of all ranks; of rank 0 alone where every rank of a node is where a ring enters it: translations give the others.
+    """The rounds of all ranks; of rank 0 alone where a ring enters at every rank of a node: translations give the others.
 
     A rank's channel is its place on the ring's way through the node, and a block's part is the ring's entry as counted from the
     block's owner: both stay as they are when ranks are moved along the nodes, or within them.

@@ -1,7 +1,7 @@
-"""NCCL's choice for one request: algorithm, protocol, channels; and the schedule of the catalogue that sends what it would send.
+"""NCCL's choice for one request: algorithm, protocol, channels; and the schedule of the catalogue that sends what it would.
 
-Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). What is no tuned operation is made of sends and
-receives there. A protocol changes what is chosen, not how a schedule is timed.
+Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). What is no tuned operation is made of sends
+and receives there. A protocol changes what is chosen, not how a schedule is timed.
 """
 
 from collections.abc import Mapping

@@ -146,17 +146,15 @@ def _latency(operation: str, way: Way, on: Graphs) -> float:
     far, each, deep = known.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
     if name == "ring":
         return base + _ring_latency(operation, p, on, near, far)
-    if name == "tree":
-        return base + 2 * ((each - 1) * near + deep * far)
-    if name == "nvls":
-        return near + far * (on.servers > 1)
-    if name == "nvls-tree":
-        return near + 2 * deep * far
-    if name == "pat":
-        return base + deep * far / 3.5 + 2.8 * on.ranks
-    if name == "collnet-chain":
-        return 2 * (each - 1) * near + far
-    return 2 * (min(1, each - 1) * near + (each - 1) * 0.4) + far
+    of = {
+        "tree": base + 2 * ((each - 1) * near + deep * far),
+        "nvls": near + far * (on.servers > 1),
+        "nvls-tree": near + 2 * deep * far,
+        "pat": base + deep * far / 3.5 + 2.8 * on.ranks,
+        "collnet-chain": 2 * (each - 1) * near + far,
+        "collnet-direct": 2 * (min(1, each - 1) * near + (each - 1) * 0.4) + far,
+    }
+    return of[name]
 
 
 def _ring_latency(operation: str, protocol: int, on: Graphs, near: float, far: float) -> float:

@@ -54,8 +54,8 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
     default=AUTO,
     show_default=True,
     metavar="NAME",
-    help="NAME; `auto`: the fastest at each size; `nccl`: what NCCL itself takes at each size; `all`: compare all. NAME@4: on 4 "
-    "channels.",
+    help="NAME; `auto`: the fastest at each size; `nccl`: what NCCL itself takes at each size; `all`: compare all. NAME@4: on "
+    "4 channels.",
 )
 @click.option(
     "--png", type=OutputFile(".png"), help="Draw the times to this file: of topologies, or of `all` algorithms on one."

@@ -56,7 +56,7 @@ def _ports(topology: Topology) -> F64:
     wire = links.bandwidth_Bps / shares[np.minimum(links.dimension, len(shares) - 1)]
     dimensions = int(links.dimension.max(initial=0)) + 1
     cell = links.src.astype(np.int64) * dimensions + links.dimension
-    return np.bincount(cell, wire, topology.n_nodes * dimensions).reshape(-1, dimensions)
+    return column(np.bincount(cell, wire, topology.n_nodes * dimensions), np.float64).reshape(-1, dimensions)
 
 
 def _keeps(topology: Topology, end: I32, fast: Bool) -> Bool:

@@ -32,8 +32,8 @@ _IMPORTED = "emu.imported"
 RECORDED = "recorded"
 ALGORITHM_HELP = (
     "What serves an operation; give several. Unless one is named, `auto` serves: the fastest for each request by its group and "
-    "size, chosen for each --topology by itself; or `nccl`: what NCCL itself would take. Where a run moves data, it is served by "
-    "what is chosen on the first."
+    "size, chosen for each --topology by itself; or `nccl`: what NCCL itself would take. Where a run moves data, it is served "
+    "by what is chosen on the first."
 )
 
 

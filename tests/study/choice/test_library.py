@@ -28,7 +28,9 @@ def request(operation: str, ranks: tuple[int, ...], elements: int = SIZE // 4, d
         ((0, 1, 4), 2, False),
     ],
 )
-def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(npus, servers, in_order) -> None:
+def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(
+    npus: tuple[int, ...], servers: int, in_order: bool
+) -> None:
     assert around(HOSTS, npus) == Around(len(npus), servers, in_order, 450e9, 50e9, False, False)
 
 
@@ -70,7 +72,7 @@ def test_what_a_library_has_no_word_for_is_served_as_where_none_is_named() -> No
     )
 
 
-def test_a_library_that_names_no_algorithm_of_the_catalogue_is_refused(monkeypatch) -> None:
+def test_a_library_that_names_no_algorithm_of_the_catalogue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LIBRARIES._filed, "own", lambda *_: Pick(Served("rnig"), "its own"))
     with pytest.raises(InputError, match="no all_reduce algorithm is called 'rnig'; did you mean ring"):
         choice_on(HOSTS, ("own",), "float32").served(request("all_reduce", (0, 1)))

@@ -24,7 +24,9 @@ from emu.topology.facts.servers import servers_of
         ("fat-tree:radix=4", 8, None, 0),
     ],
 )
-def test_npus_that_keep_the_fastest_of_their_ports_stay_joined_in_servers(word, each, within, between) -> None:
+def test_npus_that_keep_the_fastest_of_their_ports_stay_joined_in_servers(
+    word: str, each: int, within: float | None, between: float | None
+) -> None:
     topology = build_topology(word)
     found = servers_of(topology)
     npus = np.arange(topology.n_npus)
