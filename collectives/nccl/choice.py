@@ -86,8 +86,8 @@ def _sent(operation: str, around: Around) -> Pick | None:
 
 def _nodes(around: Around) -> tuple[int, ...]:
     """Servers x ranks of each, where a group's order shows them and there are several of both."""
-    each = around.ranks // around.servers
-    return (around.servers, each) if around.in_order and around.servers > 1 and each > 1 else ()
+    each = around.ranks // around.hosts
+    return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
 
 
 def _served(operation: str, found: Taken, around: Around) -> Served:
@@ -97,7 +97,7 @@ def _served(operation: str, found: Taken, around: Around) -> Served:
         return Served("pipelined-chain")
     if name == "pat":
         return Served("bruck")
-    if name == "nvls" and around.servers == 1:
+    if name == "nvls" and around.hosts == 1:
         return Served("in-switch")
     lanes = _lanes(dims, found.channels)
     if name == "ring":

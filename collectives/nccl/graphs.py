@@ -53,8 +53,8 @@ class Graphs:
 
 def graphs_of(around: Around) -> Graphs:
     """What the search finds around a group; ranks of a domain that is no faster than NICs are servers of their own."""
-    apart = around.servers == 1 and around.within_Bps <= FASTEST_NIC
-    servers, each = (around.ranks, 1) if apart else (around.servers, max(1, around.ranks // around.servers))
+    apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
+    servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))
     nic = (around.within_Bps if apart else around.between_Bps) / 1e9
     known = generation_of(around.within_Bps / 1e9)
     ring = _ring(known, servers, each, nic, _nvlink(known, around))

@@ -12,18 +12,18 @@ from emu.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a library sees of a group of ranks: its servers, and how their ranks are joined.
+    """What a library sees of a group of ranks: its hosts, and how their ranks are joined.
 
-    A server is what stays joined where every NPU keeps the fastest of its ports alone; the others are its NIC.
+    A host is what stays joined where every NPU keeps the fastest of its ports alone; the others are its NIC.
     """
 
     ranks: int
-    servers: int
-    in_order: bool  # whether each server's ranks follow one another, as many in each
+    hosts: int
+    in_order: bool  # whether each host's ranks follow one another, as many in each
     within_Bps: float  # out of a rank, over its fastest ports
     between_Bps: float  # out of a rank over its NIC; 0: it has none
-    adds_within: bool  # whether the switches of a server add what they pass on
-    adds_between: bool  # ... and those between servers
+    adds_within: bool  # whether the switches of a host add what they pass on
+    adds_between: bool  # ... and those between hosts
 
 
 @dataclass(frozen=True, slots=True)

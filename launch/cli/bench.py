@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from emu.bound.limit import ALL, QUICK, Effort
+from emu.collective.algorithm import AUTO
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import Mover, measure
 from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between

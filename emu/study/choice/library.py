@@ -9,7 +9,7 @@ from emu.collective.algorithm import Chooser, Request, Served, algorithm
 from emu.collective.library import LIBRARIES, Around, Pick
 from emu.collective.operation import OPERATIONS
 from emu.study.choice.wanted import item_bytes_of
-from emu.topology.facts.servers import servers_of
+from emu.topology.facts.hosts import hosts_of
 from emu.topology.kept import kept
 from emu.topology.placement import order
 from emu.topology.topology import Topology
@@ -23,13 +23,13 @@ class ByLibrary:
     name: str
     topology: Topology
     dtype: str  # what float32 is timed as
-    operations: frozenset[str] = frozenset(OPERATIONS)  # that it chooses for
+    asked: frozenset[str] = frozenset(OPERATIONS)  # OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooses for the others; None: nobody does
     npus: I64 | None = None  # [ranks] where they are; None: on the first NPUs, in their order
 
     def __call__(self, request: Request) -> Served | None:
         """What serves it; None: what serves where none is named."""
-        if request.operation not in self.operations:
+        if self.asked.isdisjoint((request.operation, request.word)):
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
         size = request.elements * item_bytes_of(timed_as(request.dtype, self.dtype))
@@ -52,10 +52,10 @@ def picked(name: str, topology: Topology, npus: tuple[int, ...], operation: str,
 @kept(2**12)
 def around(topology: Topology, npus: tuple[int, ...]) -> Around:
     """What a library sees of a group that is on these NPUs."""
-    servers, group = servers_of(topology), np.array(npus)
-    own = servers.of[group]
+    hosts, group = hosts_of(topology), np.array(npus)
+    own = hosts.of[group]
     starts = np.flatnonzero(np.diff(own, prepend=-1))
     sizes, count = np.diff(np.append(starts, len(own))), len(np.unique(own))
     in_order = len(starts) == count and len(np.unique(sizes)) == 1
-    within, between = (float(ports[group].min()) for ports in (servers.within_Bps, servers.between_Bps))
+    within, between = (float(ports[group].min()) for ports in (hosts.within_Bps, hosts.between_Bps))
     return Around(len(npus), count, in_order, within, between, topology.adds, adds_between=False)

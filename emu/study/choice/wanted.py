@@ -3,10 +3,8 @@
 import re
 from typing import NamedTuple
 
-from emu.collective.algorithm import Served
+from emu.collective.algorithm import AUTO, Served
 from emu.collective.library import LIBRARIES
-
-AUTO = "auto"  # in place of an algorithm: the fastest of each request
 
 
 def choosers() -> tuple[str, ...]:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from emu.bound.limit import QUICK, Limit, limit_of
-from emu.collective.algorithm import Choice, Served
+from emu.collective.algorithm import AUTO, Choice, Served
 from emu.collective.shape import dims_of
 from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.fastest import fastest
 from emu.study.choice.library import picked
-from emu.study.choice.wanted import AUTO, Wanted, choosers
+from emu.study.choice.wanted import Wanted, choosers
 from emu.study.measure.request import Asked, BenchRequest, Case, ask
 from emu.study.measure.row import BenchRow, busbw_factor
 from emu.study.timing.collective import spread_collective, time_collective

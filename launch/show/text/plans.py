@@ -27,6 +27,7 @@ def plans_report(planned: Planned) -> str:
         *_reasons(rows),
         "",
         f"searched        {searched_told(planned)}, in {planned.wall_s:.1f} s",
+        f"not searched    {not_searched_told(planned)}",
         *assumed_of_all([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
@@ -39,6 +40,11 @@ def searched_told(planned: Planned) -> str:
         f"{planned.plans:,} plans{given}, of which {planned.candidates:,} candidates (with their placements) may fit the "
         f"memory; {planned.timed:,} had to be timed"
     )
+
+
+def not_searched_told(planned: Planned) -> str:
+    """What no plan of the table has."""
+    return "; ".join(planned.not_searched)
 
 
 def _line(number: int, row: PlanRow, axes: Sequence[str], *, several: bool) -> tuple[str, ...]:

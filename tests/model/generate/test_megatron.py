@@ -357,3 +357,10 @@ def test_dropout_is_refused_where_it_cannot_be_run_or_be():
         generate(GPT, plan, parse_stack("software=pytorch"))
     with pytest.raises(InputError, match="dropout must be 0 or more and below 1, got"):
         parse_plan("dropout=1.5", global_batch=B, seq=S)
+
+
+def test_a_stage_without_experts_takes_part_in_the_norm_of_those_of_the_others():
+    """Of 8 stages each second layer has experts: on two places of four all that have them are on one."""
+    trace = traced("ep=2,dp=2,pp=2,vp=4", model=MODELS.find("gpt-moe-tiny"))
+    norms = [asked(trace, rank)["pp", "all_reduce", 1, "float32"] for rank in range(trace.n_ranks)]
+    assert norms == [2] * trace.n_ranks  # of dense gradients and of those of experts

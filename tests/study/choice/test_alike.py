@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Request
+from emu.collective.algorithm import AUTO, Request
 from emu.study.choice.alike import first_alike, first_equal
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest
-from emu.study.choice.wanted import AUTO
 from emu.topology.catalogue import build_topology
 
 POD = build_topology("ub-mesh:pod:dims=2x2x4x4")
@@ -32,6 +31,7 @@ def groups(n, size, stride=1):
         ("servers:nodes=6,gpus=4,network=rails", 6, 4, 1),  # one of each server: a rail
         ("servers:nodes=6,gpus=4,network=switch", 2, 2, 1),  # every second of a server
         ("fat-tree:radix=4", 2, 1, 4),  # which declares no symmetry
+        ("railx:hyperx:m=1,n=1", 2, 1, 2),  # whose rails declare an empty list of them
     ],
 )
 def test_groups_that_are_shifts_of_one_another_are_one(line, size, stride, kinds):

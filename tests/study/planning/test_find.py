@@ -66,6 +66,16 @@ def test_words_that_are_given_are_of_every_plan_searched():
     assert all("clip=0" in row.plan for row in own.rows)
 
 
+def test_a_vocabulary_that_is_filled_up_is_told(tmp_path):
+    """250 words divide by 2, and not by 4."""
+    sizes = "layers = 2\nhidden = 64\nheads = 8\nkv_heads = 4\nffn = 192\nvocab = 250\nmax_seq = 512\n"
+    (tmp_path / "odd.toml").write_text(f'architecture = "llama"\n{sizes}')
+    request = asked(str(tmp_path / "odd.toml"), 4, 4, 64, best=2)
+    told = "the vocabulary of 250 is filled up to 512, a multiple of 128 x tp=4; MFU counts its own"
+    assert told in found(replace(request, given="tp=4"), SMALL[1]).assumptions
+    assert not any("filled up" in each for each in found(replace(request, given="tp=2"), SMALL[1]).assumptions)
+
+
 def test_words_that_no_plan_has_are_refused_with_the_reason():
     with pytest.raises(InputError, match=r"^plan: no plan of 2 NPUs has vp=2,pp=1: plan: vp must be 1 where pp=1, got 2$"):
         found(replace(SMALL[0], given="vp=2,pp=1"), SMALL[1])
@@ -186,8 +196,8 @@ def test_where_no_plan_fits_the_nearest_is_named_with_what_it_lacks():
         InputError, match=r"^plan: no plan of 2 NPUs fits llama-tiny into the 1000 B of the h100: the nearest, .*"
     ):
         found(*SMALL, device=replace(H100, memory_bytes=1000))
-    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 7; take a power of two"):
-        found(asked("llama-tiny", 7, 4, 64), SMALL[1])
+    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 11; take a power of two"):
+        found(asked("llama-tiny", 11, 4, 64), "ub-mesh:rack")
     with pytest.raises(InputError, match=r"^placement: 16 ranks do not fit ub-mesh:board"):
         found(asked("llama-tiny", 16, 16, 64), SMALL[1])
     other = parse_plan("dp=4", global_batch=4, seq=64)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.megatron.chunk import Chunk
+from emu.model.generate.megatron.chunk import Chunk, ranks_of
 from emu.model.generate.megatron.layer import awaited
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
@@ -70,13 +70,16 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
 
 
 def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
-    """The squares of what the rank's optimizer changes; then all that is scaled."""
+    """The squares of what the rank's optimizer changes; then all that is scaled.
+
+    A rank without experts takes part in the sum over those of the others.
+    """
     plan, precision = part.plan, part.stack.precision
-    for axis in dict.fromkeys(buffer.axis for buffer in buffers):
-        own = [buffer for buffer in buffers if buffer.axis == axis]
-        tape.compute(moved(precision, sum(buffer.owned for buffer in own)))
+    experts = ["edp"] if part.model.experts and plan.exchanges else []
+    for axis in dict.fromkeys([*(buffer.axis for buffer in buffers), *experts]):
+        tape.compute(moved(precision, sum(buffer.owned for buffer in buffers if buffer.axis == axis)))
         cut = ("etp", "ep") if axis == "edp" else ("tp",)
-        over = ((axis,) if own[0].scattered and own[0].ranks > 1 else ()), cut, ("pp",)
+        over = ((axis,) if plan.sharding == "zero1" and ranks_of(plan, axis) > 1 else ()), cut, ("pp",)
         axes = [name for names in over for name in names if name == axis or plan.sizes.get(name, 0) > 1]
         awaited(tape, [Ask(name, "all_reduce", 1, "float32") for name in axes])
     tape.compute(moved(precision, 2 * sum(buffer.owned for buffer in buffers)))

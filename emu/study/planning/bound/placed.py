@@ -33,6 +33,7 @@ class Placed:
 
     outlines: Outlines
     topologies: Sequence[Topology]  # as the software has them
+    axes: frozenset[str] = frozenset()  # for which what serves them is named
     charts: Charts = field(init=False)
     _works: Works = field(init=False)
     _rates: list[Rates] = field(init=False)
@@ -79,7 +80,7 @@ class Placed:
         key, known = (number, Where.key(plan, axes)), self._known[number]
         if key not in self._where:
             self._where[key] = Where.of(self.topologies[number], plan, axes)
-        outline, there = self._outlined(plan), There(Anywhere(self._rates[number], plan), self._where[key], known)
+        outline, there = self._outlined(plan), There(Anywhere(self._rates[number], plan), self._where[key], known, self.axes)
         least_s = outline.seconds(there)
         charted = candidate in self._timed
         if charted:

@@ -6,13 +6,14 @@ overlapping stack asks for meanwhile.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from emu.collective.operation import ROOTED
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, moved, run
 from emu.model.generate.item import Alone, Ask, Gradient, Work
@@ -29,8 +30,9 @@ from emu.model.routed import classes
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
-from emu.trace.order import computes
-from emu.trace.trace import Kind
+from emu.trace.meet.requests import MESSAGE
+from emu.trace.order import computes, queue_order
+from emu.trace.trace import Events, Kind
 
 _LATER = 2  # the number of a pass that is neither the first nor the last
 
@@ -39,8 +41,9 @@ _LATER = 2  # the number of a pass that is neither the first nor the last
 class Way:
     """The events of a tape."""
 
-    takes_s: Sequence[float]  # the least of each; of requests, and of messages, which may have been sent long before, nothing
+    takes_s: Sequence[float]  # the least of each; of requests nothing
     asks: Sequence[tuple[int, Ask]]  # the requests that count
+    sends: Container[int]  # those of which the rank waits only until a message has left it
     ordered: Sequence[bool]  # whether it waits for the one before it on its stream
     stream: Sequence[int]
     waits: Sequence[Sequence[int]]
@@ -57,7 +60,7 @@ class Way:
         if of in self.known:
             return self.known[of]
         took = [(i, requests.collective(place, ask)) for i, ask in self.asks]
-        longest_s = self._longest_s({i: each.there_s for i, each in took})
+        longest_s = self._longest_s({i: each.left_s if i in self.sends else each.there_s for i, each in took})
         if all(each.is_told for _, each in took):
             self.known[of] = longest_s
         return longest_s
@@ -236,11 +239,11 @@ class Ways:
     def _way(self, tape: Tape, *, beside: bool = False) -> Way:
         """The events of a tape; with `beside` requests take no time, as they may have begun long before."""
         events, axes = tape.events(), list(tape.axes)
-        asked = [] if beside else np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist()
+        asked = [] if beside else np.flatnonzero(np.isin(events.kind, [Kind.COLLECTIVE, Kind.SEND, Kind.RECV])).tolist()
         asks = [
             Ask(
                 axes[events.group[i]],
-                events.name[i],
+                events.name[i] if events.kind[i] == Kind.COLLECTIVE else MESSAGE,
                 int(events.count[i]),
                 events.dtype[i],
                 splits=tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()),
@@ -250,9 +253,10 @@ class Ways:
         return Way(
             self.device.seconds(events, "float32").tolist(),
             list(zip(asked, asks, strict=True)),
+            {i for i in asked if events.kind[i] == Kind.SEND},
             computes(events).tolist(),
             events.stream.tolist(),
-            [own.tolist() for own in np.split(events.wait, events.wait_start[1:-1])],
+            _waits(events),
         )
 
 
@@ -261,6 +265,14 @@ class _Nowhere(Whole):
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """One of them is there."""
+
+
+def _waits(events: Events) -> list[list[int]]:
+    """[E] what each waits for: as the tape says, and the request before it in its queue, if ranks leave that together."""
+    found = [own.tolist() for own in np.split(events.wait, events.wait_start[1:-1])]
+    for event, before in zip(*(each.tolist() for each in queue_order(events)), strict=True):
+        found[event] += [before] * (events.name[before] not in ROOTED)
+    return found
 
 
 def _cut(plan: Plan) -> Sequence[object]:

@@ -95,6 +95,7 @@ class Planned:
     seq: int
     software: str
     given: str  # words that all plans searched have
+    not_searched: tuple[str, ...]  # what else `given` could say
     plans: int  # that model and software take
     candidates: int  # those that may fit the memory, in each placement on each topology
     timed: int  # candidates that had to be: their bounds are not above the time of the last plan found

@@ -1,6 +1,6 @@
-"""Which NPUs share a server, and what joins them to each other and to the rest: told by links alone.
+"""Which NPUs share a host, and what joins them to each other and to the rest: told by links alone.
 
-A server is what stays joined where every NPU keeps the fastest of its ports alone. A port is all links of one dimension at an
+A host is what stays joined where every NPU keeps the fastest of its ports alone. A port is all links of one dimension at an
 NPU; the others are its NIC. n nodes, L links.
 """
 
@@ -16,24 +16,24 @@ _AS_FAST = 1 - 1e-9  # of the fastest port
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Servers:
-    """The servers of a topology, and the bandwidth of its NPUs' ports, as their wires have it."""
+class Hosts:
+    """The hosts of a topology, and the bandwidth of its NPUs' ports, as their wires have it."""
 
-    of: I64  # [n] the server of each node
+    of: I64  # [n] the host of each node
     within_Bps: F64  # [n] out of a node over its fastest ports
     between_Bps: F64  # [n] ... and over its others
 
 
 @kept(1)
-def servers_of(topology: Topology) -> Servers:
-    """The servers of a topology."""
+def hosts_of(topology: Topology) -> Hosts:
+    """The hosts of a topology."""
     links, n = topology.links, topology.n_nodes
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
     kept_links = _keeps(topology, links.src, fast) & _keeps(topology, links.dst, fast)
-    server = _joined(n, links.src[kept_links], links.dst[kept_links])
+    host = _joined(n, links.src[kept_links], links.dst[kept_links])
     within = np.where(fast, ports, 0).sum(axis=1)
-    return Servers(server, within, ports.sum(axis=1) - within)
+    return Hosts(host, within, ports.sum(axis=1) - within)
 
 
 def _joined(n: int, src: I32, dst: I32) -> I64:

@@ -6,7 +6,7 @@ import pytest
 from emu.model.stack.stack import Stack
 from emu.study.training.composed.calls import topology_under
 from emu.topology.catalogue import build_topology
-from emu.topology.facts.servers import servers_of
+from emu.topology.facts.hosts import hosts_of
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_npus_that_keep_the_fastest_of_their_ports_stay_joined_in_servers(
     word: str, each: int, within: float | None, between: float | None
 ) -> None:
     topology = build_topology(word)
-    found = servers_of(topology)
+    found = hosts_of(topology)
     npus = np.arange(topology.n_npus)
     labels = found.of[npus].reshape(-1, each)
     assert (labels == labels[:, :1]).all()
@@ -45,4 +45,4 @@ def test_a_stack_that_takes_a_share_of_the_bandwidth_leaves_servers_and_wires_as
     under = topology_under(Stack(bandwidth=(0.05, 0.95)), topology)
     assert under.links.bandwidth_Bps[0] < under.links.bandwidth_Bps[-1]
     for name in ("of", "within_Bps", "between_Bps"):
-        assert getattr(servers_of(under), name)[:4] == pytest.approx(getattr(servers_of(topology), name)[:4])
+        assert getattr(hosts_of(under), name)[:4] == pytest.approx(getattr(hosts_of(topology), name)[:4])
