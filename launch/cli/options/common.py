@@ -199,9 +199,7 @@ def timing_options(command: F) -> F:
         command,
         click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
         click.option("--dtype", help=_DTYPE_HELP),
-        click.option(
-            "--algorithm", "algorithms", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=ALGORITHM_HELP
-        ),
+        click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP),
     )
     return calls_option(taken)
 
