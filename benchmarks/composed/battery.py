@@ -15,7 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.asked import asked_by
-from emu.study.training.composed.composed import composition
+from emu.study.training.composed.composed import ComposedStep, composition
 from emu.study.training.composed.parts import parts_of
 from emu.study.training.estimate import model_of, roles_of, standing_of
 from emu.study.training.placed import npus_of, with_axes
@@ -37,6 +37,7 @@ class Both:
     drawn: Drawn
     composed_s: float
     whole_s: float
+    between_s: tuple[float, float]  # what composing said that the whole graph takes
     moved: float  # share of its time that the whole graph moves by
     cpu_s: tuple[float, float]  # that composing took, with the choice of algorithms known; and the whole graph
 
@@ -44,6 +45,11 @@ class Both:
     def error(self) -> float:
         """Of the composed time, as a share of the whole graph's."""
         return self.composed_s / self.whole_s - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the whole graph takes what composing said."""
+        return self.between_s[0] <= self.whole_s <= self.between_s[1]
 
 
 def random_steps(count: int, seed: int, only: int | None = None) -> int:
@@ -75,10 +81,10 @@ def both_ways(number: int, drawn: Drawn) -> Both:
     if whole.timeline.how != "sweep":  # nobody is ever limited there, which a tick does not change
         shifted = _whole(drawn, topology, choice, _TICKS).spread
         moved = 0.0 if shifted is None else max(abs(t / step_s - 1) for t in (shifted.least_s, shifted.most_s))
-    return Both(number, drawn, composed.report.step_time_s, step_s, moved, (cpu_s, taken))
+    return Both(number, drawn, composed.report.step_time_s, step_s, composed.between_s, moved, (cpu_s, taken))
 
 
-def _composed(drawn: Drawn, topology: Topology, choice: Choice) -> tuple[TimedTrace, float]:
+def _composed(drawn: Drawn, topology: Topology, choice: Choice) -> tuple[ComposedStep, float]:
     """The step, and the CPU seconds that it took once its algorithms were chosen."""
     request, device = drawn.request, find_device("h100", "bfloat16")
     of = standing_of(model_of(request), request.plan, request.stack)
