@@ -74,11 +74,15 @@ class Registry(Generic[T]):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that nothing has: its variants, else the nearest known names, else all of them."""
+    """The error for a name that nothing has, with the nearest."""
+    return InputError(f"registry: no {kind} is called {name!r}; {nearest(name, known)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What an error adds for a name that nothing has: its variants, else the nearest known names, else all of them."""
     names = sorted(known)
     near = [n for n in names if n.startswith(f"{name}:")] or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-    return InputError(f"registry: no {kind} is called {name!r}; {hint}")
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
 
 
 @cache

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from emu.collective.algorithm import AUTO
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.model import MODELS
 from emu.model.plan.spell import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.wanted import AUTO
 from emu.study.training.composed.asked import by_plan
 from emu.study.training.composed.composed import composition, standing
 from emu.study.training.step.step import Step, time_trace

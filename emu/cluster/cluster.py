@@ -94,7 +94,7 @@ def agree(choice: Choice, calls: Sequence[Call], instance: int) -> Agreed:
     if first.operation in MESSAGES:
         return Agreed(size, np.array([size]), None, first.rank, instance)
     what = operation(first.operation, len(first.group.ranks), first.root)
-    request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype))
+    request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype), axis=first.group.axis)
     return Agreed(size, _block_counts(what, calls), choice.served(request))
 
 

@@ -220,6 +220,12 @@ class Request(NamedTuple):
     elements: int = 0  # of the largest buffer of any member
     dtype: str = "float32"
     groups: int = 1  # of one axis, that ask at once and are served alike
+    axis: str = ""  # of its group, as a trace names it: a plan's word, "world", or "" where it is not known
+
+    @property
+    def word(self) -> str:
+        """`AXIS.OPERATION`, as a choice names it that is for one axis."""
+        return f"{self.axis}.{self.operation}"
 
 
 class Served(NamedTuple):
@@ -244,34 +250,37 @@ class Served(NamedTuple):
 
 
 Chooser = Callable[[Request], Served | None]
+AUTO = "auto"  # in place of an algorithm: what the chooser says
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which algorithm serves each request, on which dims: what is named, else what the chooser says, else the default.
 
-    The chooser is a pure function of the request, so that every rank and every engine is served alike.
+    What is named for one axis (`dp.all_gather`) counts more than what is named for all (`all_gather`). The chooser is a pure
+    function of the request, so that every rank and every engine is served alike.
     """
 
-    by_operation: Mapping[str, str] = field(default_factory=dict)
-    dims: Mapping[str, Grid] = field(default_factory=dict)  # of groups of that size; others take the best
+    by_operation: Mapping[str, str] = field(default_factory=dict)  # by OPERATION or AXIS.OPERATION; AUTO: the chooser's
+    dims: Mapping[str, Grid] = field(default_factory=dict)  # of groups of that size, by the same; others take the best
     chooser: Chooser | None = None
 
     @staticmethod
     def parse(words: tuple[str, ...]) -> "Choice":
-        """From words such as `all_reduce=direct`, or `OPERATION=ALGORITHM:4x4` for one on a grid.
+        """From words such as `all_reduce=direct`, `dp.all_reduce=direct`, or `OPERATION=ALGORITHM:4x4` for one on a grid.
 
         Raises:
-            InputError: not OPERATION=ALGORITHM[:DIMS], or an unknown one of either.
+            InputError: not [AXIS.]OPERATION=ALGORITHM[:DIMS], or an unknown operation or algorithm.
         """
         named, dims = {}, {}
         for word in words:
-            operation, equals, served = word.partition("=")
+            asked, equals, served = word.partition("=")
             if not equals:
-                raise must_be("--algorithm", "a choice", "auto or OPERATION=ALGORITHM", word, "e.g. all_reduce=direct")
-            named[operation], grid = Served.parse(operation, served)
+                mend = "e.g. all_reduce=direct, or for one axis dp.all_reduce=direct"
+                raise must_be("--algorithm", "a choice", "auto or OPERATION=ALGORITHM", word, mend)
+            named[asked], grid = Served.parse(operation_of(asked), served)
             if grid:
-                dims[operation] = grid
+                dims[asked] = grid
         return Choice(named, dims)
 
     def name(self, operation: str) -> str:
@@ -286,16 +295,22 @@ class Choice:
 
     def served(self, request: Request) -> Served:
         """What serves a request."""
-        if self.chooser is not None and request.operation not in self.by_operation:
-            chosen = self.chooser(request)
-            if chosen is not None:
-                return chosen
-        return Served(self.name(request.operation), self.dims.get(request.operation, ()))
+        word = request.word if request.word in self.by_operation else request.operation
+        named = self.by_operation.get(word, AUTO)
+        if named != AUTO:
+            return Served(named, self.dims.get(word, ()))
+        chosen = self.chooser(request) if self.chooser is not None else None
+        return chosen or Served(self.name(request.operation), self.dims.get(request.operation, ()))
 
     def schedule(self, request: Request) -> Schedule:
         """The schedule that serves a request."""
         name, dims = self.served(request)
         return schedule(request.operation, name, len(request.ranks), request.root, dims)
+
+
+def operation_of(asked: str) -> str:
+    """The operation of `OPERATION` or `AXIS.OPERATION`."""
+    return asked.rpartition(".")[2]
 
 
 def _default(operation: str) -> str:

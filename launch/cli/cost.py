@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from emu.collective.algorithm import AUTO
 from emu.errors import InputError, must_be
 from emu.model.plan.spell import parse_plan
 from emu.registry import parse_call
-from emu.study.choice.wanted import AUTO
 from emu.study.cost.book import Price
 from emu.study.cost.cost import Cost, cost
 from emu.study.cost.owned import Terms, owned

@@ -12,11 +12,12 @@ import click
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import Script, run_read
 from emu.cluster.source import read_source
+from emu.collective.algorithm import AUTO
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.wanted import AUTO
+from emu.study.training.step.choices import check_words, with_choice
 from emu.study.training.step.recorded import has_steps, with_steps
-from emu.study.training.step.step import time_trace, with_choice
+from emu.study.training.step.step import time_trace
 from emu.study.training.traced import time_step
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times, job_steps
@@ -146,6 +147,7 @@ def run_command(
         disturbed = faulted(recorded, topologies, faults, words, calls_of(stack), device, dtype)
         show_disturbed(with_pace(disturbed, pace), png, as_json=as_json)
         return code
+    check_words(recorded, algorithms, built)
     with bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]

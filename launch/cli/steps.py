@@ -15,9 +15,10 @@ from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace
 from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.step.choices import choice_for
 from emu.study.training.step.costliest import with_costliest
 from emu.study.training.step.precision import messages_of, products_of, timed_told
-from emu.study.training.step.step import TimedTrace, choice_for, time_trace
+from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS
+from emu.collective.algorithm import ALGORITHMS, AUTO
 from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import bench
 from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import BenchRequest, ask
@@ -195,3 +194,38 @@ def test_a_ring_on_a_system_with_an_order_of_its_own_runs_from_neighbour_to_neig
         "bench", "all_reduce", "--algorithm", "ring", "--topology", fabric, "--size", "64MiB", "--timing-only", "--json"
     ).json
     assert row["busbw_Bps"] > 300e9  # an edge has 400 GB/s; off the ring there are 50
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "says"),
+    [
+        ("estimate", "dpp.all_gather=ring", "no axis with communication is called 'dpp'; did you mean dp"),
+        (
+            "estimate",
+            "dp.all_gather=in-switch",
+            "all_gather of dp must be one that groups of 2 ranks of ub-mesh:board can have",
+        ),
+        ("plan", "ep.all_gather=ring", "no axis of the plans searched is called 'ep'; did you mean"),
+        ("plan", "dp.all_gather=in-switch", "all_gather of dp must be one that groups of 2 ranks of ub-mesh:board can have"),
+        ("train", "cp.all_gather=ring", "no axis with communication is called 'cp'"),
+        ("train", "dp.all_gather=rign", "no all_gather algorithm is called 'rign'; did you mean ring"),
+    ],
+)
+def test_a_word_for_an_axis_that_is_not_there_or_that_no_group_can_have_is_refused_in_one_line(emu, command, word, says):
+    model = (command, "--model", "llama-tiny", "--topology", BOARD, "--global-batch", "2", "--seq", "32", "--algorithm", word)
+    rest = ("--npus", "2", "--plan", "tp=1,pp=1,cp=1") if command == "plan" else ("--plan", "dp=2")
+    done = emu(*model, *rest)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert says in done.err
+
+
+def test_a_word_for_an_axis_that_no_rank_of_a_trace_talks_on_is_refused(emu, tmp_path: Path) -> None:
+    trace, on = tmp_path / "step.trace", ("--topology", BOARD)
+    model = ("estimate", "--model", "llama-tiny", *on, "--global-batch", "2", "--seq", "32", "--plan", "dp=2")
+    assert emu(*model, "--trace", str(trace)).code == 0
+    by_dp, refused = (
+        emu("replay", str(trace), *on, "--algorithm", f"{axis}.all_reduce=ring", "--json") for axis in ("dp", "tp")
+    )
+    assert "ring" in by_dp.json[0]["algorithms"]["all_reduce"]
+    assert (refused.code, refused.out) == (2, "")
+    assert "no axis with communication is called 'tp'; did you mean dp?" in refused.err

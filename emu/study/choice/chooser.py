@@ -3,21 +3,21 @@
 What is chosen depends on the request and the topology alone: every rank, every engine and every replay is served alike.
 """
 
-import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser, Request, Served
+from emu.collective.algorithm import AUTO, Choice, Chooser, Request, Served, operation_of
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
+from emu.study.choice.library import ByLibrary
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import AUTO, Wanted
+from emu.study.choice.wanted import Wanted, choosers, item_bytes_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import check_dtype, timed_as
@@ -31,16 +31,16 @@ class Fastest:
 
     topology: Topology
     dtype: str  # what float32 is timed as
-    operations: frozenset[str] = frozenset(OPERATIONS)  # that it chooses for
+    asked: frozenset[str] = frozenset(OPERATIONS)  # OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooses for the others; None: nobody does
     npus: I64 | None = None  # [ranks] where they are; None: on the first NPUs, in their order
 
     def __call__(self, request: Request) -> Served | None:
         """What serves it: the first by name of those that take as little."""
-        if request.operation not in self.operations:
+        if self.asked.isdisjoint((request.operation, request.word)):
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
-        own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()))
+        own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), axis="")
         return _served(self.topology, timed_as(request.dtype, self.dtype), own, edition())
 
 
@@ -48,24 +48,21 @@ class Fastest:
 def _served(topology: Topology, dtype: str, request: Request, edition: int) -> Served:
     """Of a request whose ranks are told as their NPUs, among the algorithms of an edition."""
     npus = first_alike(topology, request.ranks)
-    wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype), groups=request.groups)
+    wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
-
-
-def _item_bytes(dtype: str) -> int:
-    """Of an element; torch's names tell the bits of all but bool."""
-    bits = re.search(r"\d+", dtype)
-    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 def choice_on(
     topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
 ) -> Choice:
-    """What words such as `all_reduce=direct` and `all_gather=auto` choose, in any order; `auto` alone: what no other names.
+    """What words such as `all_reduce=direct` and `dp.all_gather=auto` choose, in any order; `auto` alone: what no other names.
+
+    In place of `auto` may stand the name of a library, which chooses as its own code does.
 
     Args:
-        topology: Where `auto` times.
-        words: As they are typed; the last that names an operation counts.
+        topology: Where `auto` times, and which a library sees.
+        words: As they are typed; the last that names an operation counts, and one for an axis more than one for all; of those
+            that name no operation the last.
         dtype: What float32 is timed as.
         ran: What serves operations that no word chooses for; None: the defaults.
         npus: [ranks] where they are; None: on the first NPUs, in their order.
@@ -74,22 +71,37 @@ def choice_on(
         InputError: as `Choice.parse`; or an unknown dtype.
     """
     check_dtype(dtype)
-    last = {word.partition("=")[0]: word for word in words if word != AUTO}
-    automatic = _operations(operation for operation, word in last.items() if word == f"{operation}={AUTO}")
-    named = Choice.parse(tuple(word for operation, word in last.items() if operation not in automatic))
-    if AUTO in words:
-        return Choice(named.by_operation, named.dims, Fastest(topology, dtype, npus=npus))
-    rest = ran or Choice()
-    by_operation, dims = {**_but(last, rest.by_operation), **named.by_operation}, {**_but(last, rest.dims), **named.dims}
-    return Choice(by_operation, dims, Fastest(topology, dtype, automatic, rest.chooser, npus) if automatic else rest.chooser)
+    known = choosers()
+    last = {word.partition("=")[0]: word for word in words if word not in known}
+    chosen = {asked: word.partition("=")[2] for asked, word in last.items() if word.partition("=")[2] in known}
+    _check_operations(chosen)
+    named = Choice.parse(tuple(word for asked, word in last.items() if asked not in chosen))
+    own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
+    whole = [word for word in words if word in known][-1:]
+    rest = Choice() if whole or ran is None else ran
+    by_operation, dims = {**_but(last, rest.by_operation), **own}, {**_but(last, rest.dims), **named.dims}
+    chooser = rest.chooser
+    for name, asked in _levels(whole, chosen):
+        of = topology, dtype, asked, chooser, npus
+        chooser = Fastest(*of) if name == AUTO else ByLibrary(name, *of)
+    return Choice(by_operation, dims, chooser)
 
 
-def _but(operations: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
-    return {operation: of for operation, of in rest.items() if operation not in operations}
+def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Who chooses for what: for all, then for operations, then for those of one axis; a later one is asked first."""
+    yield from ((name, frozenset(OPERATIONS)) for name in whole)
+    for of_axis in (False, True):
+        asked = [each for each in chosen if (each != operation_of(each)) == of_axis]
+        for name in sorted({chosen[each] for each in asked}):
+            yield name, frozenset(each for each in asked if chosen[each] == name)
 
 
-def _operations(names: Iterable[str]) -> frozenset[str]:
-    found = frozenset(names)
-    for name in sorted(found.difference(OPERATIONS)):
-        raise unknown("operation", name, OPERATIONS)
-    return found
+def _but(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
+    """What no word names, neither for its axis nor for all."""
+    return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}
+
+
+def _check_operations(asked: Iterable[str]) -> None:
+    for word in sorted(asked):
+        if operation_of(word) not in OPERATIONS:
+            raise unknown("operation", operation_of(word), OPERATIONS)

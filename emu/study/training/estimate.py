@@ -11,15 +11,17 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.errors import must_be
-from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
+from emu.model.generate.generate import Role, members, meta_of, roles_by_place, trace_of
 from emu.model.memory.peak import certain
 from emu.model.model import Model
 from emu.model.plan.fits import check_fits, check_world
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
+from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
+from emu.study.choice.axes import axes_named, check_axes
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.asked import Standing, by_plan
 from emu.study.training.composed.calls import device_under, topology_under
@@ -44,7 +46,7 @@ class EstimateRequest:
     model: str | Model  # by its name or file, or itself
     plan: Plan
     stack: Stack = DEFAULT
-    algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
+    algorithms: tuple[str, ...] = ()  # OPERATION=NAME, AXIS.OPERATION=NAME, or `auto`
     axes: tuple[str, ...] = ()  # of the plan, that of neighbouring NPUs first; (): tp, cp, dp, pp
     scale_dp: bool = False  # whether a topology of fewer NPUs takes less dp, and as much less of the global batch
 
@@ -134,8 +136,14 @@ def estimate_moments(
     most_events: int = MOST_EVENTS,
     speed: F64 | None = None,
 ) -> tuple[Estimated, TimedTrace]:
-    """The same with the moments that its figures are of; arguments and errors as of `estimate` and `prepare`."""
-    return prepare(request, topology, device, most_events, speed).moments(device)
+    """The same with the moments that its figures are of; arguments and errors as of `estimate` and `prepare`.
+
+    Raises:
+        InputError: besides, as `check_axes`.
+    """
+    prepared = prepare(request, topology, device, most_events, speed)
+    check_words(prepared.request, prepared.model, topology)
+    return prepared.moments(device)
 
 
 def prepare(
@@ -161,12 +169,25 @@ def prepare(
     request = request.on(topology)
     model, plan = model_of(request), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
-    check_world(plan, model, topology.n_npus, topology.name)
+    check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus_of(topology, plan, request.axes)
-    check_fits(plan, model)
+    check_fits(plan, model, request.stack)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
     timed = _timed(model, request, topology, device.request_overhead_fs, most_events, speed)
     return Prepared(request, model, memory, timed, time.perf_counter() - began)
+
+
+def check_words(request: EstimateRequest, model: Model, topology: Topology) -> None:
+    """Refuse words for axes that a plan lacks, and algorithms that no group of their axis can have.
+
+    Raises:
+        InputError: as `check_axes`.
+    """
+    if not axes_named(request.algorithms):
+        return
+    plan, npus = request.plan, npus_of(topology, request.plan, request.axes)
+    axes = dict.fromkeys(axis for roles in roles_of(model, plan, request.stack) for role in roles for axis in role.tape.axes)
+    check_axes(request.algorithms, {axis: npus[members(plan, axis)] for axis in axes}, topology)
 
 
 def model_of(request: EstimateRequest) -> Model:
@@ -233,7 +254,8 @@ def _estimated(
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
     told = _memory_told(model, plan, request.stack)
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, told)
+    filled = filled_up_told(plan, model, request.stack)
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *filled, told)
     return Estimated(
         **of_step,
         model=model.name,

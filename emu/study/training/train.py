@@ -18,11 +18,13 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
 from emu.model.read import anywhere, find_model
 from emu.study.choice.chooser import choice_on
+from emu.study.training.estimate import EstimateRequest, check_words
 from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import check_text, read_text
+from emu.study.training.step.choices import with_choice
 from emu.study.training.step.rate import with_work
-from emu.study.training.step.step import Step, TimedTrace, time_trace, with_choice
+from emu.study.training.step.step import Step, TimedTrace, time_trace
 from emu.topology.live.change import Loss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -114,6 +116,8 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
         place(topology, request.plan.world)
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
+    for topology in topologies:
+        check_words(EstimateRequest(model, request.plan, algorithms=request.algorithms), model, topology)
     spoken = anywhere(request.model), request.plan, request.text, request.steps, request.seed, request.learning_rate
     return Program(*spoken), choice
 

@@ -84,15 +84,15 @@ def batches_of(
 
 def _numbered(met: Meetings, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, whats: dict[What, int]) -> I64:
     """[groups of the kind, asks] the number of what is asked; new ones are added."""
-    of_groups = [(numbers[group], groups[group].ranks) for group in met.groups.tolist()]
+    of_groups = [(numbers[group], groups[group]) for group in met.groups.tolist()]
     return np.array([[whats.setdefault(_what(ask, *of, choice), len(whats)) for ask in met.asks] for of in of_groups], np.int64)
 
 
-def _what(ask: Ask, communicator: int, ranks: tuple[int, ...], choice: Choice) -> What:
+def _what(ask: Ask, communicator: int, group: Group, choice: Choice) -> What:
     if ask.name == MESSAGE:
         return What(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
-    served = choice.served(ask.request(ranks))
-    return What(communicator, served, ask.name, len(ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
+    served = choice.served(ask.request(group))
+    return What(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
 
 
 def _batches(table: Table, n_groups: int) -> I64:
@@ -112,4 +112,4 @@ def _requests(table: Table, meetings: Sequence[Meetings], groups: Sequence[Group
     most = max(len(met.asks) for met in meetings)
     _, first = np.unique(table.number[together] * most + table.ask[together], return_index=True)  # a group is of one kind
     for at in np.sort(together[first]).tolist():
-        yield at, meetings[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]].ranks)
+        yield at, meetings[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])

@@ -31,5 +31,5 @@ def requests_of(trace: Trace) -> list[Request]:
     """
     met = collectives(asked_of(trace, "float32"), alike(trace))
     of_group = {group: each for each in met for group in each.groups.tolist()}
-    asks = (ask.request(trace.groups[group].ranks) for group in sorted(of_group) for ask in of_group[group].asks)
+    asks = (ask.request(trace.groups[group]) for group in sorted(of_group) for ask in of_group[group].asks)
     return list(dict.fromkeys(asks))

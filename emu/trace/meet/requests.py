@@ -13,7 +13,7 @@ from emu.collective.algorithm import Request
 from emu.errors import must_be
 from emu.trace.device.dtypes import timed_bytes
 from emu.trace.meet.alike import Asker
-from emu.trace.trace import Events, Kind, Trace
+from emu.trace.trace import Events, Group, Kind, Trace
 
 MESSAGE = "message"
 
@@ -28,9 +28,9 @@ class Ask(NamedTuple):
     dtype: str  # that ran
     blocks: bytes  # elements of each block, as `emu.trace.split` packs them; none: an even cut of `elements`
 
-    def request(self, ranks: tuple[int, ...]) -> Request:
+    def request(self, group: Group) -> Request:
         """What was asked by a group, as it ran."""
-        return Request(self.name, ranks, self.root, self.elements, self.dtype)
+        return Request(self.name, group.ranks, self.root, self.elements, self.dtype, axis=group.axis)
 
 
 class Meetings(NamedTuple):

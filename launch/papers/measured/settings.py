@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from emu.collective.algorithm import AUTO
 from emu.errors import InputError, must_be
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Stack
 from emu.registry import unknown
-from emu.study.choice.wanted import AUTO
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.read.values import located
 from launch.data.stacks import STACKS

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from emu.arrays import F64
+from emu.collective.algorithm import AUTO
 from emu.model.stack.spell import parse_stack, spell_stack
 from emu.model.stack.stack import Stack
-from emu.study.choice.wanted import AUTO
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.calls import topology_under

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Request
+from emu.collective.algorithm import AUTO, Request
 from emu.study.choice.alike import first_alike, first_equal
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest
-from emu.study.choice.wanted import AUTO
 from emu.topology.catalogue import build_topology
 
 POD = build_topology("ub-mesh:pod:dims=2x2x4x4")

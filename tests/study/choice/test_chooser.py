@@ -17,7 +17,8 @@ from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.chooser import Fastest, choice_on
 from emu.study.choice.site import Site
-from emu.study.training.step.step import algorithms_of, choice_for, choice_of, time_trace, with_choice
+from emu.study.training.step.choices import choice_for, choice_of, with_choice
+from emu.study.training.step.step import algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.read import load, save
@@ -162,7 +163,9 @@ def test_what_is_timed_is_what_ran(ran) -> None:
     assert timed <= executed  # set-up is executed and not timed
     assert {each.request for each in served} <= executed
     assert len({each.by for each in served if each.request.operation == "all_reduce"}) > 1
-    assert Request("all_to_all", (0, 1, 2, 3), 0, 16, "float32") in {each.request for each in served}  # the largest member's
+    assert Request("all_to_all", (0, 1, 2, 3), 0, 16, "float32", axis="world") in {
+        each.request for each in served
+    }  # the largest member's
 
 
 def test_a_saved_trace_is_served_as_its_run_was_on_any_fabric_and_in_any_dtype(ran, tmp_path) -> None:

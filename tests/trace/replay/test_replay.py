@@ -243,7 +243,8 @@ def test_what_served_is_told_once_a_different_request_and_of_collectives_only(wo
     rows = [words.collective(n, instance=i) for i, n in enumerate(sizes)]
     messages = [words.send(8, peer=1), words.mark([5])], [words.recv(8, peer=0), words.mark([5])]
     laid = replayed(trace_of(*(words.events(*rows, *more) for more in messages), role_of_rank=(0, 1)), dtype="bfloat16")
-    expected = [Service(Request("all_reduce", (0, 1), 0, n, "float32"), 2 * n, Served("ring")) for n in (4, 8, 16, 32)]
+    asked = [Request("all_reduce", (0, 1), 0, n, "float32", axis="world") for n in (4, 8, 16, 32)]
+    expected = [Service(request, 2 * request.elements, Served("ring")) for request in asked]
     assert sorted(laid.services) == expected
 
 

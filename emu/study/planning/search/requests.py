@@ -36,18 +36,20 @@ class Request(NamedTuple):
 
     ask: Ask
     groups: Groups
+    axis: str = ""  # where what serves it is named for its axis
 
     @property
     def name(self) -> tuple[object, ...]:
         """Equal for equal ones."""
         ask = self.ask
-        return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name
+        return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name, self.axis
 
     def different(self, number: int) -> Different:
         """As a composed step has it whose communicator has that number."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
-        return Different(number, ask.operation, ask.dtype, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
+        said = (number, self.axis, ask.operation, ask.dtype)
+        return Different(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
 class Missing(NamedTuple):
@@ -111,6 +113,7 @@ class There:
     anywhere: Anywhere
     where: Where
     known: Known
+    axes: frozenset[str] = frozenset()  # for which what serves them is named
 
     def alike(self, place: int) -> Hashable:
         """As of `Requests`: its groups are its own."""
@@ -123,7 +126,8 @@ class There:
     def collective(self, place: int, ask: Ask) -> Taken:
         """As of `Requests`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
-        found = self.known.time(Request(ask, self.where.at(place, ask.axis)), after)
+        groups = self.where.ring(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
+        found = self.known.time(Request(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
         return self.anywhere.collective(place, ask)._replace(is_told=False) if found is None else found
 
     def messages(self, to: int, size: int) -> Sequence[Taken]:

@@ -28,6 +28,7 @@ class Different:
     """A request, and all groups of its axis that ask for it at once."""
 
     axis: int
+    axis_name: str
     name: str  # the operation, or MESSAGE
     dtype: str
     root: int
@@ -261,7 +262,7 @@ def _different(
     said = (str(words[columns.name[row]]), str(words[columns.dtype[row]]))
     amounts = int(columns.root[row]), int(columns.size_bytes[row]), int(columns.elements[row])
     given = splits if isinstance(splits, tuple) else ()
-    return Different(axis, *said, *amounts, given, ranks, choosing(ranks, every), kind)
+    return Different(axis, standing.axes[axis].name, *said, *amounts, given, ranks, choosing(ranks, every), kind)
 
 
 def choosing(ranks: I64, every: I64) -> I64:

@@ -46,7 +46,8 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
         return [Part(What(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
     each = len(asked.choosing) == len(asked.ranks)
     alike: dict[Served, list[int]] = {}
-    asks = [Request(asked.name, tuple(ranks), asked.root, asked.elements, asked.dtype) for ranks in asked.choosing.tolist()]
+    first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
+    asks = [first._replace(ranks=tuple(ranks)) for ranks in asked.choosing.tolist()]
     for i, request in enumerate(asks):
         of = request if each else request._replace(groups=len(asked.ranks))
         alike.setdefault(choice.served(of), []).append(i)
@@ -57,10 +58,15 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
     return parts
 
 
+def goes_round(splits: Sequence[int]) -> bool:
+    """Whether the first member of a group gives blocks of such sizes to one other alone, as each does in a ring."""
+    return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
+
+
 def _blocks(asked: Different) -> bytes:
     """Each member gives what the first gives; in a ring, where that is all to one other, to one as far from itself."""
     if not asked.splits:
         return b""
-    n, ring = asked.ranks.shape[1], np.count_nonzero(asked.splits) == 1 and not asked.splits[0]
+    n, ring = asked.ranks.shape[1], goes_round(asked.splits)
     given = [np.roll(asked.splits, member if ring else 0) for member in range(n)]
     return packed_blocks(asked.name, operation(asked.name, n, asked.root), given, asked.elements)

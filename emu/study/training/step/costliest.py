@@ -69,7 +69,7 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
 
 def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]) -> Costly:
     group = timed.members(key.group)
-    asks = Request(key.name, group, key.root, key.elements, key.dtype)
+    asks = Request(key.name, group, key.root, key.elements, key.dtype, axis=timed.trace.groups[key.group].axis)
     served = None if key.name == MESSAGE else timed.choice.served(asks)
     rows = [] if served is None else _rows(timed, key, group, known)
     own = next((row for row in rows if served is not None and row.algorithm == served.algorithm), None)

@@ -1,19 +1,17 @@
 """What does a recorded training step take on a fabric, and where does its time go?"""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from emu.arrays import F64
 from emu.cluster.pace.kept import Paced
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import Choice
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
-from emu.study.choice.chooser import choice_on
-from emu.study.choice.wanted import AUTO
+from emu.study.training.step.choices import served_otherwise
 from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
 from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
 from emu.study.training.step.recorded import is_whole
@@ -21,17 +19,14 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.meet.meet import requests_of
 from emu.trace.replay.briefly import time_briefly, timed
 from emu.trace.replay.replay import Laying, Replayed, Service, event_name
 from emu.trace.report.busy import BusyLink, busiest, busy_shares
 from emu.trace.report.path import PathPart, critical_path
 from emu.trace.report.report import StepReport, report
-from emu.trace.trace import PARTS, Kind, Trace
+from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
 
-# The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
-_ALGORITHMS, _REQUESTS = "algorithms", "requests"
 LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning for every step
 
 
@@ -178,8 +173,7 @@ class TimedTrace:
             f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
             "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else",
         ]
-        ran = dict(self.trace.meta)
-        if _ALGORITHMS in ran and any(choice_of(self.trace).served(s.request) != s.by for s in self.replayed.services):
+        if served_otherwise(self.trace, self.replayed.services):
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
         if self.dtype == AS_RAN:
             own.append(AS_RAN_TOLD)
@@ -254,39 +248,3 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 def _range(sizes: list[int]) -> str:
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"
-
-
-def with_choice(trace: Trace, choice: Choice) -> Trace:
-    """The trace, with what served it noted in its meta.
-
-    Raises:
-        InputError: a chooser chose, and some rank has not asked for what its group asked.
-    """
-    asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
-    rows = [[*request, str(choice.served(request))] for request in (requests_of(trace) if choice.chooser else ())]
-    fixed = asked.difference(operation for operation, *_ in rows)
-    words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
-    noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))
-    return replace(trace, meta=(*trace.meta, *noted))
-
-
-def choice_of(trace: Trace) -> Choice:
-    """What served a trace when it ran.
-
-    Raises:
-        InputError: an algorithm that is unknown here.
-    """
-    meta = dict(trace.meta)
-    noted = Choice.parse(tuple(meta.get(_ALGORITHMS, "").split()))
-    rows = json.loads(meta.get(_REQUESTS, "[]"))
-    served = {Request(o, tuple(ranks), *rest): Served.parse(o, word) for o, ranks, *rest, word in rows}
-    return replace(noted, chooser=served.get) if served else noted
-
-
-def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
-    """What words choose on a topology; operations that none chooses for are served as they were when the trace ran.
-
-    Raises:
-        InputError: as `choice_of` and `choice_on`.
-    """
-    return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))

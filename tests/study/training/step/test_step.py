@@ -12,7 +12,8 @@ from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.study.training.step.step import TimedTrace, choice_for, choice_of, time_trace, with_choice
+from emu.study.training.step.choices import choice_for, choice_of, with_choice
+from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.trace import Trace

@@ -1,0 +1,63 @@
+"""Words that name an algorithm for one axis, such as `dp.all_gather=ring`, held against the axes that there are."""
+
+from collections.abc import Mapping, Sequence
+
+from emu.arrays import I64
+from emu.collective.algorithm import Choice, algorithm, operation_of
+from emu.errors import InputError
+from emu.registry import nearest, unknown
+from emu.study.choice.candidates import takers
+from emu.study.choice.site import Site
+from emu.study.choice.wanted import choosers
+from emu.topology.topology import Topology
+
+_MOST = 64  # groups of an axis that are looked at: they are of one size, and differ in their place alone
+
+
+def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
+    """The words that are for one axis each, by its name."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        axis, dot, _ = word.partition("=")[0].rpartition(".")
+        if dot:
+            found.setdefault(axis, []).append(word)
+    return found
+
+
+def check_axes(words: Sequence[str], groups: Mapping[str, Sequence[Sequence[int]] | I64], topology: Topology) -> None:
+    """Refuse words for axes that are not there, and algorithms that no group of their axis can have.
+
+    Args:
+        words: What serves operations, as it is typed.
+        groups: Of each axis, the NPUs of each of its groups.
+        topology: Where they are.
+
+    Raises:
+        InputError: as it says; the message names the nearest.
+    """
+    for axis, own in axes_named(words).items():
+        if axis not in groups:
+            raise unknown("axis with communication", axis, groups)
+        sites = [Site.of(topology, tuple(map(int, group))) for group in groups[axis][:_MOST]]
+        for word in own:
+            check_taken(word, axis, sites)
+
+
+def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
+    """Refuse a word for an algorithm that none of the groups of its axis, at these sites, can have.
+
+    Raises:
+        InputError: as it says; the message names the nearest that they can have.
+    """
+    asked, _, served = word.partition("=")
+    if served in choosers():
+        return
+    operation, name = operation_of(asked), Choice.parse((word,)).by_operation[asked]
+    found = algorithm(operation, name)
+    if any(site.takes(found) and (site.topology.adds or not found.needs_adding) for site in sites):
+        return
+    others = [each.name for each in takers(operation, sites[0])]
+    where = f"groups of {len(sites[0].npus)} ranks of {sites[0].topology.name}"
+    raise InputError(
+        f"--algorithm: {operation} of {axis} must be one that {where} can have, got {served!r}; {nearest(name, others)}"
+    )

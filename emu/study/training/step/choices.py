@@ -1,0 +1,93 @@
+"""What served the requests of a trace when it ran, noted in its meta, and what serves them on another fabric."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import AUTO, Choice, Request, Served, operation_of
+from emu.study.choice.axes import axes_named, check_axes
+from emu.study.choice.chooser import choice_on
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.meet.meet import requests_of
+from emu.trace.replay.replay import Service
+from emu.trace.trace import Kind, Trace
+
+# The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
+_ALGORITHMS, _REQUESTS = "algorithms", "requests"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RecordedChooser:
+    """Chooses what served each request of a trace when it ran; nothing for requests that it did not have."""
+
+    by_request: Mapping[Request, Served]
+
+    def __call__(self, request: Request) -> Served | None:
+        """What served it; traces of an older Emu name no axis."""
+        return self.by_request.get(request) or self.by_request.get(request._replace(axis=""))
+
+
+def with_choice(trace: Trace, choice: Choice) -> Trace:
+    """The trace, with what served it noted in its meta.
+
+    Raises:
+        InputError: what serves an operation differs by request, and some rank has not asked for what its group asked.
+    """
+    asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
+    differs = choice.chooser or any(word != operation_of(word) for word in choice.by_operation)
+    rows = [[*request, str(choice.served(request))] for request in (requests_of(trace) if differs else ())]
+    fixed = asked.difference(operation for operation, *_ in rows)
+    words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
+    noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))
+    return replace(trace, meta=(*trace.meta, *noted))
+
+
+def choice_of(trace: Trace) -> Choice:
+    """What served a trace when it ran.
+
+    Raises:
+        InputError: an algorithm that is unknown here.
+    """
+    meta = dict(trace.meta)
+    noted = Choice.parse(tuple(meta.get(_ALGORITHMS, "").split()))
+    rows = json.loads(meta.get(_REQUESTS, "[]"))
+    served = {Request(o, tuple(ranks), *rest): Served.parse(o, word) for o, ranks, *rest, word in rows}
+    return replace(noted, chooser=RecordedChooser(served)) if served else noted
+
+
+def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
+    """Whether some request of a trace was served by another algorithm when it ran."""
+    if _ALGORITHMS not in dict(trace.meta):
+        return False
+    ran = choice_of(trace)
+    return any(ran.served(each.request) != each.by for each in services)
+
+
+def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology]) -> None:
+    """Refuse words for axes on which no rank of a trace talks, and algorithms that no group of their axis can have.
+
+    Raises:
+        InputError: as `check_axes`.
+    """
+    if not axes_named(words):
+        return
+    groups: dict[str, list[I64]] = {}
+    for group in trace.groups:
+        groups.setdefault(group.axis, []).append(np.array(group.ranks))
+    for topology in topologies:
+        npus = place(topology, trace.n_ranks)
+        check_axes(words, {axis: [npus[ranks].tolist() for ranks in own] for axis, own in groups.items()}, topology)
+
+
+def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
+    """What words choose on a topology; operations that none chooses for are served as they were when the trace ran.
+
+    Raises:
+        InputError: as `choice_of`, `choice_on` and `check_words`.
+    """
+    check_words(trace, words, [topology])
+    return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))

@@ -1,0 +1,134 @@
+"""Words that name an algorithm for one axis: what they serve, and which of them are refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from emu.collective.algorithm import Choice, Request, Served
+from emu.errors import InputError
+from emu.model.generate.generate import generate
+from emu.model.plan.spell import parse_plan
+from emu.model.read import find_model
+from emu.model.stack.stack import Stack
+from emu.study.choice.axes import check_axes
+from emu.study.choice.chooser import choice_on
+from emu.study.planning.find import find_plans
+from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.row import PlanRequest
+from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.step.choices import choice_for, choice_of, with_choice
+from emu.study.training.step.step import time_trace
+from emu.topology.catalogue import build_topology
+from launch.data.devices import find_device
+
+SERVERS, BOARD = build_topology("servers:nodes=4,gpus=4"), build_topology("ub-mesh:board")
+H100 = find_device("h100", "bfloat16")
+PLAN = parse_plan("tp=4,sp,dp=4,sharding=zero1,microbatch=1", global_batch=4, seq=64)
+GATHERED = Request("all_gather", tuple(range(8)), 0, 2**20)
+
+
+def services(step) -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for request, _, by in step.replayed.services:
+        found.setdefault((request.axis, request.operation), set()).add(str(by))
+    return found
+
+
+def timed(words, trace=None, topology=SERVERS):
+    trace = generate(find_model("llama-tiny"), PLAN, Stack("megatron")) if trace is None else trace
+    return time_trace(trace, choice_for(trace, words, topology, "float32"), topology, H100, "float32")
+
+
+def test_a_word_for_an_axis_counts_more_than_one_for_all_in_any_order():
+    for words in (("all_gather=bruck", "dp.all_gather=direct"), ("dp.all_gather=direct", "all_gather=bruck")):
+        choice = Choice.parse(words)
+        by_axis = [choice.served(GATHERED._replace(axis=axis)).algorithm for axis in ("dp", "tp", "")]
+        assert by_axis == ["direct", "bruck", "bruck"]
+
+
+def test_auto_for_an_axis_beside_a_name_for_all_and_a_name_for_an_axis_beside_auto():
+    best = choice_on(BOARD, ("auto",), "float32").served(GATHERED)
+    assert best.algorithm not in ("bruck", "ring")
+    for words, on_dp, on_tp in (
+        (("all_gather=bruck", "dp.all_gather=auto"), best, Served("bruck")),
+        (("auto", "all_gather=bruck", "dp.all_gather=auto"), best, Served("bruck")),
+        (("all_gather=auto", "dp.all_gather=bruck"), Served("bruck"), best),
+        (("dp.all_gather=auto",), best, Served("ring")),
+    ):
+        choice = choice_on(BOARD, words, "float32")
+        assert [choice.served(GATHERED._replace(axis=axis)) for axis in ("dp", "tp")] == [on_dp, on_tp], words
+
+
+def test_only_the_requests_of_its_axis_are_served_by_it_in_the_whole_graph_and_composed():
+    rest = services(timed(("auto",)))
+    own = services(timed(("auto", "dp.all_gather=bruck")))
+    assert own.pop(("dp", "all_gather")) == {"bruck"} != rest.pop(("dp", "all_gather"))
+    assert own == rest
+    steps = []
+    for words in (("auto",), ("auto", "dp.all_gather=bruck"), ("auto", "tp.all_gather=bruck"), ("auto", "all_gather=bruck")):
+        request = EstimateRequest("llama-tiny", PLAN, Stack("megatron"), words)
+        steps.append((estimate(request, SERVERS, H100), estimate(request, SERVERS, H100, most_events=0)))
+    for way in zip(*steps, strict=True):
+        assert len({step.step_time_s for step in way}) == 4
+        assert [step.algorithms["all_gather"].count("bruck") for step in way] == [0, 1, 1, 1]
+
+
+def test_a_trace_is_served_again_as_it_was_by_words_for_an_axis_and_so_is_one_that_names_no_axes():
+    words = ("all_gather=ring", "dp.all_gather=bruck")
+    ran = timed(words)
+    noted = with_choice(ran.trace, ran.choice)
+    assert services(timed((), noted)) == services(ran)
+    assert timed((), noted).report.step_time_s == ran.report.step_time_s
+    asked = [each for each in ran.replayed.services if each.request.operation == "all_gather"]
+    older = [[*each.request[:-1], str(each.by)] for each in asked]
+    kept = replace(noted, meta=tuple((k, v if k != "requests" else json.dumps(older)) for k, v in noted.meta))
+    for each in asked:
+        assert choice_of(kept).served(each.request) == each.by
+    other = choice_for(noted, ("all_gather=direct",), SERVERS, "float32")
+    assert {other.served(each.request).algorithm for each in asked} == {"direct"}
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("dq.all_gather=ring", "no axis with communication is called 'dq'; did you mean dp?"),
+        ("dp.all_gahter=ring", "no operation is called 'all_gahter'; did you mean all_gather"),
+        ("dp.all_gather=rign", "no all_gather algorithm is called 'rign'; did you mean ring"),
+        ("dp.all_reduce=swing-boxes", "no all_reduce algorithm is called 'swing-boxes'; did you mean"),
+        (
+            "dp.all_gather=halving-doubling",
+            "--algorithm: all_gather of dp must be one that groups of 6 ranks of .* can have, got 'halving-doubling'; known",
+        ),
+        ("tp.all_gather=in-switch", "all_gather of tp must be one that groups of 2 ranks of servers.* got 'in-switch'"),
+    ],
+)
+def test_what_no_group_of_an_axis_can_have_is_refused_with_the_nearest(word, says):
+    groups = {"tp": [[0, 1], [2, 3]], "dp": [[0, 2, 4, 6, 1, 3]]}
+    with pytest.raises(InputError, match=says):
+        check_axes((word,), groups, SERVERS)
+
+
+def test_an_estimate_refuses_a_word_for_an_axis_that_its_plan_lacks():
+    request = EstimateRequest("llama-tiny", PLAN, Stack("megatron"), ("auto", "pp.all_reduce=ring"))
+    with pytest.raises(InputError, match="no axis with communication is called 'pp'; did you mean"):
+        estimate(request, SERVERS, H100)
+
+
+def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_below_its_bound():
+    request = PlanRequest(
+        "llama-tiny", 4, 4, 64, Stack("megatron"), ("auto", "dp.all_gather=bruck"), "sharding=zero1", best=400
+    )
+    plain = replace(request, algorithms=("auto",))
+    named, by_itself = (find_plans(each, [SERVERS], H100, Kept(None)) for each in (request, plain))
+    assert len({row.plan for row in named.rows if "tp=4" in row.plan}) > 0
+    changed = [row for row in named.rows if "dp=" in row.plan]
+    assert any("bruck" in row.algorithms.get("all_gather", "") for row in changed)
+    assert all("bruck" not in row.algorithms.get("all_gather", "") for row in by_itself.rows)
+    assert all(row.bound_s is None or row.bound_s <= row.step_time_s * (1 + 1e-9) for row in named.rows)
+
+
+def test_a_search_refuses_a_word_for_an_axis_that_none_of_its_plans_has():
+    request = PlanRequest("llama-tiny", 4, 4, 64, Stack("megatron"), ("dp.all_gather=bruck",), "dp=1")
+    with pytest.raises(InputError, match="no axis of the plans searched is called 'dp'; did you mean"):
+        find_plans(request, [SERVERS], H100, Kept(None))
