@@ -14,7 +14,7 @@ from emu.cluster.strands.locks import Replacement, rest
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
 _pools: Any = pools  # the stubs do not have what is used here
-_FREE = ("multiprocessing.", "concurrent.futures.process")  # whose threads only serve pipes: they run beside the ranks
+_FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # whose threads only serve pipes: beside ranks
 
 
 class Family(Protocol):
