@@ -44,6 +44,8 @@ class Baton:
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
         self._due: set[int] = set()  # strands that are ready as their time has come, and not as somebody has woken them
         self._outside: set[int] = set()  # strands that run without it
+        self._awaiting: set[int] = set()  # of these, those that wait for processes which are at work
+        self._last: set[int] = set()  # strands that go on once no other is ready
         for rank in ranks:
             self.add(rank, rank)
         self._lies = False  # nobody has it, as none is ready
@@ -87,7 +89,7 @@ class Baton:
     @property
     def has_timers(self) -> bool:
         """Whether a strand goes on at a time, or runs without the baton."""
-        return bool(self._timed or self._outside)
+        return bool(self._timed or self._outside or self._last)
 
     def restore(self) -> None:
         """Give the process what it had before the start; when every rank has left."""
@@ -120,13 +122,18 @@ class Baton:
             return None
 
     def _wake_timed(self) -> bool:
-        """Make the strand ready whose time is the first to come, if it is now or nobody else is ready.
+        """Make the strand ready whose time is the first to come, if it is now or nobody else is ready, now or last.
 
         Which it is, and after which turn, is the same in every run: it does not depend on how long computations take here.
 
         Returns:
             Whether somebody may run: nobody does until the time of that strand has come by this host's clock, too.
         """
+        if not self._ready and self._last:
+            self._ready.append(min(self._last))
+            self._last.remove(self._ready[0])
+        if not self._ready and self._awaiting:
+            return False
         first = min(self._timed, key=lambda each: self._timed[each][0], default=None)
         if first is None or (self._ready and self._timed[first][0] > self.now_s):
             return True
@@ -175,22 +182,46 @@ class Baton:
             if self._lies:
                 self._hand_on()
 
-    def step_out(self, strand: int, turn: int | None = None) -> bool:
-        """Hand it on while the strand runs on beside the others; return whether it had it, in that turn if one is given."""
+    def step_out(self, strand: int, turn: int | None = None, *, awaits: bool = False) -> bool:
+        """Hand it on while the strand runs on beside the others.
+
+        Args:
+            strand: Which.
+            turn: In which turn it must have it; None: in any.
+            awaits: Whether it waits for processes which are at work: no time comes before what these bring.
+
+        Returns:
+            Whether it had it.
+        """
         with self._lock:
             if self.abandoned or self.running != strand or turn not in (None, self.turns):
                 return False
             self._outside.add(strand)
+            if awaits:
+                self._awaiting.add(strand)
             self._hand_on()
             return True
 
-    def step_in(self, strand: int) -> None:
-        """Block until a strand that runs beside the others has it."""
+    def await_idle(self, strand: int) -> None:
+        """Let times come though the processes for which a strand waits have brought nothing."""
+        with self._lock:
+            self._awaiting.discard(strand)
+            if self._lies:
+                self._hand_on()
+
+    def step_in(self, strand: int, *, is_last: bool = False) -> None:
+        """Block until a strand that runs beside the others has it: in its turn, or once no other is ready."""
         with self._lock:
             self._outside.discard(strand)
+            self._awaiting.discard(strand)
             if self.abandoned or self.running == strand:
                 return
-            self.wake(strand)
+            if is_last:
+                self._last.add(strand)
+                if self._lies:
+                    self._hand_on()
+            else:
+                self.wake(strand)
         self.await_turn(strand)
 
     def prepare(self, rank: int) -> None:
