@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +17,22 @@ def has_processes() -> bool:
     return bool(psutil.Process().children())
 
 
-def processes_spent_s() -> float:
-    """Return how long the processes that this one has started have used the processor."""
-    spent = 0.0
-    for process in _descendants():
-        with suppress(psutil.Error):  # it has ended
-            spent += sum(process.cpu_times()[:2])
-    return spent
+class Idle:
+    """Tells how long the processes that this one has started have done nothing."""
+
+    def __init__(self) -> None:
+        self._spent_s, self._since_s = -1.0, time.monotonic()
+
+    def time_s(self) -> float:
+        """Return for how long none of them has been seen to run, to be ready to, or to use a disk."""
+        spent_s, runs = 0.0, False
+        for process in _descendants():
+            with suppress(psutil.Error):  # it has ended
+                spent_s += sum(process.cpu_times()[:2])
+                runs = runs or process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+        if runs or spent_s != self._spent_s:
+            self._spent_s, self._since_s = spent_s, time.monotonic()
+        return time.monotonic() - self._since_s
 
 
 def are_of_processes(files: Sequence[int]) -> bool:

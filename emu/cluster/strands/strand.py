@@ -49,7 +49,7 @@ class Turns(Protocol):
         """Let others run while the strand waits for processes; no time comes before what these bring while they are at work."""
 
     def await_idle(self, strand: "Strand") -> None:
-        """Let times come though the strand waits for processes: these are not at work."""
+        """Let others go on before the strand that waits for processes: these are not at work."""
 
     def step_in_last(self, strand: "Strand") -> None:
         """Return when it is the turn of a strand that has waited for processes: once no other is ready."""

@@ -19,10 +19,10 @@ import torch
 
 from emu.backend.rank.lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
-from emu.cluster.strands.processes import are_of_processes, processes_spent_s
+from emu.cluster.strands.processes import Idle, are_of_processes
 from emu.cluster.strands.strand import Strand, Wait, check_goes_on, current, take_turn
 
-_LOOK_S, _IDLE_S = 0.1, 1.0  # between two looks at processes, and after which one that has not used the processor is idle
+_LOOK_S, _IDLE_S = 0.02, 0.1  # between two looks at processes, and how long they do nothing that are not at work
 _monotonic = time.monotonic
 _FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
 _SMALL = 512  # bytes, for which a pipe has room that is read at all
@@ -67,29 +67,25 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
             return select(selector, timeout)
         if not is_timed and timeout is not None:
             return select(selector, timeout)
-        found = select(selector, 0)
-        is_brought = not found and are_of_processes([key.fd for key in selector.get_map().values()])
-        if found or (found := select(selector, 0)):  # a process that has just ended holds nothing
-            return found
-        if is_brought:
+        if are_of_processes([key.fd for key in selector.get_map().values()]):
             return _await_processes(strand, select, selector, timeout)
+        if found := select(selector, 0):  # as when a process has just ended, which holds nothing
+            return found
         return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
 
     return selected
 
 
 def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
-    """Wait for processes while others run; what these bring comes once no other strand is ready."""
+    """Wait for processes while others run; what these bring comes once no other strand is ready, even if it is there."""
     until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
     strand.turns.await_processes(strand)
     try:
-        spent_s, since_s = processes_spent_s(), _monotonic()
+        idle = Idle()
         while not (found := select(selector, min(_LOOK_S, max(0.0, until_s - _monotonic())))):
             if _monotonic() >= until_s or strand.ends or strand.turns.failure is not None:
                 break
-            before_s, spent_s = spent_s, processes_spent_s()
-            since_s = since_s if spent_s == before_s else _monotonic()
-            if _monotonic() - since_s > _IDLE_S:
+            if idle.time_s() > _IDLE_S:
                 strand.turns.await_idle(strand)
         return found
     finally:

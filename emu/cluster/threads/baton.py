@@ -44,8 +44,7 @@ class Baton:
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
         self._due: set[int] = set()  # strands that are ready as their time has come, and not as somebody has woken them
         self._outside: set[int] = set()  # strands that run without it
-        self._awaiting: set[int] = set()  # of these, those that wait for processes which are at work
-        self._last: set[int] = set()  # strands that go on once no other is ready
+        self._last: dict[int, bool] = {}  # strands that go on once no other is ready, in their order; whether they are
         for rank in ranks:
             self.add(rank, rank)
         self._lies = False  # nobody has it, as none is ready
@@ -130,10 +129,11 @@ class Baton:
             Whether somebody may run: nobody does until the time of that strand has come by this host's clock, too.
         """
         if not self._ready and self._last:
-            self._ready.append(min(self._last))
-            self._last.remove(self._ready[0])
-        if not self._ready and self._awaiting:
-            return False
+            last = next(iter(self._last))
+            if not self._last[last]:
+                return False
+            del self._last[last]
+            self._ready.append(last)
         first = min(self._timed, key=lambda each: self._timed[each][0], default=None)
         if first is None or (self._ready and self._timed[first][0] > self.now_s):
             return True
@@ -198,14 +198,14 @@ class Baton:
                 return False
             self._outside.add(strand)
             if awaits:
-                self._awaiting.add(strand)
+                self._last[strand] = False
             self._hand_on()
             return True
 
     def await_idle(self, strand: int) -> None:
-        """Let times come though the processes for which a strand waits have brought nothing."""
+        """Let others go on before a strand though the processes for which it waits have brought nothing."""
         with self._lock:
-            self._awaiting.discard(strand)
+            self._last.pop(strand, None)
             if self._lies:
                 self._hand_on()
 
@@ -213,11 +213,10 @@ class Baton:
         """Block until a strand that runs beside the others has it: in its turn, or once no other is ready."""
         with self._lock:
             self._outside.discard(strand)
-            self._awaiting.discard(strand)
             if self.abandoned or self.running == strand:
                 return
             if is_last:
-                self._last.add(strand)
+                self._last[strand] = True
                 if self._lies:
                     self._hand_on()
             else:

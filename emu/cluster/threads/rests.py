@@ -215,7 +215,7 @@ class Rests:
             self.baton.step_out(strand.number, awaits=True)
 
     def await_idle(self, strand: Strand) -> None:
-        """Let times come though a strand waits for processes: these are not at work."""
+        """Let others go on before a strand that waits for processes: these are not at work."""
         with self.held_by_none():
             self.baton.await_idle(strand.number)
 
