@@ -18,6 +18,7 @@ from emu.cluster.threads.core import Core
 
 _TURN_S = 50e-6  # of the baton's own time that a turn takes, about as much as the shortest take on a host
 _LISTEN_S = 0.5  # between two moments at which a signal is heard
+_ROUNDED_S = 5e-4  # by which a time in whole milliseconds may be too early by the host's clock
 _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
@@ -41,6 +42,7 @@ class Baton:
         self._ready: deque[int] = deque()
         self._timed: dict[int, tuple[float, float]] = {}  # until when strands rest: of its own time, and of this host's
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
+        self._due: set[int] = set()  # strands that are ready as their time has come, and not as somebody has woken them
         self._outside: set[int] = set()  # strands that run without it
         for rank in ranks:
             self.add(rank, rank)
@@ -132,11 +134,12 @@ class Baton:
             return False
         self.now_s = max(self.now_s, self._timed.pop(first)[0])
         self._ready.append(first)
+        self._due.add(first)
         return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
         """Hand it on, and return once somebody has woken this strand, or its own time has come, and it is its turn."""
-        due_s = None if until_s is None else time.monotonic() + until_s - self.now_s
+        due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
         with self._lock:
             if self.abandoned:
                 return
@@ -147,7 +150,7 @@ class Baton:
                 self._stuck()
             if self.running == strand:
                 if self._ready and self._ready[0] == strand:  # nobody else is ready
-                    self._ready.popleft()
+                    self._due.discard(self._ready.popleft())
                     return
                 self._hand_on()
         self.await_turn(strand, due_s)
@@ -164,10 +167,11 @@ class Baton:
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready."""
+        """Make a resting strand ready, if it is not: its time may have come, and it may not have had its turn since."""
         with self._lock:
             self._timed.pop(strand, None)
-            self._ready.append(strand)
+            if strand not in self._due:
+                self._ready.append(strand)
             if self._lies:
                 self._hand_on()
 
@@ -238,6 +242,7 @@ class Baton:
         if not self._wake_timed() or not self._ready:
             return
         self._lies, self.running = False, self._ready.popleft()
+        self._due.discard(self.running)
         self.now_s += _TURN_S
         self._swap(self._ranks[self.running])
         self._open(self.running)
