@@ -139,12 +139,13 @@ class Composition:
     def _between(self, device: Device, composed: Composed, timeline: Timeline, first: Timeline) -> tuple[float, float]:
         """What the step takes at least and at most, as shares of what it takes: where bodies ask less of links, and more.
 
-        Where some are left, bodies alone tell it, too.
+        Where there was no room for more, bodies alone tell it, too.
         """
         shares = [1.0]
         if self.stretches.shared(composed, timeline).ticks or self.stretches.uneven(composed, timeline).ticks:
             others = (self._composed(device, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL))
-            shares += [other.end_s / timeline.end_s for other in (first, *others)]
+            shares += [other.end_s / timeline.end_s for other in others]
+            shares += [first.end_s / timeline.end_s] if self.stretches.worth(composed, timeline).ticks else []
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
     def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[Composed, Timeline]:
