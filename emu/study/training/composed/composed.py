@@ -6,7 +6,8 @@ body, which shares links as `shared` says. P places, L links.
 """
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +32,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service
 from emu.trace.report.report import report
+from emu.trace.report.requests import Coming, requests_of
 from emu.units import format_time
 
 _CLOSER = 2  # times at most that more of a step is looked at closely
@@ -72,8 +74,21 @@ class ComposedStep(TimedTrace):
         """The figures; ranks are those of the run."""
         told = TimedTrace.step(self, briefly=briefly)
         rank = int((self.asked.of.place_of_rank == told.rank).argmax())
-        straggling = {self.asked.of.beside(rank, place): time_s for place, time_s in told.straggling_by_rank_s.items()}
+        waited = self._waited(told.rank) if told.straggling_by_rank_s else {}
+        straggling = {
+            self.asked.of.beside(rank, place, waited.get(place, ())): time_s
+            for place, time_s in told.straggling_by_rank_s.items()
+        }
         return replace(told, rank=rank, straggling_by_rank_s=straggling, between_s=self.between_s)
+
+    def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
+        """By place, the axes on which the rank of another one waits for it, that on which it waits longest first."""
+        coming = Coming.of(self.replayed, self.timeline)
+        asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
+        waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
+        for last, axis, ticks in zip(asked.last.tolist(), asked.axes.tolist(), waits.tolist(), strict=True):
+            found.setdefault(last, Counter())[axis] += ticks
+        return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says, and what composing leaves out."""
