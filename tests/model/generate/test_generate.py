@@ -79,6 +79,7 @@ QUICK = {
     "dp=2,recompute=full,microbatch=2",
     "tp=2,sp,recompute=full",
     "tp=2,dp=2,sharding=fsdp,microbatch=2",
+    "sharding=fsdp",
 }
 
 
