@@ -6,7 +6,8 @@ P places, Q different requests, M meetings, X events of the P ranks, L links.
 """
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,6 +33,7 @@ from emu.trace.order import computes, queue_order, told_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries
 from emu.trace.replay.replay import Instance, Replayed, Service, event_name
 from emu.trace.report.report import report
+from emu.trace.report.requests import Coming, requests_of
 from emu.trace.trace import Trace
 
 COMPOSED = (
@@ -125,8 +127,21 @@ class ComposedStep(TimedTrace):
         """The figures; ranks are those of the run."""
         told = TimedTrace.step(self, briefly=briefly)
         rank = int((self.asked.of.place_of_rank == told.rank).argmax())
-        straggling = {self.asked.of.beside(rank, place): time_s for place, time_s in told.straggling_by_rank_s.items()}
+        waited = self._waited(told.rank) if told.straggling_by_rank_s else {}
+        straggling = {
+            self.asked.of.beside(rank, place, waited.get(place, ())): time_s
+            for place, time_s in told.straggling_by_rank_s.items()
+        }
         return replace(told, rank=rank, straggling_by_rank_s=straggling)
+
+    def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
+        """By place, the axes on which the rank of another one waits for it, that on which it waits longest first."""
+        coming = Coming.of(self.replayed, self.timeline)
+        asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
+        waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
+        for last, axis, ticks in zip(asked.last.tolist(), asked.axes.tolist(), waits.tolist(), strict=True):
+            found.setdefault(last, Counter())[axis] += ticks
+        return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
     def assumptions(self) -> tuple[str, ...]:
         """A sentence for each thing that no source says, and what composing leaves out."""
