@@ -108,6 +108,10 @@ def test_weights_of_more_stages_than_are_whole_at_a_time_are_dropped_as_they_run
     assert compared("pp=2,vp=4,dp=2,sharding=fsdp", "llama-tiny", seq=4).first is None
 
 
+def test_a_rank_that_shards_alone_gathers_from_nobody_in_a_pipeline_either():
+    assert compared("pp=2,vp=2,sharding=fsdp", FOUR_LAYERS, global_batch=4, seq=8).first is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["dp=2", "tp=2,dp=2"])
 def test_gradients_of_several_buckets_are_reduced_as_they_come(words):
