@@ -254,6 +254,19 @@ def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeyp
     assert {row.plan for row in ended[0].rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
 
 
+@pytest.mark.parametrize(("most", "few"), [("REQUESTS", 3), ("PLANS", 10)])
+def test_a_search_of_pytorchs_plans_leaves_those_that_would_take_too_long_to_bound(monkeypatch, most, few):
+    request, line = asked("llama-tiny", 2, 2, 64, "pytorch", best=2), "servers:nodes=2,gpus=2"
+    whole = found(request, line)
+    monkeypatch.setattr(search, most, few)
+    ended = [found(request, line, processes=processes) for processes in (1, 2)]
+    assert replace(ended[0], wall_s=0) == replace(ended[1], wall_s=0)
+    assert ended[0].decided["undecided"] > 0
+    assert sum(ended[0].decided.values()) == sum(whole.decided.values())
+    assert ended[0].least_s <= whole.rows[-1].step_time_s
+    assert ended[0].rows[0].step_time_s >= whole.rows[0].step_time_s
+
+
 def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
     request, line = replace(SMALL[0], best=3), SMALL[1]
     whole = found(request, line)
