@@ -51,9 +51,10 @@ def not_searched_told(planned: Planned) -> str:
 
 def undecided_told(planned: Planned) -> str:
     """What is left of a search that ended before all candidates were decided."""
+    told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps and {REQUESTS:,} requests"
     return (
-        f"{planned.decided['undecided']:,} candidates, as a search ends after {STEPS:,} steps and {REQUESTS:,} requests: none of "
-        f"them takes less than {format_time(planned.least_s or 0.0)}, the least bound; search some of them with words (--plan)"
+        f"{told}, as a search ends after {ends}: none of them takes less than {format_time(planned.least_s or 0.0)}, the least "
+        "bound; search some of them with words (--plan)"
     )
 
 
