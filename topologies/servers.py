@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, Bool, column
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
 from emu.topology.parts.routing import join, mix
 from emu.topology.parts.wiring import Cables, wire
@@ -25,6 +25,7 @@ _NIC = 50e9  # 400 Gb/s
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 Network = Annotated[str, one_of("spine", "rails", "switch")]
+Adds = Annotated[str, one_of("asked", "yes", "no")]
 
 
 class _Cluster(NamedTuple):
@@ -39,6 +40,7 @@ class _Cluster(NamedTuple):
     taper: int = 1
     latency: int = _LATENCY
     nic_latency: int = _LATENCY
+    adds: str = "asked"
 
     @property
     def npus(self) -> int:
@@ -103,9 +105,17 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         ("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
         symmetry=partial(_shifts, cluster) if cluster.above < 2 else None,  # of several spines a hash takes one
+        adds=cluster.adds == "yes",
+        adders=_inside(cluster) if cluster.adds != "no" else None,
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
         grouper=partial(in_units, name, cluster.gpus),
     )
+
+
+def _inside(cluster: _Cluster) -> Bool:
+    """[nodes] which are switches of NVLink: one after the GPUs for each server."""
+    node = np.arange(cluster.npus + cluster.switches)
+    return column((node >= cluster.npus) & (node < cluster.npus + cluster.nodes), np.bool_)
 
 
 def _cables(cluster: _Cluster) -> list[Cables]:
@@ -206,6 +216,7 @@ def servers(
     taper: Count = 1,
     latency: Latency = _LATENCY,
     nic_latency: Latency = _LATENCY,
+    adds: Adds = "asked",
 ) -> Topology:
     """Servers of 8 GPUs on NVLink, a 400 Gb/s NIC for each GPU on the switch of its rail, and a spine above the rails.
 
@@ -218,8 +229,9 @@ def servers(
         taper: Ports down for each port up of a rail switch.
         latency: Of a hop within a server.
         nic_latency: Of a hop between servers.
+        adds: Whether NVSwitches add what they pass on (NVLink SHARP); `asked`: where the software asks them to.
     """
-    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, latency, nic_latency))
+    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, latency, nic_latency, adds))
 
 
 def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from collectives.nccl import constants as known
 from collectives.nccl.constants import LL, PROTOCOLS, SIMPLE
 from collectives.nccl.graphs import Graphs, graphs_of
-from collectives.nccl.tuning import ROOTED, TUNED, Expected, Way, expected, time_us
+from collectives.nccl.tuning import ALL_REDUCE, ROOTED, TUNED, Expected, Way, expected, time_us
 from emu.collective.algorithm import Served
 from emu.collective.library import Around, Pick, library
 
@@ -97,8 +97,10 @@ def _served(operation: str, found: Taken, around: Around) -> Served:
         return Served("pipelined-chain")
     if name == "pat":
         return Served("bruck")
-    if name == "nvls" and around.hosts == 1:
+    if name == "nvls" and operation != ALL_REDUCE:
         return Served("in-switch")
+    if name in ("nvls", "nvls-tree"):
+        return Served("in-switch-tree", dims or (1, around.ranks)) if dims or around.hosts == 1 else Served("double-tree")
     lanes = _lanes(dims, found.channels)
     if name == "ring":
         return Served("rail-ring", lanes) if lanes[1:2] > (1,) else Served("ring")
