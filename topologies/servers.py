@@ -5,6 +5,7 @@ down a rail switch, a segment has R x V GPUs. Above may be spines; without them 
 another rail goes over NVLink to the GPU of that rail first. A NIC is its GPU's port here, no node.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
+from emu.topology.parts.adding import Adding
 from emu.topology.parts.routing import join, mix
 from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import or_shortest
@@ -25,7 +27,14 @@ _NIC = 50e9  # 400 Gb/s
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 Network = Annotated[str, one_of("spine", "rails", "switch")]
-Adds = Annotated[str, one_of("asked", "yes", "no")]
+
+
+@dataclass(frozen=True)
+class Hops(Adding):
+    """How long hops take, and whether NVSwitches add."""
+
+    latency: Latency = _LATENCY  # of a hop within a server
+    nic_latency: Latency = _LATENCY  # of a hop between servers
 
 
 class _Cluster(NamedTuple):
@@ -38,9 +47,7 @@ class _Cluster(NamedTuple):
     network: str
     spines: int = 1
     taper: int = 1
-    latency: int = _LATENCY
-    nic_latency: int = _LATENCY
-    adds: str = "asked"
+    hops: Hops = Hops()
 
     @property
     def npus(self) -> int:
@@ -93,7 +100,7 @@ def _build(name: str, cluster: _Cluster) -> Topology:
     n, nodes = cluster.npus, cluster.npus + cluster.switches
     bill = {"NPU": n, "server": cluster.nodes, "NIC": n, "rail switch" if cluster.rails > 1 else "switch": cluster.rails}
     bill |= {"spine switch": cluster.above} if cluster.above else {}
-    return Topology(
+    wired = Topology(
         name,
         n,
         nodes,
@@ -105,11 +112,10 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         ("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
         symmetry=partial(_shifts, cluster) if cluster.above < 2 else None,  # of several spines a hash takes one
-        adds=cluster.adds == "yes",
-        adders=_inside(cluster) if cluster.adds != "no" else None,
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
         grouper=partial(in_units, name, cluster.gpus),
     )
+    return cluster.hops.of(wired, _inside(cluster))
 
 
 def _inside(cluster: _Cluster) -> Bool:
@@ -123,14 +129,14 @@ def _cables(cluster: _Cluster) -> list[Cables]:
     rail = n + cluster.nodes + np.arange(cluster.rails)
     spine = n + cluster.nodes + cluster.rails + np.arange(cluster.above)
     up = cluster.nodes * cluster.nic / cluster.taper / cluster.spines
-    inside = Cables("link of NVLink", npu, n + npu // cluster.gpus, cluster.nvlink, cluster.latency, 0)
-    nics = Cables("cable of a NIC", npu, rail[npu % cluster.rails], cluster.nic, cluster.nic_latency, 1)
-    rises = Cables("link to a spine", rail[:, None], spine, up, cluster.nic_latency, 2)
+    inside = Cables("link of NVLink", npu, n + npu // cluster.gpus, cluster.nvlink, cluster.hops.latency, 0)
+    nics = Cables("cable of a NIC", npu, rail[npu % cluster.rails], cluster.nic, cluster.hops.nic_latency, 1)
+    rises = Cables("link to a spine", rail[:, None], spine, up, cluster.hops.nic_latency, 2)
     return [inside, nics, *([rises] if cluster.above else [])]
 
 
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
-    near, far = (format_time(seconds(latency)) for latency in (cluster.latency, cluster.nic_latency))
+    near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
     which = "the spine" if cluster.spines == 1 else f"one of {cluster.spines} spines, by a hash"
     across = {
         "spine": f"a message to another rail goes through {which}; rails have 1 port up for {cluster.taper} down",
@@ -214,9 +220,8 @@ def servers(
     nic: Bandwidth = _NIC,
     network: Network = "spine",
     taper: Count = 1,
-    latency: Latency = _LATENCY,
-    nic_latency: Latency = _LATENCY,
-    adds: Adds = "asked",
+    *,
+    hops: Hops,
 ) -> Topology:
     """Servers of 8 GPUs on NVLink, a 400 Gb/s NIC for each GPU on the switch of its rail, and a spine above the rails.
 
@@ -227,11 +232,9 @@ def servers(
         nic: Of a GPU's NIC.
         network: `spine`: rails under one; `rails`: rails alone, NVLink takes messages to another; `switch`: one for all.
         taper: Ports down for each port up of a rail switch.
-        latency: Of a hop within a server.
-        nic_latency: Of a hop between servers.
-        adds: Whether NVSwitches add what they pass on (NVLink SHARP); `asked`: where the software asks them to.
+        hops: Its latencies, and what its NVSwitches do.
     """
-    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, latency, nic_latency, adds))
+    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, hops))
 
 
 def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
@@ -263,4 +266,6 @@ def rail_optimised(
         nic: Of a GPU's NIC.
         latency: Of a hop.
     """
-    return _build("rail-optimised", _Cluster(radix, gpus, nvlink, nic, "spine", spines, 1, latency, latency))
+    return _build(
+        "rail-optimised", _Cluster(radix, gpus, nvlink, nic, "spine", spines, 1, Hops(latency=latency, nic_latency=latency))
+    )
