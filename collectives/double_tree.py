@@ -5,7 +5,7 @@ Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadc
 
 `rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node, behind which the
 node's other ranks are a chain. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims are
-m x g for trees from every rank of a node, or m x R x g/R.
+m x g for trees from every rank of a node, or m x R x g/R x 1.
 
 `in-switch-tree` has a switch that adds in every node (the helpers) in place of the chains. Source: NVIDIA/nccl's NVLSTree, and
 its NVLS where there is one node. dims are m x g; a rank of each node is the head of its g-th part of the block.
@@ -79,9 +79,9 @@ RAIL_PIECES = 16  # of each tree of nodes: its chains make it deeper than a tree
 
 def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
     """Grids with trees from each rank of a node, then from fewer."""
-    few = [(m, trees, n // m // trees) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
+    few = [(m, trees, n // m // trees, 1) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
     yield from planes(n)
-    yield from (dims for dims in few if dims[0] * dims[1] * dims[2] == n)
+    yield from (dims for dims in few if prod(dims) == n)
 
 
 def _deep(dims: tuple[int, ...]) -> int:

@@ -111,4 +111,4 @@ def _lanes(dims: tuple[int, ...], channels: int) -> tuple[int, ...]:
     """With a ring or pair of trees for each NIC of a server, or for each channel where these are fewer; () stays."""
     each = dims[-1] if dims else 1
     lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, channels))
-    return dims if lanes == each else (dims[0], lanes, each // lanes)
+    return dims if lanes == each else (dims[0], lanes, each // lanes, 1)
