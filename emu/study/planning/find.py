@@ -211,8 +211,11 @@ def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
     seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
     bounds = search.without, search.anywhere, search.large
     without, near, large = (sum(each.places for each in of if each.least_s <= worst_s) for of in bounds)
-    by = (without + large, space.places - without - near, near - large - len(timed), len(timed))
+    of_plans, placed, least_s = search.undecided()
+    bound, requests = space.places - without - near - of_plans, near - large - len(timed) - placed
+    by = (without + large, bound, requests, len(timed), of_plans + placed)
     return {
+        "least_s": least_s if search.left else None,
         "not_searched": space.left_out,
         "plans": len(space.plans),
         "candidates": space.places - without,

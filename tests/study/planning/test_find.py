@@ -10,7 +10,7 @@ from emu.errors import InputError
 from emu.model.plan.spell import parse_plan
 from emu.study.planning.bound.placed import Placed
 from emu.study.planning.reasons import parts_s, why
-from emu.study.planning.search import frontier, kept, timed
+from emu.study.planning.search import frontier, kept, search, timed
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import Candidate
 from tests.study.planning.spaces import (
@@ -220,6 +220,31 @@ def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monk
         mine.write("meanwhile", {"s": 2})
         assert mine.read("before") == {"s": 1}
     assert mine.read("meanwhile") is None
+
+
+def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeypatch):
+    """What it found is of the least bounds; with every candidate it is what an unbounded search finds."""
+    request, line = replace(SMALL[0], best=12), SMALL[1]
+    whole = found(request, line)
+    assert (whole.decided["undecided"], whole.least_s) == (0, None)
+    monkeypatch.setattr(search, "STEPS", 12)
+    ended = [found(request, line, processes=processes) for processes in (1, 2)]
+    assert replace(ended[0], wall_s=0) == replace(ended[1], wall_s=0)
+    decided = ended[0].decided
+    assert sum(decided.values()) == sum(whole.decided.values())
+    assert (decided["composed"], decided["undecided"] > 0) == (12, True)
+    assert whole.rows[0].bound_s <= whole.rows[0].step_time_s
+    assert 0 < ended[0].least_s <= ended[0].rows[-1].step_time_s
+    assert {row.plan for row in ended[0].rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
+
+
+def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
+    request, line = replace(SMALL[0], best=3), SMALL[1]
+    whole = found(request, line)
+    monkeypatch.setattr(search, "REQUESTS", 3)
+    few = found(request, line, kept=Kept(None))
+    assert table(few) == table(whole)
+    assert few.decided["composed"] > whole.decided["composed"]
 
 
 def test_bounds_that_are_too_high_are_seen(monkeypatch):

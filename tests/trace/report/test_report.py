@@ -156,6 +156,11 @@ def test_waiting_for_a_member_is_idle_and_told_by_its_rank_even_while_others_sen
     assert step.exposed_comm_by_axis_fs == {"dp": step.total_comm_fs} == {"dp": step.step_time_fs - 9 * MS}
 
 
+def test_of_members_that_come_last_together_the_first_is_told(words):
+    step = told(arriving(words, 1, 9, 9), MESH)
+    assert (step.rank, step.straggling_by_rank_fs) == (0, {1: 8 * MS})
+
+
 def test_of_an_operation_that_a_rank_leaves_early_it_waits_for_those_that_came_before(words):
     """The root comes at 2 ms and rank 2 at 30; rank 1 has what it needs long before, and computes on."""
     rows = [

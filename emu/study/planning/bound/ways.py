@@ -16,15 +16,17 @@ import numpy as np
 from emu.collective.operation import ROOTED
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import Alone, Ask, Gradient, Work
-from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.item import Alone, Ask, Gradient, Inner, OfWeight, Turn
+from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import nowhere
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes
+from emu.model.generate.rank import reduced_by
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
 from emu.model.routed import classes
 from emu.model.stack.stack import Stack
@@ -110,10 +112,11 @@ class Ways:
     _ends: dict[object, Ends] = field(default_factory=dict)
     _arrivals: dict[object, Mapping[str, Way]] = field(default_factory=dict)
     _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
+    _reductions: dict[object, Way] = field(default_factory=dict)
 
     def of_layer(self, plan: Plan, name: str) -> Turns:
         """The passes of a part of the model."""
-        key = self._key(plan, name)
+        key = self.key(plan, name)
         if key not in self._turns:
             self._turns[key] = self._of_megatron(plan, name) if self.is_megatron else self._of_pytorch(plan, name)
         return self._turns[key]
@@ -133,11 +136,12 @@ class Ways:
             self._ends[key] = Ends(before, after, self._way(self._update(plan, held)) if alone else after)
         return self._ends[key]
 
-    def _key(self, plan: Plan, name: str) -> tuple[object, ...]:
+    def key(self, plan: Plan, name: str) -> tuple[object, ...]:
         """Equal for plans whose parts of that name do the same."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
-        return (name, *_cut(plan), again, plan.pp == 1 or not self.model.tied, *own)
+        ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
+        return (name, *_cut(plan), again, *ends, *own)
 
     @property
     def is_megatron(self) -> bool:
@@ -162,15 +166,40 @@ class Ways:
             passes = Passes(tape, 0, ((part,),) * (_LATER + 1), _Nowhere() if plan.sharding == "fsdp" else Whole(), experts)
             if tape is tapes[0]:
                 passes.once_forward(0)
-            elif plan.splits:  # gradients of weights come later, each by itself, where other things are waited for
-                run(tape, (item for item in part.backward if isinstance(item, Work) and not isinstance(item, Alone)))
+            elif plan.splits:  # gradients of weights come later, each by itself
+                run(tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn | Inner)))
+                run(tape, (item for item in part.backward if isinstance(item, OfWeight)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return Turns(*map(self._way, tapes))
 
+    def of_reductions(self, plan: Plan, place: int, *, last: bool) -> Way:
+        """What PyTorch's ranks at a place ask for beside their passes, one after another in each of their groups.
+
+        Args:
+            plan: Theirs.
+            place: In their pipelines.
+            last: Gradients alone, of which none is there before the last backward; else weights that are gathered, too.
+
+        Raises:
+            InputError: it cannot be generated.
+        """
+        numbers = plan.stages_of(place * plan.stage_ranks)
+        parts = tuple(part_names(plan, self.model, number) for number in numbers)
+        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.dp * plan.cp > 1, plan.sizes["edp"])
+        key = (last, parts, _cut(plan)[1:], copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
+        if key not in self._reductions:
+            [(_, routed), *_] = classes(plan, self.model, place, None)
+            tape = Tape(self.dtype)
+            for number in numbers:
+                asks = reduced_by(self.model, plan, self.stack, number, routed)
+                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
+            self._reductions[key] = self._way(tape)
+        return self._reductions[key]
+
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, Way]:
         """The last backward of a part by Megatron-LM, until all gradients of an axis are there; by their axes."""
-        key = (*self._key(plan, name), plan.dp > 1)
+        key = (*self.key(plan, name), plan.dp > 1)
         if key not in self._arrivals:
             layer, tape, came = Layer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
             layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
@@ -185,7 +214,7 @@ class Ways:
 
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Parameters that a rank has of a layer, by the axis of the ranks that have copies."""
-        key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1)
+        key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1, plan.ends_meet)
         if key not in self._held:
             layer = Layer(Part(self.model, plan, self.stack, name))
             found = Counter[str]()
@@ -215,7 +244,7 @@ class Ways:
     def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
         """By axis, its ranks, and how many parameters there are, in one bucket each."""
         scattered = plan.sharding == "zero1"
-        return [Buffer(tape, self.stack.precision, axis, n, scattered, ((size, 0),), False) for axis, n, size in held]
+        return [Buffer(tape, self.stack.precision, axis, n, scattered, (Tensor(size),)) for axis, n, size in held]
 
     def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
         owned = sum(buffer.owned for buffer in buffers)

@@ -125,7 +125,7 @@ class There:
     def collective(self, place: int, ask: Ask) -> Taken:
         """As of `Requests`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
-        groups = self.where.ring(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
+        groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
         found = self.known.time(Request(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
         return self.anywhere.collective(place, ask)._replace(is_told=False) if found is None else found
 

@@ -10,7 +10,7 @@ from emu.model.plan.spell import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
-from launch.show.html.figures import settings_of
+from launch.show.html.figures import figures_of, settings_of
 from launch.show.html.heat import NOTHING, heat, ink_on
 from launch.show.html.links import link_map
 from launch.show.html.step import step_sections
@@ -29,13 +29,17 @@ def test_a_chaotic_step_is_told_with_how_far_it_spreads(shown):
     assert "chaotic: the step takes 1 ms to 1.1 ms (10.0 % apart) in 5 runs whose starts moved by a tick" in told
 
 
-def test_a_cable_has_the_colour_of_the_busier_of_its_directions(shown):
-    _, timed = shown
-    links, drawn = timed.topology.links, link_map(timed.topology, timed.shares).data
-    most = timed.shares.max()
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_cable_has_the_colour_of_the_busier_of_its_directions(shown, seed):
+    """Drawn at random, so that now one direction and now the other is the busier."""
+    topology = shown[1].topology
+    shares = np.random.default_rng(seed).random(len(topology.links))
+    links, drawn = topology.links, link_map(topology, shares).data
+    most = shares.max()
     for src, dst in {(min(pair), max(pair)) for pair in zip(links.src.tolist(), links.dst.tolist(), strict=True)}:
         between = ((links.src == src) & (links.dst == dst)) | ((links.src == dst) & (links.dst == src))
-        share = float(timed.shares[between].max())
+        assert between.sum() == 2
+        share = float(shares[between].max())
         (cable,) = (c for c in drawn.cables if c.told.startswith(f"NPU {src} and NPU {dst}:"))
         assert cable.colour == heat(share, most)
         assert cable.told.endswith(f"busy {100 * share:.3g} %")
@@ -66,3 +70,13 @@ def test_parts_of_the_critical_path_and_of_memory_fill_their_bars(shown):
     for title in ("Critical path", "Memory"):
         bars = sections[title].blocks[-1].bars
         assert [sum(piece.share for piece in bar.pieces) for bar in bars] == [pytest.approx(1.0)]
+
+
+def test_figures_of_parts_say_their_share_of_the_step_or_what_they_are_made_of(shown):
+    step, _ = shown
+    notes = {figure.name: figure.note for figure in figures_of(step)}
+    for name in ("compute_s", "exposed_comm_s"):
+        assert notes[name] == f"{100 * getattr(step, name) / step.step_time_s:.1f} % of the step"
+    assert notes["idle_s"].startswith("of it ")
+    assert step.bubble_s > 0
+    assert "bubble" in notes["idle_s"]

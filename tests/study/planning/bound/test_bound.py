@@ -150,3 +150,14 @@ def test_an_operation_takes_a_rank_what_it_must_send_or_receive():
     assert rates.least_s("all_reduce", 16, 2, 4) == 1.0 + 32 / 100
     assert rates.least_s("all_reduce", 16, 2, 1) == 0
     assert rates.least_s("broadcast", 16, 2, 4) == 0
+
+
+@pytest.mark.parametrize(("out", "into", "left"), [(100.0, 50.0, 2.0), (50.0, 100.0, 4.0)])
+def test_a_message_leaves_as_fast_as_an_npu_sends_and_comes_as_fast_as_the_slower_way(out, into, left):
+    assert Rates(out, into, 1.0).message(200) == (left, 1.0 + 4.0, True)
+
+
+def test_the_floor_of_one_rank_is_what_all_its_parameters_take():
+    """2 bytes of bfloat16, 4 of the gradient, 12 of the optimizer; of so few tokens less is kept than gradients take."""
+    model = find_model("llama-tiny")
+    assert Floors(model, Stack("megatron")).bytes(parse_plan("dp=1", global_batch=1, seq=8)) == 18 * model.parameters()
