@@ -126,7 +126,15 @@ def _with_heads(n: int) -> Iterator[tuple[int, ...]]:
     yield from planes(n)
 
 
-@collective("all_reduce", "in-switch-tree", shapes=_with_heads, needs_adding=True)
+def _switch_beta(dims: tuple[int, ...]) -> Fraction:
+    """Every rank sends the whole; its last piece then goes to its head, over the tree, and back to all as it came."""
+    return 1 + Fraction(1, SWITCH_PIECES) + Fraction(2 + _height(dims[0]), dims[1] * SWITCH_PIECES)
+
+
+_SWITCH_CLAIM = Claim("link", alpha=lambda dims: 4 + 2 * _height(dims[0]), beta=_switch_beta)
+
+
+@collective("all_reduce", "in-switch-tree", claim=_SWITCH_CLAIM, shapes=_with_heads, needs_adding=True)
 def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
     """Each node's switch adds pieces for their heads there, heads add along a double tree, switches give the total to all."""
     m, g = dims
