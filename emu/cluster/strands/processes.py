@@ -39,7 +39,8 @@ def are_of_processes(files: Sequence[int]) -> bool:
 
 def _descendants() -> list[psutil.Process]:
     """Return the processes that this one has started, and those that they have started."""
-    return psutil.Process().children(True)
+    found: list[psutil.Process] = psutil.Process().children(True)
+    return found
 
 
 def _has_ended(process: psutil.Process) -> bool:

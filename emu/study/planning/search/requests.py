@@ -86,6 +86,7 @@ def _taken(asked: Different, choice: Choice, topology: Topology, npus: I64, laun
         least_s = max(busiest_fs(each, None) for each in laid) / TICKS_PER_S * (1 - _BETWEEN)
         return Taken(0.0, least_s)
     [once] = time_each([asked], parts, topology, npus, launch_fs)
+    once = once.first_left  # a rank goes on when it has left it itself, where a step is laid with all of them
     return Taken(seconds(once.ticks - once.tail), seconds(once.ticks))
 
 
