@@ -59,6 +59,8 @@ def _channels(way: Way, size: int, on: Graphs) -> int:
     if way.algorithm.startswith("nvls"):
         within, across = known.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
+    if way.algorithm == "pat":
+        return on.channels
     slow = way == Way("ring", SIMPLE) and on.ring.channels * on.ring.within <= known.PCIE
     threads = known.SLOW_THREADS if slow else known.THREADS[way.protocol]
     each = threads * known.BYTES_A_THREAD[way.protocol] * (on.ranks if way == Way("ring", LL) else 1)
