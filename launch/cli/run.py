@@ -15,7 +15,7 @@ from emu.cluster.source import read_source
 from emu.collective.algorithm import AUTO
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
-from emu.study.training.step.choices import check_words, with_choice
+from emu.study.training.step.choices import check_words, with_choice, with_words
 from emu.study.training.step.recorded import has_steps, with_steps
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced import time_step
@@ -132,8 +132,7 @@ def run_command(
                 recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
-    if not fake:
-        recorded = with_choice(recorded, choices[0])
+    recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), (AUTO, *algorithms), built, dtype)
     if trace is not None:
         with may_fail():
             save(recorded, trace)

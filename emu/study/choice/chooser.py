@@ -37,11 +37,15 @@ class Fastest:
 
     def __call__(self, request: Request) -> Served | None:
         """What serves it: the first by name of those that take as little."""
-        if self.asked.isdisjoint((request.operation, request.word)):
+        if not self.chooses(request):
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
         own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), axis="")
         return _served(self.topology, timed_as(request.dtype, self.dtype), own, edition())
+
+    def chooses(self, request: Request) -> bool:
+        """Whether it is asked for requests of that kind itself."""
+        return not self.asked.isdisjoint((request.operation, request.word))
 
 
 @lru_cache(maxsize=2**16)
