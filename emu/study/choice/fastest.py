@@ -30,6 +30,7 @@ MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compet
 WORTH = 0.01  # of the best time so far, that one of more than 2**15 messages must promise to save: to time it may take minutes
 PER = 2**19  # messages of all groups that ask at once: it must promise as much again for each, up to
 MOST_WORTH = 0.1
+_ALIKE = 2**10  # rows of a schedule, up to which it is looked whether another sends the same
 
 
 class _Turn(NamedTuple):
@@ -71,7 +72,9 @@ def fastest(site: Site, wanted: Wanted) -> Chosen:
 
 
 def bounds(site: Site, wanted: Wanted, within_fs: float) -> list[Bound]:
-    """The algorithms that may serve a request in so much time, the least bound first; those that cannot be timed are left out.
+    """The algorithms that may serve a request in so much time, the least bound first; of those that send the same one.
+
+    Those that cannot be timed are left out.
 
     Raises:
         InputError: as `takers`.
@@ -79,7 +82,10 @@ def bounds(site: Site, wanted: Wanted, within_fs: float) -> list[Bound]:
     race = _Race(site, wanted, {each.name: each for each in takers(wanted.operation, site)})
     claimed = [_Turn(False, race.claimed_fs(name), name, False) for name in race.found]
     known = [ready for turn in claimed if turn.bound_fs <= within_fs for ready in race.built(turn)]
-    return sorted(Bound(turn.bound_fs, turn.name, turn.messages) for turn in known if turn.bound_fs <= within_fs)
+    alike: dict[tuple[float, int, str], str] = {}  # of those that send the same, the first by name
+    for turn in sorted(known, key=lambda turn: turn.name):
+        alike.setdefault((turn.bound_fs, turn.messages, race.digest(turn.name)), turn.name)
+    return sorted(Bound(least_fs, name, messages) for (least_fs, messages, _), name in alike.items() if least_fs <= within_fs)
 
 
 def _race(site: Site, wanted: Wanted) -> Chosen:
@@ -146,6 +152,11 @@ class _Race:
         heavy = known.messages > LIGHT
         saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
         return [_Turn(heavy, bound_fs, turn.name, True, saves, all_of_them)]
+
+    def digest(self, name: str) -> str:
+        """Equal for schedules that send the same; of large ones, which would take long, their names."""
+        plan = self._plan(name)
+        return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
         """When the last task ends; never where an optical switch would be torn, or every row be needed."""

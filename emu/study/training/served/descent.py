@@ -31,14 +31,17 @@ class Descent:
     weight_s: Mapping[Coordinate, float]  # that the requests of each take together, one after another
     judge: Callable[[Served], Judged]
     most: int  # steps that are timed; then one more for each coordinate
+    floor_s: float  # what takes no longer is good enough
     known: dict[tuple[str, ...], Judged] = field(default_factory=dict)
 
     def best(self, starts: Sequence[Served]) -> tuple[Served, float]:
         """The best that is found from several starts, and its time; of equal ones, what is found from the first.
 
-        Every start is timed, and the descent begins from the fastest.
+        Every start is timed, and the descent begins from the fastest. The first is taken as it is where it is near the floor.
         """
         judged = {i: self.judged(start) for i, start in enumerate(starts)}
+        if judged[0].time_s <= self.floor_s:
+            return starts[0], judged[0].time_s
         by_time = sorted(judged, key=lambda i: (judged[i].time_s, i))
         found = [self._descend(starts[i], judged[i]) for i in by_time]
         served, time_s = min(found, key=lambda each: each[1])
@@ -57,7 +60,7 @@ class Descent:
     def _descend(self, start: Served, judged: Judged) -> tuple[Served, float]:
         served, time_s = start, judged.time_s
         order = sorted(self.options, key=lambda c: (-judged.exposed_s.get(c.axis, 0.0), -self.weight_s[c], c))
-        while moved := self._move(served, time_s, order, 1) or self._move(served, time_s, order, 2):
+        while time_s > self.floor_s and (moved := self._move(served, time_s, order, 1) or self._move(served, time_s, order, 2)):
             served, time_s = moved
         return served, time_s
 

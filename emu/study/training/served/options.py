@@ -5,19 +5,22 @@ that crosses it too gets a share of 1 / (n + 1). So candidates are those that no
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import Choice, Request
 from emu.study.choice.alike import first_alike
-from emu.study.choice.fastest import bounds
+from emu.study.choice.chooser import Fastest
+from emu.study.choice.fastest import Bound, bounds
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.once import Once, time_each
 from emu.study.training.composed.parts import parts_of
-from emu.study.training.served.coordinates import Option, ServedByName
+from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
 from emu.topology.topology import Topology
+from emu.trace.meet.requests import MESSAGE
 
 _SLOWER = 4.0  # times what serves a request alone, that another may take at most
 _MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
@@ -31,27 +34,57 @@ class Candidate(NamedTuple):
     name: str
 
 
-def options_of(asked: Different, alone: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
-    """The algorithms that may serve a request better within its step, the fastest first.
+class Options(NamedTuple):
+    """Of the requests of a coordinate."""
+
+    options: list[Option]  # the fastest first
+    share: float  # of the time of what serves them alone, that the fastest takes
+
+
+def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Options:
+    """The algorithms that may serve a request better within its step.
 
     Args:
         asked: The request, on all groups that ask for it at once.
-        alone: What serves it otherwise.
+        choice: What serves it otherwise.
         topology: Where.
         npus: [ranks] where they are.
         launch_fs: Ticks that each rank takes to enter it.
     """
-    where = topology, npus, launch_fs
-    taken = once_of(asked, alone, *where)
+    where, found = (topology, npus, launch_fs), list[Candidate]()
+    taken = once_of(asked, choice, *where)
+    for bound in bounds_of(asked, topology, npus, _SLOWER * taken.ticks):
+        if bound.messages <= _MESSAGES:
+            once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
+            found.append(Candidate(once.ticks, once.flows, bound.name))
+    least = min((each.ticks for each in found), default=taken.ticks)
+    return Options([by_name(each.name, topology, npus) for each in front(found)], min(1.0, least / max(1, taken.ticks)))
+
+
+def is_open(asked: Different, choice: Choice) -> bool:
+    """Whether it is a collective that may be served otherwise: no word names what serves it."""
+    request = first_request(asked)
+    chooser = choice.chooser
+    return asked.name != MESSAGE and choice.named(request) is None and isinstance(chooser, Fastest) and chooser.chooses(request)
+
+
+def by_name(name: str, topology: Topology, npus: I64) -> Option:
+    """An algorithm as an option."""
+    return Option(name, ServedByName(name, topology, tuple(npus.tolist())))
+
+
+def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
+    """The choice where an option serves a request that is open; groups that cannot have it are served as before."""
+    assert isinstance(choice.chooser, Fastest), "it is open"
+    return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
+
+
+def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float) -> list[Bound]:
+    """As `bounds`, of the first of its groups."""
     site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
     wanted = Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
-    nodes, found = tuple(npus.tolist()), list[Candidate]()
-    for bound in bounds(site, wanted, _SLOWER * taken.ticks):
-        if bound.messages <= _MESSAGES:
-            once = once_of(asked, Choice(chooser=ServedByName(bound.name, topology, nodes)), *where)
-            found.append(Candidate(once.ticks, once.flows, bound.name))
-    return [Option(each.name, ServedByName(each.name, topology, nodes)) for each in front(found)]
+    return bounds(site, wanted, within_fs)
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -71,3 +104,10 @@ def once_of(asked: Different, choice: Choice, topology: Topology, npus: I64, lau
     """
     [once] = time_each([asked], parts_of([asked], choice, topology), topology, npus, launch_fs)
     return once
+
+
+def first_request(asked: Different) -> Request:
+    """What the first of its groups that choose asks for, as a composed step has it."""
+    request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
+    each = len(asked.choosing) == len(asked.ranks)
+    return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))

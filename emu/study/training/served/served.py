@@ -13,23 +13,24 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser, Request
+from emu.collective.algorithm import Choice, Chooser
 from emu.errors import InputError
 from emu.study.choice.chooser import Fastest
 from emu.study.training.composed.asked import Asked, Different, Standing, asked_by
 from emu.study.training.composed.composed import composition
-from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
+from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
 from emu.study.training.served.descent import Descent, Judged, Served
-from emu.study.training.served.options import once_of, options_of
+from emu.study.training.served.options import Options, by_name, first_request, is_open, once_of, options_of
+from emu.study.training.served.unshared import unshared_s
 from emu.study.training.step.changed import Changed
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.meet.requests import MESSAGE
 from emu.units import seconds
 
 MOST, LEAST = 32, 4  # steps that are composed to choose for one
 _EVENTS = 2**22  # that these have together at most, but for the least number of them
 ALONE, LIBRARY, RAN = "each alone", "library", "as it ran"  # options that are no algorithm
+_ENOUGH = 0.005  # of a step that shares no link, by which one may be longer and is good enough
 _NOTHING = 1e-3  # of the step, below which the requests of a coordinate take too little together to be chosen for
 
 
@@ -77,9 +78,11 @@ class StepToServe:
         Raises:
             InputError: the step cannot be composed.
         """
-        options = self._options()
+        known = self._options()
+        options = {c: [*self._choosers, *of.options] for c, of in known.items()}
         most = min(MOST, max(LEAST, _EVENTS // sum(map(len, self._asked.trace.events))))
-        descent = Descent(options, {c: self._weight_s(c) for c in options}, self._judged, most)
+        weights = {c: self._weight_s(c) for c in options}
+        descent = Descent(options, weights, self._judged, most, self._unshared_s(known) * (1 + _ENOUGH))
         starts = [dict.fromkeys(options, option) for option in self._choosers]
         together = {c: next((o for o in of if o.name not in self._by), of[0]) for c, of in options.items()}
         best, time_s = descent.best([*starts, together])
@@ -100,7 +103,7 @@ class StepToServe:
         """What is served otherwise than alone."""
         found = list[Changed]()
         for (axis, operation, _), requests in self._requests.items():
-            by = [(str(choice.served(_first(q))), str(self.choice.served(_first(q)))) for q in requests]
+            by = [(str(choice.served(first_request(q))), str(self.choice.served(first_request(q)))) for q in requests]
             sizes = [q.size_bytes for q, (now, before) in zip(requests, by, strict=True) if now != before]
             if sizes:
                 now, before = (
@@ -127,9 +130,8 @@ class StepToServe:
         """Those of each coordinate, of which none is named."""
         found: dict[Coordinate, list[Different]] = {}
         for asked in self._asked.requests:
-            request = _first(asked)
-            if asked.name != MESSAGE and self.choice.named(request) is None and self.alone.chooses(request):
-                found.setdefault(Coordinate.of(request), []).append(asked)
+            if is_open(asked, self.choice):
+                found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
         return found
 
     @cached_property
@@ -142,12 +144,18 @@ class StepToServe:
     def _alone_step(self) -> Judged:
         return self._timed(self.choice)
 
-    def _options(self) -> dict[Coordinate, list[Option]]:
+    def _unshared_s(self, options: Mapping[Coordinate, Options]) -> float:
+        """No choice makes the step shorter, as far as the requests of a coordinate are alike."""
+        share_of = {id(q): of.share for c, of in options.items() for q in self._requests[c]}
+        shares = {i: share_of[id(q)] for i, q in enumerate(self._asked.requests) if id(q) in share_of}
+        return unshared_s(self.standing, self.choice, shares, self.topology, self.npus, self.device)
+
+    def _options(self) -> dict[Coordinate, Options]:
         """Of each coordinate that takes more than next to nothing."""
         least_s = _NOTHING * self._alone_step.time_s
         where = self.topology, self.npus, self.device.request_overhead_fs
         worth = [c for c in self._requests if self._weight_s(c) >= least_s]
-        return {c: [*self._choosers, *options_of(self._heaviest(c), self.choice, *where)] for c in worth}
+        return {c: options_of(self._heaviest(c), self.choice, *where) for c in worth}
 
     @cached_property
     def _choosers(self) -> list[Option]:
@@ -184,19 +192,11 @@ class StepToServe:
 
     def _named(self, names: Mapping[Coordinate, str]) -> Choice:
         """The choice where some coordinates have options of these names."""
-        npus = tuple(self.npus.tolist())
         own = {c: name for c, name in names.items() if name != ALONE}
-        options = {c: self._by.get(name) or Option(name, ServedByName(name, self.topology, npus)) for c, name in own.items()}
+        options = {c: self._by.get(name) or by_name(name, self.topology, self.npus) for c, name in own.items()}
         return replace(self.choice, chooser=StepChooser(self.alone, options)) if options else self.choice
 
     def _timed(self, choice: Choice) -> Judged:
         launch_fs = self.device.request_overhead_fs
         report = composition(self.standing, choice, self.topology, launch_fs, self.npus).timed(self.device).report
         return Judged(report.step_time_s, report.exposed_comm_by_axis_s)
-
-
-def _first(asked: Different) -> Request:
-    """What the first of its groups that choose asks for, as a composed step has it."""
-    request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
-    each = len(asked.choosing) == len(asked.ranks)
-    return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))
