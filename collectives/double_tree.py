@@ -2,10 +2,15 @@
 
 Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing
 35 (2009). Its in-order trees, with place 0 above the root so that no rank is left out. n ranks, height H, k pieces a tree.
+
+`rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node, behind which the
+node's other ranks are a chain. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims are
+m x g for trees from every rank of a node, or m x R x g/R.
 """
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
@@ -13,6 +18,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
+from emu.collective.shape import planes
 
 # Of a tree's half. Filling the trees costs (2H - 1) / k of what the half itself takes; each more is one more message an edge.
 PIECES = 8
@@ -36,8 +42,8 @@ _CLAIM = Claim("link", alpha=lambda n: 2 * _height(n), beta=_beta)
 def all_reduce(n: int) -> Schedule:
     """Each rank adds its children's pieces to its own, sends the sum to its parent, and passes the total back to them."""
     one, other = _trees(n)
-    rounds = range(2 * _height(n) + PIECES - 1)
-    return Schedule.build(n, 2 * PIECES, ((*_round(n, 0, one, t), *_round(n, 1, other, t)) for t in rounds))
+    rounds, deep = range(2 * _height(n) + PIECES - 1), _height(n)
+    return Schedule.build(n, 2 * PIECES, ((*_round(0, deep, one, t), *_round(1, deep, other, t)) for t in rounds))
 
 
 def _trees(n: int) -> tuple[_Edges, _Edges]:
@@ -53,13 +59,55 @@ def _trees(n: int) -> tuple[_Edges, _Edges]:
     return (place, parent, depth), (child, its_parent, depth)
 
 
-def _round(n: int, tree: int, edges: _Edges, t: int) -> Iterator[Sends]:
+def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES) -> Iterator[Sends]:
     """A tree's rows of round t: an edge d deep carries piece j up in round H - d + j and down in round H + d - 1 + j.
 
     Up and down are two channels, or a piece on its way up would wait for one that comes down.
     """
     child, parent, depth = edges
-    up, down = t - _height(n) + depth, t - _height(n) - depth + 1
+    up, down = t - height + depth, t - height - depth + 1
     for piece, src, dst, falls in ((up, child, parent, False), (down, parent, child, True)):
-        on = (piece >= 0) & (piece < PIECES)
-        yield Sends(src[on], dst[on], tree * PIECES + piece[on], reduce=not falls, channel=2 * tree + falls)
+        on = (piece >= 0) & (piece < pieces)
+        yield Sends(src[on], dst[on], tree * pieces + piece[on], reduce=not falls, channel=2 * tree + falls)
+
+
+RAIL_PIECES = 16  # of each tree of nodes: its chains make it deeper than a tree of ranks
+
+
+def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
+    """Grids with trees from each rank of a node, then from fewer."""
+    few = [(m, trees, n // m // trees) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
+    yield from planes(n)
+    yield from (dims for dims in few if dims[0] * dims[1] * dims[2] == n)
+
+
+def _deep(dims: tuple[int, ...]) -> int:
+    return _height(dims[0]) + prod(dims[1:]) - 1
+
+
+def _rail_beta(dims: tuple[int, ...]) -> Fraction:
+    return Fraction(2 * _deep(dims) + RAIL_PIECES - 1, 2 * RAIL_PIECES * dims[1])
+
+
+_RAIL_CLAIM = Claim("link", alpha=lambda dims: 2 * _deep(dims), beta=_rail_beta)
+
+
+@collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_of_nodes)
+def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
+    """As a double tree between nodes, from several ranks of a node at once; behind each its others are a chain."""
+    m, g, deep = dims[0], prod(dims[1:]), _deep(dims)
+    trees = [_chained(edges, m, g, head) for head in range(0, g, g // dims[1]) for edges in _trees(m)]
+    rounds = range(2 * deep + RAIL_PIECES - 1)
+    every = ((each for i, tree in enumerate(trees) for each in _round(i, deep, tree, t, RAIL_PIECES)) for t in rounds)
+    return Schedule.build(m * g, len(trees) * RAIL_PIECES, every)
+
+
+def _chained(edges: _Edges, m: int, g: int, head: int) -> _Edges:
+    """A tree of nodes as one of ranks: it joins those of local index `head`, behind which all others of their node follow."""
+    child, parent, depth = edges
+    of_node = np.zeros(m, np.int64)
+    of_node[child] = depth
+    node, behind = np.arange(m)[:, None] * g, np.arange(1, g)
+    chain = node + (head + behind) % g, node + (head + behind - 1) % g, of_node[:, None] + behind
+    joined = zip((child * g + head, parent * g + head, depth), chain, strict=True)
+    return tuple(np.concatenate((a, b.ravel())) for a, b in joined)  # type: ignore[return-value]

@@ -1,10 +1,15 @@
-"""All-to-all of m nodes with g ranks each, where ranks of the same local index share a rail between the nodes.
+"""Collectives of m nodes with g ranks each, which use the NICs of all ranks: those of the same local index share a rail.
 
-The rail of an item is its sink's local index, so that all rails carry the same whatever m and g are. Source: Mandakolathur
-and Jeaugey, Doubling all2all performance with NVIDIA Collective Communication Library 2.12 (2022): PXN, whose proxy is here a
-rank. n = m*g ranks, rank = node*g + local.
+- all_to_all: the rail of an item is its sink's local index, so that all rails carry the same whatever m and g are. Source:
+  Mandakolathur and Jeaugey, Doubling all2all performance with NVIDIA Collective Communication Library 2.12 (2022): PXN, whose
+  proxy is here a rank.
+- Rings: R of them at once, each through all ranks, node by node; ring c enters every node at its rank c*k, k = g/R. Source:
+  Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019), and NVIDIA/nccl's own order of channels.
+
+n = m*g ranks, rank = node*g + local. dims are m x g for a ring a rank of a node, or m x R x k for fewer.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +18,9 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
+from emu.collective.transform import then
+
+Dims = tuple[int, ...]
 
 _CLAIM = Claim("rank", alpha=lambda _: 2, beta=lambda dims: 2 - Fraction(1, dims[0]) - Fraction(1, dims[1]))
 
@@ -26,3 +34,74 @@ def all_to_all(dims: tuple[int, ...]) -> Schedule:
     inside = Sends(0, local[1:, None], slot=local[1:, None] + node)
     between = Sends(0, node[1:, None], slot=local * n + node[1:, None])
     return Schedule.build(n, n * n, [inside, between], translate=dims, slot_digits=2)
+
+
+def _rings(dims: Dims) -> tuple[int, int, int]:
+    """Nodes, ranks of a node, and rings."""
+    m, rings, *rest = dims
+    return m, rings * (rest[0] if rest else 1), rings
+
+
+def _of_nodes(n: int) -> Iterator[Dims]:
+    """Grids with a ring for each rank of a node, then those with fewer rings."""
+    few = [(m, rings, n // m // rings) for m in range(2, n // 2 + 1) for rings in range(2, n // m // 2 + 1)]
+    yield from planes(n)
+    yield from (dims for dims in few if dims[0] * dims[1] * dims[2] == n)
+
+
+def _half_alpha(dims: Dims) -> int:
+    m, g, _ = _rings(dims)
+    return m * g - 1
+
+
+def _half_beta(dims: Dims) -> Fraction:
+    m, g, rings = _rings(dims)
+    return Fraction(m * g - 1, m * g * rings)
+
+
+_HALF = Claim("channel", alpha=_half_alpha, beta=_half_beta)
+_WHOLE = Claim("channel", alpha=lambda dims: 2 * _half_alpha(dims), beta=lambda dims: 2 * _half_beta(dims))
+
+
+@collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_of_nodes)
+def reduce_scatter(dims: Dims) -> Schedule:
+    """On each ring, in round t, a rank passes its part of the block of the rank t+1 places before; the next adds it."""
+    return _around(dims, 1, reduce=True)
+
+
+@collective("all_gather", "rail-ring", claim=_HALF, shapes=_of_nodes)
+def all_gather(dims: Dims) -> Schedule:
+    """On each ring, in round t, a rank passes its part of the block of the rank t places before: first of its own."""
+    return _around(dims, 0, reduce=False)
+
+
+@collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_of_nodes)
+def all_reduce(dims: Dims) -> Schedule:
+    """A reduce_scatter around all rings at once, then an all_gather."""
+    return then(reduce_scatter(dims), all_gather(dims))
+
+
+def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:
+    """The rounds of all ranks; of rank 0 alone where a ring enters at every rank of a node: translations give the others.
+
+    A rank's channel is its place on the ring's way through the node, and a block's part is the ring's entry as counted from the
+    block's owner: both stay as they are when ranks are moved along the nodes, or within them.
+    """
+    m, g, rings = _rings(dims)
+    n, alike = m * g, rings == g
+    ring = np.arange(rings)[:, None] * (g // rings)  # where it enters
+    rank = np.zeros((1, 1), np.int64) if alike else np.arange(n)[None]
+    node, place = rank // g, (rank - ring) % g
+
+    def at(back: int) -> tuple[np.ndarray, np.ndarray]:
+        """[rings, ranks] who is so many places before on the ring, and its local index."""
+        there = (node * g + place - back) % n
+        local = (ring + there) % g
+        return there // g * g + local, local
+
+    def sends(t: int) -> Sends:
+        (block, local), (right, _) = at(t + first), at(-1)
+        part = (ring - local) % g if alike else np.broadcast_to(np.arange(rings)[:, None], block.shape)
+        return Sends(rank, right, block * rings + part, reduce, channel=place)
+
+    return Schedule.build(n, n * rings, (sends(t) for t in range(n - 1)), translate=(m, g) if alike else ())

@@ -158,7 +158,6 @@ def deepseek(name: str, c: Config) -> Model:
             "heads": c.heads,
             "feed-forward columns": c.dense_ffn,
             "groups of 4 columns of an expert": c.ffn // 4,
-            "vocabulary": c.vocab,
         },
         shards=SHARDS,
         experts=c.experts,

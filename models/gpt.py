@@ -106,7 +106,7 @@ def gpt(name: str, c: Config) -> Model:
         kinds=("dense",) * c.layers,
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
-        tp_divides={"heads": c.heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        tp_divides={"heads": c.heads, "feed-forward columns": c.ffn},
         shards=SHARDS,
         tied=True,
         source=c.source,

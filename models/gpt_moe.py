@@ -110,7 +110,6 @@ def gpt_moe(name: str, c: Config) -> Model:
             "heads": c.heads,
             "feed-forward columns": c.ffn,
             "groups of 4 columns of an expert": c.ffn // 4,
-            "vocabulary": c.vocab,
         },
         shards=SHARDS,
         experts=c.experts,

@@ -149,7 +149,6 @@ def grok(name: str, c: Config) -> Model:
             "heads": c.heads,
             "key and value heads": c.kv_heads,
             "groups of 4 columns of an expert": c.ffn // 4,
-            "vocabulary": c.vocab,
         },
         shards=SHARDS,
         experts=c.experts,

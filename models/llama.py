@@ -112,7 +112,7 @@ def llama(name: str, c: Config) -> Model:
         kinds=("dense",) * c.layers,
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
-        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn, "vocabulary": c.vocab},
+        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn},
         shards=SHARDS,
         source=c.source,
     )

@@ -7,7 +7,7 @@ in the order in which they run. What is summed here is of the whole model and on
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from emu.arrays import digest
@@ -31,13 +31,14 @@ class Model:
     kinds: tuple[str, ...]  # of each layer, the first first, e.g. ("dense", "dense")
     part: Callable[[str, Tokens], tuple[ModelOperator, ...]]  # of EMBEDDING, one layer of a kind, or HEAD; names as in it
     build: Callable[[int], Any]  # a torch.nn.Module [batch, tokens] -> logits [batch, tokens, vocab], for so many tokens
-    tp_divides: Mapping[str, int] = field(default_factory=dict, hash=False)  # what tp must divide, by name
+    tp_divides: Mapping[str, int] = field(default_factory=dict, hash=False)  # what tp must divide beside the vocabulary
     shards: Mapping[str, str] = field(default_factory=dict, hash=False)  # module path -> a style of emu.model.parallel
     experts: int = 0  # of a layer that has any, those that tokens are routed to; ep must divide it
     top_k: int = 0  # of them, those that a token sees
     tied: bool = False  # the output product has the parameters of the embedding
     source: str = ""  # of its sizes
     config: object = field(default=None, hash=False)  # the sizes that its architecture describes it by
+    describe: "Callable[[Any], Model] | None" = field(default=None, compare=False)  # by other sizes; None: it has no others
 
     @property
     def layers(self) -> int:
@@ -46,7 +47,7 @@ class Model:
 
     def digest(self) -> str:
         """Return what differs where anything differs that it says; of functions its configuration and their code say it."""
-        said = (getattr(self, each.name) for each in fields(self) if each.name not in ("part", "build"))
+        said = (getattr(self, each.name) for each in fields(self) if each.name not in ("part", "build", "describe"))
         return digest((*said, *(part for _, _, part in self.parts(Tokens(1)))))
 
     def parts(self, tokens: Tokens) -> Iterator[tuple[int, str, tuple[ModelOperator, ...]]]:
@@ -132,7 +133,7 @@ def model(configs: Mapping[str, C]) -> Callable[[Callable[[str, C], Model]], Cal
 
         @wraps(describe)
         def described(each: str, config: C) -> Model:
-            return replace(describe(each, config), config=config)
+            return replace(describe(each, config), config=config, describe=partial(described, each))
 
         for each, config in configs.items():
             MODELS.file(each, described(each, config))

@@ -145,6 +145,7 @@ class Topology:
     grouper: Grouper | None = None  # how many NPUs groups can be made of where some fail; None: those that are placed
     mender: Mender | None = None  # what the system does about parts that fail; None: routes lead round them
     routing: tuple[object, ...] = ()  # what its router goes by, where the name does not say that
+    shares: tuple[float, ...] = ()  # of its wires' bandwidth that its links have, by dimension, the last for the rest; (): all
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import tee
+from itertools import groupby, tee
 from pathlib import Path
 
 import click
@@ -54,7 +54,8 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
     default=AUTO,
     show_default=True,
     metavar="NAME",
-    help="NAME; `auto`: the fastest at each size; `all`: compare all. NAME@4: on 4 channels.",
+    help="NAME; `auto`: the fastest at each size; `nccl`: what NCCL itself takes at each size; `all`: compare all. NAME@4: on "
+    "4 channels.",
 )
 @click.option(
     "--png", type=OutputFile(".png"), help="Draw the times to this file: of topologies, or of `all` algorithms on one."
@@ -236,7 +237,30 @@ def _table(rows: list[BenchRow]) -> str:
     told = f"virtual time (engine: {ways}); {moved}; send overhead {overhead}"
     chaotic = [line for row in rows for line in _chaotic(row)]
     assumed = assumed_of_all([(row.topology, row.assumptions) for row in rows])
-    return "\n".join([table(head, cells, units=units), "", told, *_passed(rows), *chaotic, bounds_told(rows), "", *assumed])
+    return "\n".join(
+        [
+            table(head, cells, units=units),
+            "",
+            told,
+            *_by_library(rows),
+            *_passed(rows),
+            *chaotic,
+            bounds_told(rows),
+            "",
+            *assumed,
+        ]
+    )
+
+
+def _by_library(rows: list[BenchRow]) -> list[str]:
+    """What a library says of its choice; a line for the sizes that it takes alike."""
+    said = [(row.topology, row.chosen, row.size_bytes) for row in rows if row.chosen]
+    alike = [(key, [size for *_, size in of]) for key, of in groupby(said, key=lambda each: each[:2])]
+    return [f"chosen on {name}, {_sizes_told(sizes)}: {chosen}" for (name, chosen), sizes in alike]
+
+
+def _sizes_told(sizes: list[int]) -> str:
+    return " to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1]))))
 
 
 def _passed(rows: list[BenchRow]) -> list[str]:

@@ -21,6 +21,7 @@ from emu.trace.device.device import Device
 from emu.trace.read import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
+    ALGORITHM_WORDS,
     DEVICE_HELP,
     import_option,
     json_option,
@@ -49,7 +50,7 @@ from launch.show.text.estimates import estimates_report
 @click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
-@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|[AXIS.]OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
 @click.option(
     "--axes", default="", metavar="tp,dp,pp", help="The plan's axes, that of neighbouring NPUs first; else tp,cp,dp,pp."
 )

@@ -21,6 +21,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import (
     ALGORITHM_HELP,
+    ALGORITHM_WORDS,
     DEVICE_HELP,
     import_option,
     json_option,
@@ -50,7 +51,7 @@ _PROCESSES = 2  # that time candidates, where there are cores for them
 @click.option("--global-batch", required=True, type=click.IntRange(min=1), help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
-@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|[AXIS.]OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
 @click.option("--plan", "given", default="", metavar="tp=8,sp", help="Search only plans with these words. [default: all]")
 @click.option("--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of yours, ranked with those found; repeat it.")
 @click.option("--top", default=BEST, show_default=True, type=click.IntRange(min=1), help="Plans found; fewer are found sooner.")

@@ -18,6 +18,7 @@ from emu.trace.device.dtypes import AS_RAN
 from emu.trace.read import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
+    ALGORITHM_WORDS,
     DEVICE_HELP,
     built_under,
     calls_of,
@@ -81,7 +82,7 @@ _PLAN_HELP = (
 @click.option(
     "--dtype", default="bfloat16", show_default=True, help=f"Data type as which float32 is timed; {AS_RAN}: as it ran."
 )
-@click.option("--algorithm", "algorithms", multiple=True, metavar="auto|[AXIS.]OPERATION=NAME", help=ALGORITHM_HELP)
+@click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
 @calls_option
 @fault_option
 @keep_options

@@ -25,6 +25,7 @@ def test_the_table_ranks_plans_and_says_why_each_loses(emu, tmp_path):
     assert again["rows"][0]["why"] == ""
     assert [row["step_time_s"] for row in again["rows"]] == sorted(row["step_time_s"] for row in again["rows"])
     assert again["timed"] <= again["candidates"]
+    assert f"\nnot searched    {'; '.join(again['not_searched'])}\n" in done.out
     few = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), "--top", "2", "--json").json
     assert few["rows"] == again["rows"][:2]
 
@@ -34,7 +35,7 @@ def test_the_table_ranks_plans_and_says_why_each_loses(emu, tmp_path):
     [
         (("--npus", "0"), "Invalid value for '--npus': 0 is not in the range x>=1."),
         (
-            ("--npus", "3", "--stack", "software=megatron"),
+            ("--npus", "3", "--plan", "dp=3", "--stack", "software=megatron"),
             "plan: npus must be such that llama-tiny with a global batch of 1 and sequences of 64 tokens",
         ),
         (("--beside", "tp=4"), "plan: beside must be a plan of the 2 NPUs, got 'tp=4,microbatch=1 of 4'"),

@@ -6,7 +6,6 @@ only. FLOPs are those of matrix products and attention as executed: a causal mas
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -22,11 +21,9 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
     is_traceable_wrapper_subclass_type,
 )
-from torch.utils.flop_counter import flop_registry
 
 from emu.backend.rank.memory import WEIGHTS, Memory
-from emu.backend.rank.shape import PRODUCTS, computed_in, last_two, shape_of
-from emu.errors import RunError
+from emu.backend.rank.products import computed_in, flops_of, shape_of
 from emu.trace.kernel import MOVES, Shape
 
 Tensor = torch.Tensor
@@ -47,38 +44,6 @@ class Operator:
     count: int  # elements of `dtype` among those bytes
     shape: Shape = MOVES
 
-
-def _product_flops(*args: Any, **_: object) -> int:
-    """Of the last two tensors multiplied: mm, bmm, addmm, mv, dot and the like."""
-    a, b = last_two(args)
-    return 2 * a.numel() * (b.size(-1) if b.dim() > 1 else 1)
-
-
-def _grouped_flops(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
-    """Of rows by groups, each times its group's matrix; or of two factors cut into groups along what they share."""
-    return 2 * a.numel() * b.size(-1)
-
-
-def _attention_flops(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
-    """Scores, then scores times values."""
-    return 2 * query.shape[:-1].numel() * key.size(-2) * (query.size(-1) + value.size(-1))
-
-
-def _attention_backward_flops(_grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
-    """Scores again, then the gradients of scores, query and key, and of values."""
-    return 2 * query.shape[:-1].numel() * key.size(-2) * (3 * query.size(-1) + 2 * value.size(-1))
-
-
-# torch's own table returns 0 for attention on a CPU, lacks products with a vector, and flattens trees for plain ones.
-_FORMULAS: Mapping[Any, Callable[..., int]] = {
-    **flop_registry,
-    **dict.fromkeys(PRODUCTS, _product_flops),
-    aten._grouped_mm: _grouped_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-}
-_PRODUCT = re.compile(r"(^|_)(\w*mm|mv|addmv|v?dot|\w*matmul|\w*linear|\w*gemm|\w*conv\w*|attention|lstm|gru|rnn)(_|$|\d)")
-_NO_PRODUCT = re.compile(r"upsample|convert|combination")
 
 # What no schema says: operators that only overwrite; that take a tensor for its shape alone; that allocate and do nothing.
 _OVERWRITES = frozenset(
@@ -139,9 +104,6 @@ _KINDS: dict[int, _Kind] = {}  # by the operator's identity: its hash is one of 
 def _kind(func: OpOverload) -> _Kind:
     schema, packet = func._schema, func.overloadpacket
     base = packet.__name__
-    formula = _FORMULAS.get(packet)
-    if formula is None and func.namespace == "aten" and _PRODUCT.search(base) and not _NO_PRODUCT.search(base):
-        formula = _no_formula(f"aten.{base}")
     arguments = schema.arguments
     writes = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
     unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (a.name in writes and base in _OVERWRITES)}
@@ -156,7 +118,7 @@ def _kind(func: OpOverload) -> _Kind:
         func=func,
         packet=packet,
         composite=_is_composite(func),
-        flops=formula,
+        flops=flops_of(func),
         unread=frozenset(unread),
         writes=frozenset(writes),
         order=tuple(a.name for a in arguments),
@@ -171,13 +133,6 @@ def _is_composite(func: OpOverload) -> bool:
     if func.namespace in _NO_WORK or not func._can_decompose():
         return False
     return not torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "CPU")
-
-
-def _no_formula(name: str) -> Callable[..., int]:
-    def refuse(*_: object, **__: object) -> int:
-        raise RunError(f"count: {name} multiplies matrices and has no formula for its FLOPs; add one to emu.backend.rank.count")
-
-    return refuse
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:

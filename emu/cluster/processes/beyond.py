@@ -26,7 +26,9 @@ from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import Met
 from emu.cluster.processes.desk import Address, LastWords, connection
-from emu.cluster.strands.sight import Sight, has_processes
+from emu.cluster.processes.notices import Notice
+from emu.cluster.strands.processes import has_processes
+from emu.cluster.strands.sight import Sight
 from emu.cluster.strands.strand import Wait, natively
 from emu.errors import RunError
 
@@ -104,6 +106,10 @@ class Beyond:
     def explain(self, rank: int, lines: Sequence[str]) -> None:
         """Say where in a rank's program the job has failed."""
         self._tell("explained", rank, tuple(lines))
+
+    def notice(self, notice: Notice) -> None:
+        """Hand on what Emu has logged here."""
+        self._tell("noticed", notice)
 
     def stream(self, rank: int, name: str) -> TextIO:
         """A rank's "out" or "err", told line by line."""

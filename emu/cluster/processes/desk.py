@@ -28,6 +28,7 @@ from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.absence import Absence
 from emu.cluster.processes.fatal import Fatal, read
+from emu.cluster.processes.notices import Notice, Notices
 from emu.cluster.strands.sight import Sight
 from emu.cluster.strands.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
@@ -100,7 +101,7 @@ class Desk:
         self.failure: BaseException | None = None  # the first
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
-        self._places, self._meetings = Places(), Meetings()
+        self._places, self._meetings, self._notices = Places(), Meetings(), Notices()
         self._open: dict[object, Arrival] = {}  # (process, number): what has been asked for and not been carried out
         self._met: set[object] = set()  # of these, what has been told to be carried out
         self._latest: dict[int, str] = {}
@@ -309,6 +310,9 @@ class Desk:
     def _explained(self, process: int, rank: int, lines: tuple[str, ...]) -> None:
         if isinstance(self.failure, EmuError) and self.failure.rank == rank:
             self.failure.lines = lines
+
+    def _noticed(self, process: int, notice: Notice) -> None:
+        self._notices.say(notice)
 
     def _said(self, process: int, rank: int, stream: str, text: str) -> None:
         self._say(rank, stream, text)

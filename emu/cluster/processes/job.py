@@ -15,6 +15,7 @@ from emu.cluster.pace.pace import Tempo
 from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.processes.desk import Address
+from emu.cluster.processes.notices import handed_on
 from emu.cluster.threads.threads import Threads
 from emu.errors import EmuError
 
@@ -70,7 +71,7 @@ class Job:
         beyond = self._kept = Beyond(self.address, process, ranks, host, self.timeout_s, self.tempo)
         recording = Recording(self.n_ranks)
         try:
-            with fatal.tells(beyond.last_words), fatal.told_to_end():
+            with fatal.tells(beyond.last_words), fatal.told_to_end(), handed_on(beyond.notice):
                 values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
         except BaseException as error:
             if not isinstance(error, EmuError | SystemExit):

@@ -1,6 +1,7 @@
 """Threads that a rank starts: each becomes a strand of the rank at its start, and hands on its turn where it waits."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import thread as pools
@@ -50,23 +51,26 @@ def children(family: Family) -> Iterator[Replacement]:
         yield future, name, _getting(getattr(future, name), family)
     yield future, "done", _asking(future.done)
     yield threading, "main_thread", _main_thread(threading.main_thread, family)
-    for made, numbers in ((thread, count(1)), (future, count(1))):
-        yield made, "__init__", _making(made.__init__, numbers)
+    for made in (thread, future):
+        yield made, "__init__", _making(made.__init__)
         yield made, "__hash__", _hash
 
 
-def _making(make: Callable[..., None], numbers: Iterator[int]) -> Callable[..., None]:
+def _making(make: Callable[..., None]) -> Callable[..., None]:
+    numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))  # by rank
+
     @wraps(make)
     def made(new: Any, *args: Any, **kwargs: Any) -> None:
-        if current() is not None:
-            new.emu_number = next(numbers)
+        strand = current()
+        if strand is not None:
+            new.emu_number = next(numbers[strand.rank])
         make(new, *args, **kwargs)
 
     return made
 
 
 def _hash(made: Any) -> int:
-    """Return the number of what a rank has made: by their addresses, sets of them would have another order in each run."""
+    """Return the number of what a rank has made: with their addresses, sets of them would have another order in each run."""
     return getattr(made, "emu_number", 0) or object.__hash__(made)
 
 

@@ -7,8 +7,6 @@ import threading
 import time
 from typing import NamedTuple
 
-import psutil
-
 from emu.backend.rank.lines import Line, in_brackets, is_users
 
 _WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
@@ -54,8 +52,3 @@ def spent_s(thread: threading.Thread) -> float:
 def is_idle(before: Sight, now: Sight) -> bool:
     """Return whether a thread has not used the processor between two looks."""
     return now.spent_s - before.spent_s < IDLE_S
-
-
-def has_processes() -> bool:
-    """Return whether this process has started others, which may be at work for it."""
-    return bool(psutil.Process().children())

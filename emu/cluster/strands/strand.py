@@ -60,6 +60,7 @@ class Strand:
         thread: What runs it.
         is_free: Whether it runs beside the others without the turn, until it asks for something of the rank's.
         is_native: Whether its waits block as the system's do: in the midst of what must not hand on the turn.
+        awaits_processes: Whether it keeps its turn while it waits for processes that its rank has started.
         ends: Whether it is to end where it waits next: its rank has ended.
         is_done: Whether it has ended.
         end: When it has ended: the end of all that it has done.
@@ -71,6 +72,7 @@ class Strand:
     thread: threading.Thread
     is_free: bool = False
     is_native: bool = False
+    awaits_processes: bool = False
     ends: bool = False
     is_done: bool = False
     end: Any = None

@@ -2,7 +2,8 @@
 
 While it waits others run, if its rank has other threads: one of them may be what makes it come. It asks whether it has come at
 times of the strands' clock, so that what another strand makes come is seen at the same moment in every run. A rank without
-threads of its own keeps its turn, unless it waits until a time.
+threads of its own keeps its turn, unless it waits until a time. So does a strand that waits for a process which a rank has
+started: otherwise the speed of that process would say after which turn the strand goes on.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import torch
 
 from emu.backend.rank.lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
+from emu.cluster.strands.processes import are_of_processes
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
 _FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
@@ -59,9 +61,27 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
         is_timed = timeout is not None and timeout > 0
         if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.has_threads(strand.rank)):
             return select(selector, timeout)
+        if not is_timed and timeout is not None:
+            return select(selector, timeout)
+        found = select(selector, 0)
+        keeps_turn = not found and are_of_processes([key.fd for key in selector.get_map().values()])
+        if found or (found := select(selector, 0)):  # a process that has just ended holds nothing
+            return found
+        if keeps_turn:
+            return _kept_turn(strand, select, selector, timeout)
         return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
 
     return selected
+
+
+def _kept_turn(strand: Strand, wait: Callable[..., Any], *args: Any) -> Any:
+    """Wait for processes, and let nobody run meanwhile while they are at work."""
+    strand.awaits_processes = True
+    try:
+        return wait(*args)
+    finally:
+        strand.awaits_processes = False
+        take_turn(strand)  # the watch may have let others run
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:

@@ -53,7 +53,7 @@ class Role(NamedTuple):
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
     """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
-    check_fits(plan, model)
+    check_fits(plan, model, stack)
     if stack.software == "pytorch":
         check_executed(plan, model)
     return [[*_roles(model, plan, stack, place, routing)] for place in range(plan.pp)]

@@ -186,11 +186,17 @@ class Part(Share):
 
     def _begun_by(self, i: int) -> list[Style]:
         """The styles of modules whose first operator this is, the outermost first."""
-        return [style for path, style in self.styles.items() if i == min(self.within(path), default=-1)]
+        return [style for path, style in self.styles.items() if i == self._ends_of[path][0]]
 
     def _ended_by(self, i: int) -> list[Style]:
         """The styles of modules whose last operator this is, the innermost first."""
-        return [style for path, style in reversed(self.styles.items()) if i == max(self.within(path), default=-1)]
+        return [style for path, style in reversed(self.styles.items()) if i == self._ends_of[path][1]]
+
+    @cached_property
+    def _ends_of(self) -> dict[str, tuple[int, int]]:
+        """The first and the last operator of each module that has a style; -1: it has none."""
+        within = {path: [*self.within(path)] for path in self.styles}
+        return {path: (min(own, default=-1), max(own, default=-1)) for path, own in within.items()}
 
     def style_of(self, name: str) -> Style:
         """Of the module of an operator, or the innermost around it."""

@@ -8,6 +8,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Averaged, Buckets, Whole
+from emu.model.generate.item import Ask
 from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
 from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes, elements_of, stage_parts, travelling_elements
@@ -21,7 +22,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import DATA
 from emu.model.routed import RoutedOf
 from emu.model.stack.stack import Stack
-from emu.trace.trace import UPDATE
+from emu.trace.trace import UPDATE, Kind
 
 
 class Alike(NamedTuple):
@@ -57,6 +58,21 @@ def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, ranks: I64, rou
         each.experts.settle()
     for together in of_one_size(parts, plan, held_by(plan, ranks)):
         yield from _finished(tape.copy(), parts, plan, together)
+
+
+def reduced_by(model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf) -> list[Ask]:
+    """What a rank asks for in a step for the gradients of one stage, and for weights that are sharded, at least."""
+    tape = Tape(stack.precision.activation)
+    passes = _passes(tape, model, plan, stack, stage, routed, 0)
+    if isinstance(passes.gradients, Sharded):
+        return [*passes.gradients.least()]
+    passes.once_backward(passes.last)
+    passes.gradients.reduce()
+    passes.experts.settle()
+    events, axes = tape.events(), list(tape.axes)
+    asked = np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist()
+    found = [Ask(axes[events.group[i]], events.name[i], int(events.count[i]), events.dtype[i]) for i in asked]
+    return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
 
 
 def _finished(tape: Tape, parts: tuple[Part, ...], plan: Plan, together: list[tuple[Held, I64]]) -> Iterator[Alike]:

@@ -5,7 +5,7 @@ embedding and the head are one group, the root, which stays whole from the forwa
 Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -205,6 +205,17 @@ class Sharded(Whole):
                 more = padded(part, operator, self._over(group).ranks) if operator.parameters else 0
                 sizes[group] = _Sizes(elements + operator.parameters, filled + more)
         return sizes
+
+    def least(self) -> Iterator[Ask]:
+        """What is asked for at least once in a step."""
+        precision = self.parts[0].stack.precision
+        for group in self._groups:
+            over, size = self._over(group), self._sizes[group].padded
+            if over.ranks > 1:
+                yield Ask(over.axis, "all_gather", size, precision.weight)
+                yield Ask(over.axis, "reduce_scatter", size, precision.gradient)
+            if self.plan.sharded < self.plan.dp and not group.experts:
+                yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
 
     def _over(self, group: _Group) -> Over:
         return shared_over(self.plan, travels=group.experts)

@@ -10,6 +10,7 @@ from emu.dtypes import item_bytes
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan.plan import Plan
+from emu.model.plan.vocabulary import filled_up
 from emu.model.routed import Routed
 from emu.model.stack.kernels import kept_by, passes_of
 from emu.model.stack.stack import FUSED, Stack
@@ -35,13 +36,18 @@ class Piece:
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:
         """What the rank has of each; a head in a stage of its own has its own copy of a tied table."""
-        part = self.model.part(self.name, self.tokens)
+        part = (self.model if self.is_layer else self._filled_up).part(self.name, self.tokens)
         own = part if self.name != HEAD or self.plan.ends_meet else (o.untied() for o in part)
         if self.routed is not None:
             return self._routed(tuple(own), self.routed.share)
         # PyTorch's router sees whole sequences where no token travels; Megatron-LM's its own tokens.
         whole = (1, 1) if self.stack.software == "pytorch" and not self.plan.exchanges else None
         return tuple(operator.on(self.plan.cut, whole if operator.routed else None) for operator in own)
+
+    @property
+    def _filled_up(self) -> Model:
+        """The model with the vocabulary that its ranks share."""
+        return filled_up(self.plan, self.model, self.stack)
 
     def _routed(self, every: tuple[ModelOperator, ...], rows: tuple[int, int]) -> tuple[ModelOperator, ...]:
         """Where tokens travel, those of a block of experts have the rank's own tokens, or such a share of their rows."""
@@ -72,7 +78,7 @@ class Piece:
     @property
     def logits(self) -> int:
         """Bytes; whole on each rank where the loss is not worked out on parts of them."""
-        return self.item * self.tokens.n * self.model.vocab // (1 if self.stack.software == "pytorch" else self.plan.tp)
+        return self.item * self.tokens.n * self._filled_up.vocab // (1 if self.stack.software == "pytorch" else self.plan.tp)
 
     @property
     def is_layer(self) -> bool:

@@ -87,7 +87,6 @@ def mixture(name: str, c: Mixture, kind: str, attention_shards: Mapping[str, str
             "heads": c.heads,
             "key and value heads": c.kv_heads,
             "groups of 4 columns of an expert": c.ffn // 4,
-            "vocabulary": c.vocab,
         },
         shards=shards({"attention": attention_shards, "sparse": SPARSE_SHARDS}),
         experts=c.experts,

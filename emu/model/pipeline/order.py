@@ -24,13 +24,10 @@ class Order(NamedTuple):
         """Whether it runs so many virtual stages a rank."""
         return virtual in self.virtual if self.virtual else virtual > 1
 
-    def least(self, stages: int) -> int:
-        """The fewest microbatches of so many stages that every software runs."""
-        return max(1, self.times * stages, self.of_pytorch * stages)
-
-    def fits(self, microbatches: int, stages: int) -> bool:
-        """Whether every software runs so many."""
-        return microbatches >= self.least(stages) and not (self.rounds and microbatches % (microbatches // stages))
+    def fits(self, microbatches: int, stages: int, *, pytorch: bool = True) -> bool:
+        """Whether so many run; with PyTorch too, unless it is not asked."""
+        least = max(1, self.times * stages, self.of_pytorch * stages * pytorch)
+        return microbatches >= least and not (self.rounds and microbatches % (microbatches // stages))
 
 
 ORDERS = {

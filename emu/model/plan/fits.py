@@ -1,6 +1,6 @@
 """Does a plan fit a model, and can it be executed? All is checked before anything is built."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import gcd
@@ -13,17 +13,18 @@ from emu.model.plan.plan import Plan, divisors, multiples, nearest
 from emu.model.plan.spell import spell_layers
 from emu.model.stack.stack import OVERLAPPED, Stack
 
+_PYTORCH = Stack()
 OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
 
 
-def check_world(plan: Plan, model: Model, n_npus: int, of: str) -> None:
+def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _PYTORCH) -> None:
     """Refuse more ranks than a topology has NPUs.
 
     Raises:
         InputError: the message names the nearest size of one axis with which they fit.
     """
     if plan.world > n_npus:
-        found = filter(None, (_smaller(plan, model, axis, n_npus) for axis in ("dp", "pp", "cp", "tp")))
+        found = filter(None, (_smaller(plan, model, axis, n_npus, stack) for axis in ("dp", "pp", "cp", "tp")))
         near = max(found, key=lambda each: each.ranks, default=None)
         mend = f"take {near.axis}={near.size}, or a larger topology" if near else "take smaller axes, or a larger topology"
         raise must_be("plan", "tp * cp * dp * pp", f"at most the {n_npus} NPUs of {of}", plan.world, mend)
@@ -35,27 +36,34 @@ class _Smaller(NamedTuple):
     size: int
 
 
-def _smaller(plan: Plan, model: Model, axis: str, most: int) -> _Smaller | None:
+def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _Smaller | None:
     """The plan with the largest size of one axis with which it has so many ranks at most; None: there is none."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}
         with suppress(InputError):
             found = replace(plan, **changed)
-            check_fits(found, model)
+            check_fits(found, model, stack)
             return _Smaller(found.world, axis, size)
     return None
 
 
-def check_fits(plan: Plan, model: Model) -> None:
+def divided(model: Model, stack: Stack) -> Mapping[str, int]:
+    """What tp must divide, by name: not the vocabulary where the software fills it up (`emu.model.plan.vocabulary`)."""
+    fills_up = stack.software == "megatron" and model.describe is not None
+    return model.tp_divides if fills_up else {**model.tp_divides, "vocabulary": model.vocab}
+
+
+def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
     """Refuse a model that a plan does not divide.
 
     Raises:
         InputError: the message names the nearest sizes that fit.
     """
-    for name, size in model.tp_divides.items():
+    sizes = divided(model, stack)
+    for name, size in sizes.items():
         if size % plan.tp:
-            fits = nearest(plan.tp, divisors(_common(model.tp_divides.values())))
+            fits = nearest(plan.tp, divisors(gcd(*sizes.values())))
             raise must_be("plan", "tp", f"a divisor of the {size} {name} of {model.name}", plan.tp, f"take tp={fits}")
     _check_experts(plan, model)
     if plan.seq > model.max_seq:
@@ -144,10 +152,6 @@ def spread(layers: int, stages: int) -> tuple[int, ...]:
 
 def _told(layers: int, stages: int) -> str:
     return spell_layers(spread(layers, stages))
-
-
-def _common(sizes: Iterable[int]) -> int:
-    return gcd(*sizes)
 
 
 def check_runs(plan: Plan, model: Model, stack: Stack) -> None:

@@ -58,7 +58,8 @@ def _keeps_routes(topology: Topology, by: Move) -> bool:
 def _shifts(topology: Topology) -> "_Shifts | None":
     if topology.symmetry is None or topology.circuits is not None:
         return None
-    return _Shifts.of([column(node, np.int64) for node in topology.symmetry()])
+    declared = [column(node, np.int64) for node in topology.symmetry()]
+    return _Shifts.of(declared) if declared else None  # the rails of a HyperX declare an empty list
 
 
 @dataclass(frozen=True, eq=False, slots=True)

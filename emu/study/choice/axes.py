@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from emu.arrays import I64
-from emu.collective.algorithm import AUTO, Choice, algorithm, operation_of
+from emu.collective.algorithm import Choice, algorithm, operation_of
 from emu.errors import InputError
 from emu.registry import nearest, unknown
 from emu.study.choice.candidates import takers
 from emu.study.choice.site import Site
+from emu.study.choice.wanted import choosers
 from emu.topology.topology import Topology
 
 _MOST = 64  # groups of an axis that are looked at: they are of one size, and differ in their place alone
@@ -48,9 +49,9 @@ def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
     Raises:
         InputError: as it says; the message names the nearest that they can have.
     """
-    if word.endswith(f"={AUTO}"):
-        return
     asked, _, served = word.partition("=")
+    if served in choosers():
+        return
     operation, name = operation_of(asked), Choice.parse((word,)).by_operation[asked]
     found = algorithm(operation, name)
     if any(site.takes(found) and (site.topology.adds or not found.needs_adding) for site in sites):

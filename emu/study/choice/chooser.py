@@ -3,8 +3,7 @@
 What is chosen depends on the request and the topology alone: every rank, every engine and every replay is served alike.
 """
 
-import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -16,8 +15,9 @@ from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
+from emu.study.choice.library import ByLibrary
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted
+from emu.study.choice.wanted import Wanted, choosers, item_bytes_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import check_dtype, timed_as
@@ -52,14 +52,8 @@ class Fastest:
 def _served(topology: Topology, dtype: str, request: Request, edition: int) -> Served:
     """Of a request whose ranks are told as their NPUs, among the algorithms of an edition."""
     npus = first_alike(topology, request.ranks)
-    wanted = Wanted(request.operation, request.root, request.elements, _item_bytes(dtype), groups=request.groups)
+    wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
-
-
-def _item_bytes(dtype: str) -> int:
-    """Of an element; torch's names tell the bits of all but bool."""
-    bits = re.search(r"\d+", dtype)
-    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 def choice_on(
@@ -67,9 +61,12 @@ def choice_on(
 ) -> Choice:
     """What words such as `all_reduce=direct` and `dp.all_gather=auto` choose, in any order; `auto` alone: what no other names.
 
+    In place of `auto` may stand the name of a library, which chooses as its own code does.
+
     Args:
-        topology: Where `auto` times.
-        words: As they are typed; the last that names an operation counts, and one for an axis more than one for all.
+        topology: Where `auto` times, and which a library sees.
+        words: As they are typed; the last that names an operation counts, and one for an axis more than one for all; of those
+            that name no operation the last.
         dtype: What float32 is timed as.
         ran: What serves operations that no word chooses for; None: the defaults.
         npus: [ranks] where they are; None: on the first NPUs, in their order.
@@ -78,16 +75,29 @@ def choice_on(
         InputError: as `Choice.parse`; or an unknown dtype.
     """
     check_dtype(dtype)
-    last = {word.partition("=")[0]: word for word in words if word != AUTO}
-    automatic = frozenset(asked for asked, word in last.items() if word == f"{asked}={AUTO}")
-    _check_operations(automatic)
-    named = Choice.parse(tuple(word for asked, word in last.items() if asked not in automatic))
-    own = {**named.by_operation, **{asked: AUTO for asked in sorted(automatic) if asked != operation_of(asked)}}
-    if AUTO in words:
-        return Choice(own, named.dims, Fastest(topology, dtype, npus=npus))
-    rest = ran or Choice()
+    known = choosers()
+    last = {word.partition("=")[0]: word for word in words if word not in known}
+    chosen = {asked: word.partition("=")[2] for asked, word in last.items() if word.partition("=")[2] in known}
+    _check_operations(chosen)
+    named = Choice.parse(tuple(word for asked, word in last.items() if asked not in chosen))
+    own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
+    whole = [word for word in words if word in known][-1:]
+    rest = Choice() if whole or ran is None else ran
     by_operation, dims = {**_but(last, rest.by_operation), **own}, {**_but(last, rest.dims), **named.dims}
-    return Choice(by_operation, dims, Fastest(topology, dtype, automatic, rest.chooser, npus) if automatic else rest.chooser)
+    chooser = rest.chooser
+    for name, asked in _levels(whole, chosen):
+        of = topology, dtype, asked, chooser, npus
+        chooser = Fastest(*of) if name == AUTO else ByLibrary(name, *of)
+    return Choice(by_operation, dims, chooser)
+
+
+def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Who chooses for what: for all, then for operations, then for those of one axis; a later one is asked first."""
+    yield from ((name, frozenset(OPERATIONS)) for name in whole)
+    for of_axis in (False, True):
+        asked = [each for each in chosen if (each != operation_of(each)) == of_axis]
+        for name in sorted({chosen[each] for each in asked}):
+            yield name, frozenset(each for each in asked if chosen[each] == name)
 
 
 def _but(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:

@@ -1,8 +1,21 @@
 """What is asked of an algorithm at a site, and what serves it."""
 
+import re
 from typing import NamedTuple
 
-from emu.collective.algorithm import Served
+from emu.collective.algorithm import AUTO, Served
+from emu.collective.library import LIBRARIES
+
+
+def choosers() -> tuple[str, ...]:
+    """The words in place of an algorithm that choose one for each request: `auto`, and the libraries."""
+    return AUTO, *(name for name, _ in LIBRARIES)
+
+
+def item_bytes_of(dtype: str) -> int:
+    """Of an element; torch's names tell the bits of all but bool."""
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 class Wanted(NamedTuple):

@@ -5,7 +5,7 @@ source = "offers of May 2026"
 
 [any]                          # of every system; [nvl], [tpuv4] and so on are of those alone
 free = ["link*"]               # parts of a bill that nothing is paid for, or that another part's price holds
-tiers = ["leaf to spine"]      # of whose links injection is counted; unless given, of all
+tiers = ["leaf to spine"]      # of whose links injection is counted; a section without has those of [any], else all count
 
 [any.parts]
 "NVLink switch" = { dollars = 28000, watts = 275 }
@@ -37,7 +37,7 @@ class Section:
 
     parts: Mapping[str, Price]
     free: tuple[str, ...]  # patterns, as of file names
-    tiers: tuple[str, ...]
+    tiers: tuple[str, ...]  # (): none is named
 
     def is_free(self, part: str) -> bool:
         """Whether nothing is paid for it; a price goes before."""
@@ -64,7 +64,8 @@ class PriceBook:
             known = ", ".join(sorted(self.sections))
             raise must_be(self.name, "prices", f"of {system}, or of any", known, f"give a section [{system}.parts]")
         parts = {part: price for section in found for part, price in section.parts.items()}
-        return Section(parts, tuple(part for section in found for part in section.free), found[-1].tiers)
+        tiers = next((section.tiers for section in reversed(found) if section.tiers), ())
+        return Section(parts, tuple(part for section in found for part in section.free), tiers)
 
 
 def read_book(path: Path, name: str) -> PriceBook:

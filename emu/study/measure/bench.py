@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from emu.bound.limit import QUICK, Limit, limit_of
-from emu.collective.algorithm import AUTO
+from emu.collective.algorithm import AUTO, Choice, Served
 from emu.collective.shape import dims_of
 from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.fastest import fastest
-from emu.study.choice.wanted import Wanted
+from emu.study.choice.library import picked
+from emu.study.choice.wanted import Wanted, choosers
 from emu.study.measure.request import Asked, BenchRequest, Case, ask
 from emu.study.measure.row import BenchRow, busbw_factor
 from emu.study.timing.collective import spread_collective, time_collective
@@ -74,12 +75,21 @@ def measure(asked: Asked, mover: Mover | None = None) -> Iterator[BenchRow]:
 
 
 def _served(asked: Asked, size: int, last: Case | None) -> Case:
-    """By the algorithm that was named, else by the fastest at that size."""
-    if asked.request.algorithm != AUTO:
+    """By the algorithm that was named, else by the fastest at that size, or by what a library takes for it."""
+    if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
-    (name, dims), passed = fastest(asked.site, wanted(asked, size))
-    again = last is not None and (last.algorithm, last.dims, last.passed_over) == (name, dims, passed)
-    return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed)
+    (name, dims), passed, told = _chosen(asked, size)
+    again = last is not None and (last.algorithm, last.dims, last.passed_over, last.chosen) == (name, dims, passed, told)
+    return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed, chosen=told)
+
+
+def _chosen(asked: Asked, size: int) -> tuple[Served, tuple[str, ...], str]:
+    """What serves a size, what was not tried, and what a library says of it."""
+    by, operation = asked.request.algorithm, asked.operation.name
+    if by == AUTO:
+        return *fastest(asked.site, wanted(asked, size)), ""
+    found = picked(by, asked.site.topology, asked.site.npus, operation, size)
+    return (found.served, (), found.told) if found else (Served(Choice().name(operation)), (), "nothing of its own")
 
 
 def wanted(asked: Asked, size: int) -> Wanted:
@@ -159,6 +169,7 @@ def _row(case: Case, size: int, timed: _Timed, moved: Outcome | None, wall_build
         bound=bound,
         trees_s=held.reached_s(held.limit.trees_s_per_byte),
         in_a_row_s=held.reached_s(held.limit.in_a_row_s_per_byte),
+        chosen=case.chosen,
         passed_over=case.passed_over,
         bounds_left_out=held.left_out,
         wrong=moved.wrong if moved else None,

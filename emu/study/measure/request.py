@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.bound.limit import QUICK, Effort
-from emu.collective.algorithm import AUTO, algorithm, stored
+from emu.collective.algorithm import algorithm, stored
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, Part, Shape, ranks_of, show_shape
@@ -14,6 +14,7 @@ from emu.errors import must_be
 from emu.fabric.perturb import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site
+from emu.study.choice.wanted import choosers
 from emu.study.timing.collective import Job
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology
@@ -31,7 +32,7 @@ class BenchRequest:
     """What to measure: sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
 
     operation: str
-    algorithm: str  # or `AUTO`, the fastest at each size
+    algorithm: str  # or `AUTO`, the fastest at each size, or a library's name: what that takes at each size
     sizes: tuple[int, ...]
     dtype: str = "float32"
     reduce: str = "sum"
@@ -79,6 +80,7 @@ class Case:
     shape: Shape  # that it is built for
     plan: Schedule  # as it is stored
     passed_over: tuple[str, ...] = ()  # algorithms that were not tried when it was chosen
+    chosen: str = ""  # by a library, in its own words
 
     def job(self, size: int) -> Job:
         """What is timed for a size in bytes."""
@@ -106,7 +108,7 @@ def ask(topology: Topology, request: BenchRequest) -> Asked:
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)
-    if request.algorithm != AUTO:
+    if request.algorithm not in choosers():
         _check_fits(request, op.n_ranks, site)
     _check_values(request, op, item)
     return Asked(request, op, site, item)

@@ -40,6 +40,7 @@ class BenchRow:
     trees_s: float | None  # what an all_reduce by the best trees takes, latency apart; None: no all_reduce, or not looked for
     in_a_row_s: float | None  # what the best reduce_scatter and then the best all_gather take, latency apart; None: as above
     bounds_left_out: tuple[str, ...]  # that more effort would look at, where there is a gap between the time and its bound
+    chosen: str  # by a library, in its own words: algorithm, protocol, channels; "": no library chose
     passed_over: tuple[str, ...]  # algorithms that were not tried when it was chosen, for they send too much to be timed
     wrong: int | None  # elements that came out wrong; None where no data was moved
     how: str  # which way the engine took

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.memory.peak import memory_by_part
-from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
+from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.registry import unknown
 from emu.study.choice.axes import axes_named, check_taken
@@ -83,7 +83,7 @@ def find_plans(
             for placed in _placed(search, number, plan, submit, 2 * processes)
         ]
     return Planned(
-        **_asked(request, search, topologies, device),
+        **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
         **_counted(search, space),
         rows=_rows(search, ours, theirs),
         wall_s=time.perf_counter() - began,
@@ -107,6 +107,7 @@ class _Space(NamedTuple):
 
     plans: Sequence[Plan]
     places: int  # of all of them, on all topologies
+    left_out: tuple[str, ...]  # what is not
 
 
 def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept, progress: Progress) -> Search:
@@ -145,18 +146,19 @@ def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
 
 
 def _space(request: PlanRequest, search: Search) -> _Space:
-    plans = _plans(request, search.model)
-    return _Space(plans, len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans))
+    given = read_words(request.given) if request.given else {}
+    space = Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
+    plans = _plans(request, space)
+    return _Space(plans, len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans), space.left_out)
 
 
-def _plans(request: PlanRequest, model: Model) -> list[Plan]:
+def _plans(request: PlanRequest, space: Space) -> list[Plan]:
     """All that have the given words.
 
     Raises:
         InputError: there is none.
     """
-    given = read_words(request.given) if request.given else {}
-    space = Space(model, request.stack, request.npus, request.global_batch, request.seq, given)
+    given, model = space.given, space.model
     if plans := list(space.plans()):
         return plans
     if given and space.refused:
@@ -186,8 +188,11 @@ def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputErro
     )
 
 
-def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device) -> Mapping[str, Any]:
-    """What a table says of what was asked."""
+def _asked(
+    request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device, plans: Sequence[Plan]
+) -> Mapping[str, Any]:
+    """What a table of these plans says of what was asked."""
+    filled_up = dict.fromkeys(told for plan in plans for told in filled_up_told(plan, search.model, request.stack))
     return {
         "model": search.model.name,
         "npus": request.npus,
@@ -197,7 +202,7 @@ def _asked(request: PlanRequest, search: Search, topologies: Sequence[Topology],
         "seq": request.seq,
         "software": request.stack.software,
         "given": request.given,
-        "assumptions": (*_assumed(topologies), *device.assumptions, *_SEARCHED, MFU_ASSUMED, TOLD),
+        "assumptions": (*_assumed(topologies), *device.assumptions, *filled_up, MFU_ASSUMED, TOLD),
     }
 
 
@@ -206,8 +211,12 @@ def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
     seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
     bounds = search.without, search.anywhere, search.large
     without, near, large = (sum(each.places for each in of if each.least_s <= worst_s) for of in bounds)
-    by = (without + large, space.places - without - near, near - large - len(timed), len(timed))
+    of_plans, placed, least_s = search.undecided()
+    bound, requests = space.places - without - near - of_plans, near - large - len(timed) - placed
+    by = (without + large, bound, requests, len(timed), of_plans + placed)
     return {
+        "least_s": least_s if search.left else None,
+        "not_searched": space.left_out,
         "plans": len(space.plans),
         "candidates": space.places - without,
         "timed": len(timed),
@@ -243,10 +252,3 @@ def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 def _assumed(topologies: Sequence[Topology]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentence for each in topologies for sentence in each.assumptions))
-
-
-_SEARCHED = (
-    "searched are all sizes of the axes with exactly so many NPUs, microbatches that are powers of two, and virtual stages "
-    "that are powers of two or divide the layers evenly; layers are spread as evenly as they go, the ends with fewer, cp goes "
-    "by all_gather, every rank of dp has a share of the states where any are sharded, and no capacity cuts what experts take",
-)

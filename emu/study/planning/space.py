@@ -1,24 +1,31 @@
-"""Which plans could train a model on so many NPUs: every product of axes and settings that software and model take.
-
-Not searched unless it is given: layers go as evenly as they can, `cp_comm=all_gather`, no capacity, the default norm.
-"""
+"""Which plans could train a model on so many NPUs: every product of axes and settings that software and model take."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import islice, permutations, product
-from math import gcd
+from math import factorial, gcd
 from typing import Any
 
 from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.pipeline.order import ORDERS, default_order
-from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, spread
+from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, divided, spread
 from emu.model.plan.plan import CHOICES, Plan, divisors
 from emu.model.stack.stack import Stack
 from emu.study.training.placed import axes_of
 
 PLACEMENTS = 8  # orders of a plan's axes that are tried at most, its own first
+_LEFT_OUT = {  # of a word's values those that are not searched unless they are given
+    "vp": "vp that is no power of two and does not divide the layers evenly",
+    "layers": "layers that are not spread as evenly as they go, the ends with fewer",
+    "etp": "etp that does not divide tp",
+    "capacity": "capacity but 0",
+    "imbalance": "imbalance but 0",
+    "clip": "clip but 1",
+    "dropout": "dropout but 0",
+}
+_OF_EXPERTS = ("etp", "capacity", "imbalance")
 
 
 @dataclass(frozen=True)
@@ -40,27 +47,35 @@ class Space:
             if self.npus == tp * cp * pp * dp and self.global_batch % dp == 0 and dp in self._of("dp", [dp]):
                 yield from self._of_axes(tp, cp, pp, dp)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of a plan's words and of its placements is not searched, as a reader is told."""
+        words = {word: told for word, told in _LEFT_OUT.items() if self.model.experts or word not in _OF_EXPERTS}
+        told = [told for word, told in words.items() if word not in self.given]
+        return (*told, f"all but {PLACEMENTS} of the {factorial(4)} placements of four axes")
+
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
         """The values of a field that are searched: the one given, else all of these."""
         return [self.given[name]] if name in self.given else every
 
     @cached_property
     def _tensor(self) -> Sequence[int]:
-        return self._of("tp", sorted(divisors(gcd(self.npus, *self.model.tp_divides.values()))))
+        return self._of("tp", sorted(divisors(gcd(self.npus, *divided(self.model, self.stack).values()))))
 
     @cached_property
     def _context(self) -> Sequence[int]:
         return self._of("cp", [cp for cp in sorted(divisors(self.npus)) if cp == 1 or self.seq % (2 * cp) == 0])
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
-        sharding = self._known("sharding", CHOICES["sharding"]) if dp * cp > 1 else self._of("sharding", ("ddp",))
+        sharding = [each for each in product(self._sharded(dp * cp), self._shards(dp)) if each[0] != "ddp" or not each[1]]
         sequence = self._of("sp", (False, True) if tp > 1 else (False,))
         recompute = self._of("recompute", CHOICES["recompute"])
-        settings = product(sequence, sharding, recompute, self._experts(tp, tp * cp * dp))
+        keys = self._of("cp_comm", CHOICES["cp_comm"] if cp > 1 else ("p2p",))
+        settings = product(sequence, sharding, recompute, keys, self._experts(tp, tp * cp * dp))
         batches = list(self._batches(pp, self.global_batch // dp))
-        axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "cp_comm": "all_gather" if cp > 1 else "p2p"}
-        for (sp, sharded, again, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
-            own = {"sp": sp, "sharding": sharded, "recompute": again, "ep": ep, "etp": etp}
+        axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+        for (sp, (sharded, shard), again, cp_comm, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
+            own = {"sp": sp, "sharding": sharded, "shard": shard, "recompute": again, "cp_comm": cp_comm, "ep": ep, "etp": etp}
             own |= {"vp": vp, "order": order, "layers": layers, "microbatch": microbatch}
             try:
                 plan = Plan(**{**axes, **own, **self.given, "global_batch": self.global_batch, "seq": self.seq})
@@ -70,22 +85,31 @@ class Space:
             else:
                 yield plan
 
+    def _sharded(self, copies: int) -> Sequence[str]:
+        return self._known("sharding", CHOICES["sharding"]) if copies > 1 else self._of("sharding", ("ddp",))
+
+    def _shards(self, dp: int) -> Sequence[int]:
+        """Over how many ranks of dp states are sharded: all, or a part of them."""
+        part = sorted(divisors(dp) - {1, dp}) if self.stack.software == "pytorch" else []
+        return self._of("shard", [0, *part])
+
     def _experts(self, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
         """Sizes of ep and etp."""
         if not self.model.experts:
             return [(1, 0)]
         over = self._of("ep", sorted(divisors(gcd(self.model.experts, stage_ranks))))
-        within = self._of("etp", (0, 1) if tp > 1 else (0,))
+        within = self._of("etp", [0, *sorted(divisors(tp) - {tp})])
         return [(ep, etp) for ep in over for etp in within if stage_ranks % (ep * (etp or tp)) == 0]
 
     def _batches(self, pp: int, rank_batch: int) -> Iterator[tuple[int, str, tuple[int, ...], int]]:
-        """Virtual stages, order, layers of each stage, and microbatch, which is a power of two."""
-        for microbatch in self._of("microbatch", [each for each in sorted(divisors(rank_batch)) if each & (each - 1) == 0]):
+        """Virtual stages, order, layers of each stage, and microbatch."""
+        for microbatch in self._of("microbatch", sorted(divisors(rank_batch))):
             if pp == 1:
                 yield 1, "", (), microbatch
                 continue
+            passes, pytorch = rank_batch // microbatch, self.stack.software == "pytorch"
             for vp, order in product(self._virtual(pp), self._orders):
-                if ORDERS[order].takes(vp) and ORDERS[order].fits(rank_batch // microbatch, pp):
+                if ORDERS[order].takes(vp) and ORDERS[order].fits(passes, pp, pytorch=pytorch):
                     yield vp, "" if order == default_order(vp) else order, self._layers(pp * vp), microbatch
 
     @property
@@ -112,7 +136,7 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
     Raises:
         InputError: as `check_fits` and `check_runs`.
     """
-    check_fits(plan, model)
+    check_fits(plan, model, stack)
     check_runs(plan, model, stack)
 
 

@@ -14,6 +14,7 @@ from emu.model.model import Model
 from emu.model.plan.fits import check_fits, check_world
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
+from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
@@ -161,9 +162,9 @@ def prepare(
     request = request.on(topology)
     model, plan = model_of(request), request.plan
     topology, device = topology_under(request.stack, topology), device_under(request.stack, device)
-    check_world(plan, model, topology.n_npus, topology.name)
+    check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus_of(topology, plan, request.axes)
-    check_fits(plan, model)
+    check_fits(plan, model, request.stack)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
     under = request.stack, request.algorithms, request.axes
     step = GeneratedStep(model, plan, *under, topology, most_events, speed)
@@ -204,7 +205,8 @@ def _estimated(
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
     told = _memory_told(model, plan, request.stack)
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, told)
+    filled = filled_up_told(plan, model, request.stack)
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *filled, told)
     return Estimated(
         **of_step,
         model=model.name,

@@ -62,7 +62,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     for near in sorted(_near(plan, most_ranks), key=lambda near: (near.changes, near.ranks)):
         try:
             found = replace(plan, **near.values)
-            check_fits(found, model)
+            check_fits(found, model, stack)
             check_runs(found, model, stack)
         except InputError:
             continue

@@ -29,10 +29,11 @@ from launch.data.stacks import STACKS
 F = TypeVar("F", bound=Callable[..., Any])
 _IMPORTED = "emu.imported"
 RECORDED = "recorded"
+ALGORITHM_WORDS = "auto|nccl|[AXIS.]OPERATION=NAME"
 ALGORITHM_HELP = (
     "What serves an operation, or an operation on one axis (dp.all_gather=ring); give several. Unless one is named, `auto` "
-    "serves: the fastest for each request by its group and size, chosen for each --topology by itself. Where a run moves data, "
-    "it is served by what is chosen on the first."
+    "serves: the fastest for each request by its group and size, chosen for each --topology by itself; or `nccl`: what NCCL "
+    "itself would take. Where a run moves data, it is served by what is chosen on the first."
 )
 
 
@@ -198,7 +199,7 @@ def timing_options(command: F) -> F:
         command,
         click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
         click.option("--dtype", help=_DTYPE_HELP),
-        click.option("--algorithm", "algorithms", multiple=True, metavar="auto|[AXIS.]OPERATION=NAME", help=ALGORITHM_HELP),
+        click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP),
     )
     return calls_option(taken)
 

@@ -103,7 +103,7 @@ def ask(run: Run, where: str) -> Asked:
     (model, architecture), topology = model_of(run, where), topology_of(run, where)
     request = request_of(run, model, where)
     try:
-        check_fits(request.plan, model)
+        check_fits(request.plan, model, request.stack)
         check_megatron(request.plan, model, request.stack)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

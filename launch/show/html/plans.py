@@ -8,7 +8,7 @@ from launch.show.html.page import Cell, Figure, Page, Section, Table, Words, tab
 from launch.show.html.scatter import scatter
 from launch.show.html.step import Shown, breakdown, step_sections
 from launch.show.text.estimates import in_order
-from launch.show.text.plans import searched_told
+from launch.show.text.plans import not_searched_told, searched_told, undecided_told
 
 _SORTS = "Click on a head to sort."
 _YOURS = "A star marks a plan of yours."
@@ -57,10 +57,15 @@ def _sections(planned: Planned, fastest: Shown) -> tuple[Section, ...]:
         Section("Plans, the fastest first", (_table(planned),), f"{_RANK} {_SORTS}{stars}"),
         Section("MFU against memory", (scatter(planned),), _FRONT),
         Section("Where the time goes", (breakdown(rows, names, notes),), "The parts of the rank that ended last."),
-        Section("What was searched", (Words((searched_told(planned),)),)),
+        Section("What was searched", (Words(_searched(planned)),)),
         *own,
         *([Section("Assumptions of the search", (Words(of_search),))] if of_search else []),
     )
+
+
+def _searched(planned: Planned) -> tuple[str, ...]:
+    left = () if planned.least_s is None else (f"not decided: {undecided_told(planned)}",)
+    return (searched_told(planned), f"not searched: {not_searched_told(planned)}", *left)
 
 
 def _table(planned: Planned) -> Table:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from emu.study.planning.search.row import Planned, PlanRow
+from emu.study.planning.search.search import STEPS
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.estimates import in_order
@@ -27,6 +28,8 @@ def plans_report(planned: Planned) -> str:
         *_reasons(rows),
         "",
         f"searched        {searched_told(planned)}, in {planned.wall_s:.1f} s",
+        f"not searched    {not_searched_told(planned)}",
+        *([f"not decided     {undecided_told(planned)}"] if planned.least_s is not None else []),
         *assumed_of_all([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
@@ -38,6 +41,19 @@ def searched_told(planned: Planned) -> str:
     return (
         f"{planned.plans:,} plans{given}, of which {planned.candidates:,} candidates (with their placements) may fit the "
         f"memory; {planned.timed:,} had to be timed"
+    )
+
+
+def not_searched_told(planned: Planned) -> str:
+    """What no plan of the table has."""
+    return "; ".join(planned.not_searched)
+
+
+def undecided_told(planned: Planned) -> str:
+    """What is left of a search that ended before all candidates were decided."""
+    return (
+        f"{planned.decided['undecided']:,} candidates, as the search ended after {STEPS:,} steps: none of them takes less than "
+        f"{format_time(planned.least_s or 0.0)}, the least bound; search some of them with words (--plan)"
     )
 
 

@@ -1,5 +1,6 @@
 """Ranks in several processes, as threads there: results, traces and errors are those of one process."""
 
+import logging
 import secrets
 import socket
 import time
@@ -52,6 +53,23 @@ def test_ranks_of_several_processes_have_the_results_and_the_trace_of_one(n, per
     expected, expected_trace = LocalCluster().record(n, Choice(), train)
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
+
+
+def logs(rank):
+    if rank:
+        logging.getLogger("emu").info("%s", "what each rank but one is told")
+    if rank == 3:
+        logging.getLogger("emu").warning("what one rank is told")
+
+
+@pytest.mark.parametrize("per_process", [1, 2])
+def test_what_is_logged_in_a_process_of_a_job_is_logged_where_it_was_started_and_once(per_process, caplog):
+    with caplog.at_level("INFO", "emu"):
+        run_apart(4, per_process, logs)
+    assert sorted((each.levelname, each.getMessage()) for each in caplog.records) == [
+        ("INFO", "what each rank but one is told"),
+        ("WARNING", "what one rank is told"),
+    ]
 
 
 def early(rank):

@@ -3,6 +3,7 @@
 import contextvars
 import os
 import queue
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 from emu.backend.rank.record import Recording
 from emu.cluster.script import run_script
@@ -94,6 +96,92 @@ def test_what_waits_hands_on_the_turn_and_the_order_is_the_same_every_time():
     first, *others = [Threads(N).run(program) for _ in range(5)]
     assert all(other == first for other in others)
     assert [item for item in first[0] if item[0] != "put"] == [(number, 6.0) for number in range(4)]
+
+
+def test_a_thread_that_sleeps_goes_on_after_the_same_turn_however_long_turns_take_here():
+    def program(rank):
+        told, group = [], dist.new_group()
+        thread = threading.Thread(target=lambda: (time.sleep(0.02), told.append("awake")))
+        thread.start()
+        for number in range(250):
+            until_s = time.perf_counter() + random.SystemRandom().random() * 2e-3
+            while time.perf_counter() < until_s:
+                pass
+            told.append(reduced(group) + number)
+        thread.join()
+        return told
+
+    first, *others = [Threads(N).run(program) for _ in range(2)]
+    assert all(0 < told.index("awake") < 250 for told in first)
+    assert all(other == first for other in others)
+
+
+def test_a_thread_does_not_go_on_before_its_time_has_come_by_the_hosts_clock():
+    def program(rank):
+        slept_s = []
+
+        def sleep():
+            began_s = time.perf_counter()
+            time.sleep(0.05)
+            slept_s.append(time.perf_counter() - began_s)
+
+        thread, group = threading.Thread(target=sleep), dist.new_group()
+        thread.start()
+        for _ in range(1000):
+            reduced(group)
+        thread.join()
+        return slept_s[0]
+
+    assert min(Threads(N).run(program)) >= 0.05
+
+
+class Slow(Dataset):
+    """Items that take a process as long as it happens."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        until_s = time.perf_counter() + random.SystemRandom().random() * 0.05
+        while time.perf_counter() < until_s:
+            pass
+        return number
+
+
+def test_what_processes_bring_comes_after_the_same_turn_however_fast_they_are():
+    def program(rank):
+        told, over = [], threading.Event()
+
+        def count():
+            while not over.wait(0.001):
+                told.append("turn")
+
+        thread = threading.Thread(target=count)
+        loader = DataLoader(Slow(), batch_size=None, num_workers=1, timeout=10)
+        thread.start()
+        for item in loader:
+            told.append(f"item {item}")
+            reduced()
+        over.set()
+        thread.join()
+        return told
+
+    first, *others = [Threads(N).run(program) for _ in range(2)]
+    assert [item for item in first[0] if item != "turn"] == [f"item {number}" for number in range(4)]
+    assert all(other == first for other in others)
+
+
+def test_sets_of_threads_and_futures_have_the_order_in_which_these_were_made():
+    def program(rank):
+        junk, threads, futures = [], set(), set()
+        with ThreadPoolExecutor(4) as pool:
+            for number in range(12):
+                junk.append(bytearray(random.SystemRandom().randrange(2000)))  # so that addresses differ from run to run
+                threads.add(threading.Thread(target=int, name=str(number)))
+                futures.add(pool.submit(int, number))
+            return [thread.name for thread in threads], [future.result() for future in futures]
+
+    assert Threads(N).run(program) == [([str(number) for number in range(12)], list(range(12)))] * N
 
 
 def test_a_thread_finds_the_environment_folder_and_random_state_of_its_rank(tmp_path):

@@ -74,6 +74,14 @@ def test_a_checkpoint_is_saved_beside_the_training_as_with_threads(cluster, tmp_
     assert all(map(torch.equal, *(torch.load(folder / "expected") for folder in folders)))
 
 
+def test_processes_that_save_a_checkpoint_are_told_of_once_as_with_threads(cluster, tmp_path, caplog):
+    with caplog.at_level("INFO", "emu"):
+        for where in (cluster, None):
+            run_script(SCRIPTS / "saved_beside.py", ["PROCESS", str(tmp_path)], 2, hide=("launch",), cluster=where)
+    line = "PyTorch saves checkpoints in processes of its own, which talk over gloo: that takes no virtual time"
+    assert caplog.messages == [line, line]
+
+
 TF32 = """
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")

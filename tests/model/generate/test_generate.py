@@ -7,6 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate
+from emu.model.memory.peak import holds, memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
@@ -164,6 +165,7 @@ HELD = {
             "order=zero-bubble,cp=2,cp_comm=all_gather,recompute=full",
             "order=dualpipev",
             "order=dualpipev,tp=2,sp",
+            "cp=2,cp_comm=all_gather",  # a mask for each of a place's stages
         )
     ],
     # Tokens that travel to their experts.
@@ -188,6 +190,7 @@ HELD_QUICK = {
     ("gpt-tiny", "pp=2,dp=2,sharding=fsdp"),
     ("mixtral-tiny", "capacity=1"),
     (FOUR_LAYERS, "pp=2,vp=2,order=zbv,microbatch=2"),
+    (FOUR_LAYERS, "pp=2,vp=2,cp=2,cp_comm=all_gather"),
     (FOUR_OF_EXPERTS, "dp=2,ep=2,capacity=1,microbatch=2"),
     (FOUR_OF_EXPERTS, "dp=2,etp=2,recompute=full"),
     (MIXTRAL, "etp=2,dp=2,sharding=fsdp"),
@@ -210,6 +213,19 @@ def test_what_lives_when_most_does_is_what_real_ranks_hold_then(name, words):
     made, ran = (t.peak_by_part[t.role_of_rank] for t in (told, found))
     assert np.array_equal(made[:, :3], ran[:, :3])
     assert made.sum(axis=1) == pytest.approx(ran.sum(axis=1), rel=0.05)
+
+
+@pytest.mark.parametrize(("words", "place"), [("pp=2,order=gpipe", 1), ("pp=4", 0)])
+def test_the_memory_of_a_plan_is_that_of_the_place_that_holds_most(words, place):
+    """Which may be the first, that has the most microbatches under way, or the last, that has the logits."""
+    model, plan, stack = find_model(FOUR_LAYERS), parse_plan(words, global_batch=8, seq=16), Stack(precision=EXECUTED)
+    ran = executed(FOUR_LAYERS, plan)
+    of_ranks = ran.peak_by_part[ran.role_of_rank].sum(axis=1)
+    told = sum(memory_by_part(model, plan, stack).values())
+    assert of_ranks.argmax() == place
+    assert told == pytest.approx(of_ranks[place], rel=0.05)
+    places = range(plan.pp)
+    assert (holds(model, plan, stack, told, places), holds(model, plan, stack, told - 1, places)) == (True, False)
 
 
 def test_gradients_added_up_late_are_gone_when_that_of_a_table_is_cut():

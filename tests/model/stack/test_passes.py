@@ -105,9 +105,70 @@ def test_the_loss_of_a_vocabulary():
     assert listed.backward.bytes() == pytest.approx(sum(o.bytes for o in seen[forward:]), rel=0.001)
 
 
-def test_every_row_is_in_both_tables_and_a_fused_kernel_moves_no_more():
+def one_kernel(run, n):
+    """Elements that one kernel moves forward and backward, and keeps, for each of its output.
+
+    Forward it reads every input and writes the output. Backward it reads the gradient of the output and each input on whose
+    values a gradient depends, and writes the gradients of all inputs; where these are what came in, nothing is left to do.
+    """
+    inputs = [torch.randn(3, ROWS, 32, requires_grad=True) for _ in range(n)]
+    given = torch.randn(3, ROWS, 32)
+
+    def gradients(of):
+        return torch.autograd.grad(run(*of).view(3, ROWS, 32), of, given)
+
+    def depend(i):
+        other = [torch.randn(3, ROWS, 32, requires_grad=True) if j == i else x for j, x in enumerate(inputs)]
+        return any(not torch.equal(a, b) for a, b in zip(gradients(inputs), gradients(other), strict=True))
+
+    needed = sum(map(depend, range(n)))
+    passed_on = all(torch.equal(gradient, given) for gradient in gradients(inputs))
+    return n + 1, 0 if passed_on else 1 + needed + n, needed
+
+
+@pytest.mark.parametrize("what", [*sorted(RUNS), "sum of blocks"])
+def test_one_kernel_moves_inputs_and_outputs_once_and_what_its_gradient_needs(what):
+    run, n = (torch.add, 2) if what == "sum of blocks" else RUNS[what]
+    fused = FUSED[what]
+    found = fused.forward.element, fused.backward.element, fused.saved.element
+    assert found == one_kernel(run(32) if isinstance(run, type) else run, n)
+
+
+def test_one_kernel_of_a_norm_keeps_the_statistics_of_each_row():
+    """PyTorch's own kernels give them beside the output: one of an RMSNorm, mean and deviation of a LayerNorm."""
+    x, weight = torch.randn(ROWS, 32), torch.ones(32)
+    _, *of_rms = torch.ops.aten._fused_rms_norm(x, [32], weight, 1e-5)
+    _, *of_layer = torch.ops.aten.native_layer_norm(x, [32], weight, weight, 1e-5)
+    for what, kept in (("rms norm", of_rms), ("layer norm", of_layer), ("layer norm 1p", of_layer)):
+        assert [moved.row for moved in FUSED[what]] == [len(kept)] * 3
+    assert all(moved.row == 0 for what in RUNS.keys() - {"rms norm", "layer norm", "layer norm 1p"} for moved in FUSED[what])
+
+
+def test_one_kernel_reads_the_constants_that_all_rows_share():
+    tables = rotation(ROWS, 16, 10_000.0)
+    assert [FUSED["rotation"].forward.constant, FUSED["rotation"].backward.constant] == [len(tables)] * 2
+    # Positions are added; backward those of all sequences are summed: each gradient is read, the table's is written.
+    assert FUSED["positions"] == ((1 + 1, 0, 1, 0), (1, 0, 1, 0), (0, 0, 0, 0))
+    assert all(m.constant == 0 for what in FUSED.keys() - {"rotation", "positions"} for m in FUSED[what])
+
+
+def test_one_kernel_of_a_loss_writes_the_softmax_that_its_gradient_reads():
+    forward, backward, saved = FUSED["cross entropy"]
+    assert (saved.element, forward.element, backward.element) == (1, 1 + saved.element, saved.element + 1)
+    assert (forward.row, backward.row) == (1, 0)  # the loss of a token
+    assert {moved.row_bytes for moved in (forward, backward, saved)} == {torch.int64.itemsize}  # the word that was wanted
+
+
+def test_what_another_kernel_does_takes_no_time_of_its_own_where_kernels_are_fused():
+    """The sum of both ways' gradients is one kernel, as the sum of two blocks is; a product reads for all of its readers."""
+    add = one_kernel(torch.add, 2)[0]
+    assert (FUSED["residual"].forward.element, FUSED["residual"].backward.element) == (add, add)
+    for what in ("part of a rotation", "sum of gradients"):
+        one = element_wise("it", what, 1000, 10, 10).fused
+        assert (one.forward.bytes(), one.backward.bytes()) == (0, 0)
+
+
+def test_every_row_is_in_both_tables_and_has_a_derivation():
     assert EAGER.keys() == FUSED.keys() == KIND.keys()
-    for what in EAGER:
-        one = element_wise("it", what, 1000, 10, 10)
-        assert one.fused.forward.bytes() <= one.eager.forward.bytes()
-        assert one.fused.backward.bytes() <= one.eager.backward.bytes()
+    others = {"sum of blocks", "positions", "residual", "cross entropy", "part of a rotation", "sum of gradients"}
+    assert RUNS.keys() | others == FUSED.keys()

@@ -31,6 +31,7 @@ def groups(n, size, stride=1):
         ("servers:nodes=6,gpus=4,network=rails", 6, 4, 1),  # one of each server: a rail
         ("servers:nodes=6,gpus=4,network=switch", 2, 2, 1),  # every second of a server
         ("fat-tree:radix=4", 2, 1, 4),  # which declares no symmetry
+        ("railx:hyperx:m=1,n=1", 2, 1, 2),  # whose rails declare an empty list of them
     ],
 )
 def test_groups_that_are_shifts_of_one_another_are_one(line, size, stride, kinds):

@@ -80,6 +80,13 @@ def test_the_tiers_of_a_systems_own_section_go_before_those_of_any(tmp_path, tie
     assert found.injection_GBps == injected
 
 
+def test_a_section_without_tiers_has_those_of_any(tmp_path):
+    """A GPU's own section says a price alone: the NIC of 50 GB/s is still all that counts."""
+    text = "[any]\nfree = ['*']\ntiers = ['NIC to rail']\n[servers.parts]\nNPU = { dollars = 3 }\n"
+    found = cost(build_topology("servers:nodes=2,gpus=4"), read_book(write(tmp_path, text), "mine.toml"))
+    assert (found.injection_GBps, found.dollars) == (50, 24)
+
+
 def test_energy_is_power_times_hours_times_the_price(tmp_path):
     book = read_book(write(tmp_path, BOOK.replace("dollars = 70", "watts = 1000")), "mine.toml")
     assert cost(build_topology("big-switch:n=8"), book).energy_dollars(2, 0.25) == pytest.approx(2 * 8760 * 0.25)

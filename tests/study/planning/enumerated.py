@@ -34,16 +34,15 @@ NAMES = {
     "sharding": ("ddp", "zero1", "fsdp"),
     "recompute": ("none", "selective", "full"),
     "order": ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "dualpipev"),
-    "cp_comm": ("all_gather",),
+    "cp_comm": ("p2p", "all_gather"),
 }
 
 
 def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[Plan]:
     """All that take exactly so many NPUs: every combination of words that `Plan` and the software do not refuse.
 
-    A microbatch is a power of two, and 1f1b has no fewer of them than places, for PyTorch's takes no fewer. A word is tried
-    only where it says something: `cp_comm` under cp, `sp` and `etp` under tp, `ep` and `etp` with experts, `sharding` where
-    ranks have copies, `order` and `vp` under pp.
+    A word is tried only where it says something: `cp_comm` under cp, `sp` under tp, `ep` and `etp` with experts, `sharding`
+    where ranks have copies, `shard` (of PyTorch's) but for all of dp, `order` and `vp` under pp; `etp` is a divisor of tp.
     """
     found = set()
     for tp, cp, pp, dp in product(range(1, npus + 1), repeat=4):
@@ -52,25 +51,24 @@ def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[P
         words = {
             "sp": (False, True) if tp > 1 else (False,),
             "ep": range(1, npus + 1) if model.experts else (1,),
-            "etp": (0, 1) if model.experts and tp > 1 else (0,),
+            "etp": [0, *(each for each in range(1, tp) if tp % each == 0)] if model.experts else [0],
+            "shard": range(dp) if software == "pytorch" else [0],
             "sharding": NAMES["sharding"] if dp * cp > 1 else ("ddp",),
             "recompute": NAMES["recompute"],
             "cp_comm": NAMES["cp_comm"] if cp > 1 else ("p2p",),
-            "microbatch": [2**exponent for exponent in range(batch.bit_length())],
+            "microbatch": range(1, batch + 1),
             "order, vp": [*product(NAMES["order"], virtual_stages(model.layers, pp))] if pp > 1 else [("", 1)],
         }
         for values in product(*words.values()):
             named = dict(zip(words, values, strict=True))
             order, vp = named.pop("order, vp")
-            if order == "1f1b" and batch // dp // named["microbatch"] < pp:
-                continue
             layers = dealt(model.layers, pp * vp)
             plan = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "vp": vp, "global_batch": batch, "seq": seq, **named}
             plan["order"] = "" if order == ("1f1b" if vp == 1 else "interleaved") else order
             plan["layers"] = () if len({*layers}) == 1 else tuple(layers)
             with suppress(InputError):
                 it = Plan(**plan)
-                check_fits(it, model)
+                check_fits(it, model, Stack(software))
                 check_runs(it, model, Stack(software))
                 found.add(it)
     return found

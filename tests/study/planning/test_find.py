@@ -10,7 +10,7 @@ from emu.errors import InputError
 from emu.model.plan.spell import parse_plan
 from emu.study.planning.bound.placed import Placed
 from emu.study.planning.reasons import parts_s, why
-from emu.study.planning.search import frontier, kept, timed
+from emu.study.planning.search import frontier, kept, search, timed
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import Candidate
 from tests.study.planning.spaces import (
@@ -64,6 +64,16 @@ def test_words_that_are_given_are_of_every_plan_searched():
     assert planned.given == "tp=2,recompute=full"
     own = found(replace(SMALL[0], given="tp=2,clip=0,microbatch=2"), SMALL[1])  # not searched unless given
     assert all("clip=0" in row.plan for row in own.rows)
+
+
+def test_a_vocabulary_that_is_filled_up_is_told(tmp_path):
+    """250 words divide by 2, and not by 4."""
+    sizes = "layers = 2\nhidden = 64\nheads = 8\nkv_heads = 4\nffn = 192\nvocab = 250\nmax_seq = 512\n"
+    (tmp_path / "odd.toml").write_text(f'architecture = "llama"\n{sizes}')
+    request = asked(str(tmp_path / "odd.toml"), 4, 4, 64, best=2)
+    told = "the vocabulary of 250 is filled up to 512, a multiple of 128 x tp=4; MFU counts its own"
+    assert told in found(replace(request, given="tp=4"), SMALL[1]).assumptions
+    assert not any("filled up" in each for each in found(replace(request, given="tp=2"), SMALL[1]).assumptions)
 
 
 def test_words_that_no_plan_has_are_refused_with_the_reason():
@@ -186,8 +196,8 @@ def test_where_no_plan_fits_the_nearest_is_named_with_what_it_lacks():
         InputError, match=r"^plan: no plan of 2 NPUs fits llama-tiny into the 1000 B of the h100: the nearest, .*"
     ):
         found(*SMALL, device=replace(H100, memory_bytes=1000))
-    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 7; take a power of two"):
-        found(asked("llama-tiny", 7, 4, 64), SMALL[1])
+    with pytest.raises(InputError, match=r"^plan: npus must be such that llama-tiny .*, got 11; take a power of two"):
+        found(asked("llama-tiny", 11, 4, 64), "ub-mesh:rack")
     with pytest.raises(InputError, match=r"^placement: 16 ranks do not fit ub-mesh:board"):
         found(asked("llama-tiny", 16, 16, 64), SMALL[1])
     other = parse_plan("dp=4", global_batch=4, seq=64)
@@ -210,6 +220,31 @@ def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monk
         mine.write("meanwhile", {"s": 2})
         assert mine.read("before") == {"s": 1}
     assert mine.read("meanwhile") is None
+
+
+def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeypatch):
+    """What it found is of the least bounds; with every candidate it is what an unbounded search finds."""
+    request, line = replace(SMALL[0], best=12), SMALL[1]
+    whole = found(request, line)
+    assert (whole.decided["undecided"], whole.least_s) == (0, None)
+    monkeypatch.setattr(search, "STEPS", 12)
+    ended = [found(request, line, processes=processes) for processes in (1, 2)]
+    assert replace(ended[0], wall_s=0) == replace(ended[1], wall_s=0)
+    decided = ended[0].decided
+    assert sum(decided.values()) == sum(whole.decided.values())
+    assert (decided["composed"], decided["undecided"] > 0) == (12, True)
+    assert whole.rows[0].bound_s <= whole.rows[0].step_time_s
+    assert 0 < ended[0].least_s <= ended[0].rows[-1].step_time_s
+    assert {row.plan for row in ended[0].rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
+
+
+def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
+    request, line = replace(SMALL[0], best=3), SMALL[1]
+    whole = found(request, line)
+    monkeypatch.setattr(search, "REQUESTS", 3)
+    few = found(request, line, kept=Kept(None))
+    assert table(few) == table(whole)
+    assert few.decided["composed"] > whole.decided["composed"]
 
 
 def test_bounds_that_are_too_high_are_seen(monkeypatch):

@@ -2,9 +2,14 @@
 
 import pytest
 
+from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
+from emu.model.plan.plan import Plan
+from emu.model.plan.spell import WORDS
 from emu.model.stack.stack import Stack
-from emu.study.planning.space import Space
+from emu.study.planning.search.groups import Where
+from emu.study.planning.space import Space, placements
+from emu.topology.catalogue import build_topology
 from tests.study.planning.enumerated import dealt, plans, virtual_stages
 
 ALONE = {"tp": 1, "cp": 1, "recompute": "none", "sharding": "ddp", "microbatch": 1}
@@ -62,3 +67,37 @@ def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(mod
     found = [*Space(MODELS.find(model), Stack(software), npus, batch, seq).plans()]
     assert set(found) == plans(MODELS.find(model), software, npus, batch, seq)
     assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("model", ["llama-tiny", "mixtral-tiny"])
+def test_every_word_of_a_plan_is_searched_or_told_not_to_be(model):
+    """Those of experts are neither, for a model that has none."""
+    spaces = [Space(MODELS.find(model), Stack(software), 8, 8, 64) for software in ("pytorch", "megatron")]
+    every = [plan for space in spaces for plan in space.plans()]
+    searched = {word for word in WORDS if len({getattr(plan, word) for plan in every}) > 1}
+    of_experts = {"ep", "etp", "capacity", "imbalance"} if not MODELS.find(model).experts else set()
+    for space in spaces:
+        told = {told.split()[0] for told in space.left_out}
+        assert set(WORDS) <= searched | told | of_experts
+        assert not told & of_experts
+        assert {"clip", "dropout"} <= told - searched
+        own = Space(space.model, space.stack, 8, 8, 64, {"clip": 0.0, "vp": 1})
+        assert set(own.left_out) == {each for each in space.left_out if each.split()[0] not in ("clip", "vp")}
+
+
+def test_of_four_axes_as_many_placements_are_searched_as_is_told():
+    four = Plan(tp=2, cp=2, dp=2, pp=2, global_batch=8, seq=64)
+    assert len(placements(four)) == 8
+    assert "all but 8 of the 24 placements of four axes" in Space(MODELS.find("llama-tiny"), Stack(), 16, 8, 64).left_out
+
+
+@pytest.mark.parametrize("software", ["megatron", "pytorch"])
+def test_a_request_is_timed_for_every_number_that_its_communicator_may_have(software):
+    """Routes that a hash spreads differ by that number, so that a bound is the least over all of them."""
+    model, topology = MODELS.find("gpt-moe-tiny"), build_topology("fat-tree:radix=8")
+    found = [*Space(model, Stack(software), 16, 8, 64, {"recompute": "none", "microbatch": 1}).plans()]
+    for plan in found[:: len(found) // 60]:
+        axes = {
+            axis for of_place in roles_by_place(model, plan, Stack(software)) for role in of_place for axis in role.tape.axes
+        }
+        assert len(axes) <= Where.of(topology, plan, placements(plan)[0]).numbers

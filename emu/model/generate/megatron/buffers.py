@@ -2,15 +2,20 @@
 
 With the distributed optimizer (a plan's `sharding=zero1`) gradients are scattered over the ranks that have copies, and weights
 gathered from them; without it gradients are reduced. Exposed, a buffer is one bucket, reduced after the last backward and
-gathered after the optimizer. Overlapped, the first stage's buckets of 40 M parameters, or 1 M a rank if that is more, are each
-reduced once their gradients are there; every other buffer, and chunked the first stage's, is one bucket. Weights are gathered
-as the next step begins, one bucket ahead.
-Source: Megatron-LM, megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari et al.,
-ZeRO (2020), section 5.1.
+gathered after the optimizer. Overlapped, the first stage's buckets of 40 M parameters, or 1 M a rank of dp if that is more, are
+each reduced once their gradients are there; every other buffer, and chunked the first stage's, is one bucket. Weights are
+gathered as the next step begins, one bucket ahead.
+
+What is scattered is filled up: a tensor begins at a multiple of 64 elements, a bucket ends at one of 128 and of the ranks. A
+table of which both ends of a pipeline have a copy is then a bucket of its own.
+Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari
+et al., ZeRO (2020), section 5.1.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import lcm
+from typing import NamedTuple
 
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask
@@ -18,6 +23,15 @@ from emu.model.generate.tape import Tape
 from emu.model.stack.stack import Precision
 
 _LEAST, _EACH_RANK = 40_000_000, 1_000_000  # parameters of a bucket
+_TENSOR, _BUCKET = 64, 128  # elements: where something that is scattered begins
+
+
+class Tensor(NamedTuple):
+    """The parameters of one kernel."""
+
+    elements: int
+    place: int = 0  # of its part in the chunk
+    shared: bool = False  # the other end of a pipeline has a copy
 
 
 @dataclass
@@ -29,9 +43,9 @@ class Buffer:
     axis: str  # of the ranks that have copies
     ranks: int
     scattered: bool  # gradients, so that each rank changes a share of the weights
-    sizes: Sequence[tuple[int, int]]  # elements of each tensor and the place of its part, in the order of the backward
-    bucketed: bool
-    buckets: list[int] = field(init=False)  # elements of each, filled up to a multiple of the ranks
+    tensors: Sequence[Tensor]  # in the order of the backward
+    limit: int = 0  # parameters with which a bucket is full; 0: never
+    buckets: list[int] = field(init=False)  # elements of each
     of: list[int] = field(init=False)  # which bucket each tensor is in
     there: int = 0  # tensors whose gradients are
     requests: list[int] = field(default_factory=list)
@@ -39,14 +53,16 @@ class Buffer:
     gathered: int = 0  # ... and waited for
 
     def __post_init__(self) -> None:
-        limit = max(_LEAST, _EACH_RANK * self.ranks) if self.bucketed else sum(size for size, _ in self.sizes)
-        filled, self.of = [0], []
-        for size, _ in self.sizes:
-            if filled[-1] >= limit:
+        begin, end = (_TENSOR, lcm(self.ranks, _BUCKET)) if self.scattered else (1, 1)
+        filled, self.of, full = list[int](), list[int](), True
+        for tensor in self.tensors:
+            alone = tensor.shared and self.scattered
+            if full or alone:
                 filled.append(0)
-            filled[-1] += size
+            filled[-1] = _up(filled[-1], begin) + tensor.elements
             self.of.append(len(filled) - 1)
-        self.buckets = [-(-elements // self.ranks) * self.ranks for elements in filled if elements]
+            full = alone or (0 < self.limit <= filled[-1])
+        self.buckets = [_up(elements, end) for elements in filled]
 
     @property
     def elements(self) -> int:
@@ -69,15 +85,15 @@ class Buffer:
             self.requests += self._reduced(self.buckets[self.of[self.there - 1]])
 
     def reduce(self) -> None:
-        """All that was not asked for yet; then what comes next waits for all."""
-        for elements in self.buckets[len(self.requests) :]:
-            self.requests += self._reduced(elements)
+        """What was asked for is waited for; then bucket after bucket that was not."""
         self.tape.join(*self.requests)
+        for elements in self.buckets[len(self.requests) :]:
+            self.tape.join(*self._reduced(elements))
 
     def gather(self) -> None:
-        """The weights that the ranks have changed, at once."""
-        self.gathers += [self._gathered(elements) for elements in (self.buckets if self._gathers else [])]
-        self.tape.join(*self.gathers)
+        """The weights that the ranks have changed, bucket after bucket."""
+        for elements in self.buckets if self._gathers else []:
+            self.tape.join(self._gathered(elements))
 
     def ahead(self) -> None:
         """A step begins: the weights of the first bucket to be used are asked for."""
@@ -86,7 +102,7 @@ class Buffer:
 
     def needs(self, place: int) -> None:
         """The first forward comes to a part: its weights are waited for, and those of the next bucket asked for."""
-        own = [bucket for bucket, (_, at) in zip(self.of, self.sizes, strict=True) if at == place]
+        own = [bucket for bucket, tensor in zip(self.of, self.tensors, strict=True) if tensor.place == place]
         while self._gathers and own and self.gathered < len(self.buckets) - min(own):
             self.tape.join(self.gathers[self.gathered])
             self.gathered += 1
@@ -107,3 +123,13 @@ class Buffer:
 
     def _gathered(self, elements: int) -> int:
         return self.tape.ask(Ask(self.axis, "all_gather", elements, self.precision.weight))
+
+
+def bucket_limit(dp: int) -> int:
+    """Parameters with which a bucket is full, of experts too, where there are so many ranks of data parallelism."""
+    return max(_LEAST, _EACH_RANK * dp)
+
+
+def _up(elements: int, to: int) -> int:
+    """The next multiple."""
+    return -(-elements // to) * to

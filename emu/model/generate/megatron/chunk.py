@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.megatron.buffers import Buffer, Tensor, bucket_limit
 from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.passes import stage_parts
@@ -75,7 +75,7 @@ def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at
     overlaps = stack.overlaps_gradients
     axes = dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
-    bucketed = stack.dp == OVERLAPPED and number == 0
+    limit = bucket_limit(plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
     buffers = {
         axis: Buffer(
             tape,
@@ -83,8 +83,8 @@ def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at
             axis,
             ranks_of(plan, axis),
             plan.sharding == "zero1",
-            tuple((size, place) for size, place, of in _backwards(layers) if of == axis),
-            bucketed,
+            tuple(tensor for tensor, of in _backwards(layers) if of == axis),
+            limit,
         )
         for axis in axes
     }
@@ -96,8 +96,8 @@ def ranks_of(plan: Plan, axis: str) -> int:
     return prod(plan.sizes[name] for name in axis.split("+"))
 
 
-def _backwards(layers: tuple[Layer, ...]) -> Iterator[tuple[int, int, str]]:
-    """Elements, place and axis of each kernel's parameters, in the order in which their gradients come."""
+def _backwards(layers: tuple[Layer, ...]) -> Iterator[tuple[Tensor, str]]:
+    """The parameters and the axis of each kernel, in the order in which their gradients come."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
-            yield size, place, layer.axis(kernel)
+            yield Tensor(size, place, layer.is_shared(kernel)), layer.axis(kernel)

@@ -3,23 +3,24 @@
 - What sequence parallelism leaves whole (norms, biases after a sum, the router) has its gradients added up over tp, all in one
   all_reduce; and so have norms of heads.
 - A tied embedding is added up over both ends of the pipeline.
-- The squares of gradients are added up: of all ranks with the distributed optimizer, of tp and pp without. Megatron-LM asks
-  for one all_reduce of all these ranks; here it goes axis by axis, as a fabric would do it.
-Source: Megatron-LM, megatron/core/distributed/finalize_model_grads.py, megatron/core/optimizer/{clip_grads,optimizer}.py.
+- The squares of gradients are added up: with the distributed optimizer of all ranks; without it over tp and pp, and apart from
+  them those of experts over etp, ep and pp. Megatron-LM asks for one all_reduce of these ranks; here it goes axis by axis, as a
+  fabric would do it.
+Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grads.py, megatron/core/optimizer/__init__.py
+(grad_stats_parallel_group), {clip_grads,optimizer}.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from emu.model.generate.gradients import moved
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.megatron.chunk import Chunk
+from emu.model.generate.megatron.chunk import Chunk, ranks_of
 from emu.model.generate.megatron.layer import awaited
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.model import EMBEDDING
-from emu.model.operator import BIAS, LOOKUP, NORM
+from emu.model.operator import BIAS, NORM
 from emu.model.plan.ranks import ENDS
 from emu.trace.trace import UPDATE
 
@@ -59,24 +60,31 @@ def _add_copies(tape: Tape, part: Part, elements: int) -> None:
 
 
 def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
-    part = chunks[0].layers[0].part
-    if not part.model.tied or part.plan.pp == 1:
-        return
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         for kernel, elements in layer.parameters():
-            words = layer.part.name == EMBEDDING and kernel.operator.kind == LOOKUP and kernel.operator.cut  # no positions
-            if layer.is_copy(kernel) or words:
-                awaited(tape, [Ask(ENDS, "all_reduce", elements, part.stack.precision.gradient)])
+            if layer.is_shared(kernel):
+                awaited(tape, [Ask(ENDS, "all_reduce", elements, layer.part.stack.precision.gradient)])
 
 
 def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
-    """The squares of what the rank's optimizer changes; then all that is scaled."""
+    """The squares of what the rank's optimizer changes; then all that is scaled.
+
+    A rank without experts takes part in the sum over those of the others.
+    """
     plan, precision = part.plan, part.stack.precision
-    for axis in dict.fromkeys(buffer.axis for buffer in buffers):
-        own = [buffer for buffer in buffers if buffer.axis == axis]
-        tape.compute(moved(precision, sum(buffer.owned for buffer in own)))
-        cut = ("etp", "ep") if axis == "edp" else ("tp",)
-        over = ((axis,) if own[0].scattered and own[0].ranks > 1 else ()), cut, ("pp",)
-        axes = [name for names in over for name in names if name == axis or plan.sizes.get(name, 0) > 1]
-        awaited(tape, [Ask(name, "all_reduce", 1, "float32") for name in axes])
+    for over, owned in _normed(part, buffers).items():
+        tape.compute(moved(precision, owned))
+        axes = [axis for axis in over if ranks_of(plan, axis) > 1]
+        awaited(tape, [Ask(axis, "all_reduce", 1, "float32") for axis in axes])
     tape.compute(moved(precision, 2 * sum(buffer.owned for buffer in buffers)))
+
+
+def _normed(part: Part, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
+    """Elements whose squares a rank adds up, by the axes over which the sum then goes."""
+    copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
+    dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.sharding == "zero1" else ("tp", "pp")
+    of_experts = dense if part.plan.sharding == "zero1" else ("etp", "ep", "pp")
+    found = dict.fromkeys((dense, of_experts) if part.model.experts and part.plan.exchanges else (dense,), 0)
+    for buffer in buffers:
+        found[of_experts if buffer.axis == "edp" else dense] += buffer.owned
+    return found

@@ -20,7 +20,7 @@ from emu.model.generate.megatron.kernel import Kernel, kernels
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.operator import ATTENTION, FORWARD, INPUT, LOSS, PRODUCT, WEIGHT, Amount
+from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
 from emu.model.stack.kernels import pieces_of
 from emu.model.stack.stack import EXPOSED, FUSED, OVERLAPPED
 
@@ -53,6 +53,12 @@ class Layer:
     def is_copy(self, kernel: Kernel) -> bool:
         """Whether its parameters are a copy of the embedding's, at the other end of a pipeline."""
         return self.part.name == HEAD and self.part.model.tied and kernel.operator.kind == PRODUCT and self.part.plan.pp > 1
+
+    def is_shared(self, kernel: Kernel) -> bool:
+        """Whether both ends of a pipeline have a copy of its parameters."""
+        table = kernel.operator.kind == LOOKUP and kernel.operator.cut  # positions are not cut
+        first = self.part.name == EMBEDDING and self.part.model.tied and self.part.plan.pp > 1
+        return self.is_copy(kernel) or bool(first and table)
 
     def axis(self, kernel: Kernel) -> str:
         """Of the ranks that have copies of its parameters: those of dp and cp, or of an expert whose tokens travel edp."""

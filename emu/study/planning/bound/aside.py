@@ -14,6 +14,7 @@ from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import chunk_of
 from emu.model.generate.tape import Tape
+from emu.model.model import HEAD
 from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import ROUNDED, Outline
@@ -82,13 +83,14 @@ class Charts:
         cut = (plan.tp, plan.cp, plan.ep, plan.etp, plan.sp, plan.capacity, plan.dp, plan.sharding, plan.pp > 1)
         key = (*cut, names, number == 0)
         if key not in self._asides:
-            buffers = self._first(plan) if number == 0 else self._whole(plan, names)
+            shares = HEAD in names and self.ways.model.tied and plan.pp > 1  # a bucket of their own
+            buffers = self._bucketed(plan, number) if number == 0 or shares else self._whole(plan, names)
             self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in buffers)
         return self._asides[key]
 
-    def _first(self, plan: Plan) -> list[Buffer]:
-        """The first stage's, in buckets."""
-        return list(chunk_of(Tape(self.ways.dtype), self.ways.model, plan, self.ways.stack, 0, 0).buffers.values())
+    def _bucketed(self, plan: Plan, number: int) -> list[Buffer]:
+        """A stage's, in buckets."""
+        return list(chunk_of(Tape(self.ways.dtype), self.ways.model, plan, self.ways.stack, number, 0).buffers.values())
 
     def _whole(self, plan: Plan, names: Sequence[str]) -> list[Buffer]:
         """Each in one bucket."""

@@ -26,7 +26,7 @@ from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.rates import Requests
-from emu.study.planning.bound.ways import Ends, Turns, Ways
+from emu.study.planning.bound.ways import Ends, Turns, Way, Ways
 
 T = TypeVar("T")
 _NOTHING = (0.0, 0.0, 0.0)  # what passes take of a part that is not there
@@ -62,6 +62,7 @@ class Outline:
     ends: tuple[Ends, ...]  # [H]
     message_bytes: int
     waits: bool  # whether a rank waits until a message has left it
+    reduces: tuple[Way, ...] = ()  # [P] what gradients take that are reduced after the last backward began; (): `ends` has it
 
     def seconds(self, requests: Requests) -> float:
         """No step of the plan takes less, whose requests take at least so much."""
@@ -69,13 +70,20 @@ class Outline:
         spans = self.spans(requests)
         works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
         before, after, _ = np.array(self.ends_s(requests)).T
+        reduced = after + self._reduced_s(requests, spans)
         if plan.pp > 1:
             sent, back = self.messages(requests)
             before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
             if not plan.splits:
                 after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
-        return float((before + works + after).max()) * (1 - ROUNDED)
+        return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
+
+    def _reduced_s(self, requests: Requests, spans: F64) -> F64:
+        """[P] what gradients take, more than the backward in which they come: none is there before that begins."""
+        took = [way.seconds(requests, place) for place, way in enumerate(self.reduces)]
+        last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
+        return np.array(took) - last if took else np.zeros(self.plan.pp)
 
     def spans(self, requests: Requests) -> F64:
         """[P, V, 3] what the forward, the first backward and a later one of each stage take."""
@@ -137,7 +145,9 @@ class Outlines:
         turns = tuple(self.ways.of_layer(plan, name) for name in self.names)
         ends = tuple(self.ways.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
         waits = self.ways.is_megatron and not overlaps_messages(plan, self.ways.stack)
-        return Outline(plan, cut, turns, ends, size, waits)
+        places = range(0 if self.ways.is_megatron else plan.pp)
+        reduces = tuple(self.ways.of_reductions(plan, place, last=True) for place in places)
+        return Outline(plan, cut, turns, ends, size, waits, reduces)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from cachetools import LRUCache
 
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.aside import Charts
-from emu.study.planning.bound.bound import Outline, Outlines
+from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
 from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.bound.work import Works
 from emu.study.planning.search.groups import Where
 from emu.study.planning.search.requests import Known, Missing, Request, There
 from emu.study.planning.search.row import Candidate
+from emu.study.planning.space import placements
 from emu.topology.topology import Topology
 
 _PLACEMENTS = 256  # that are kept: of 16,384 NPUs one takes a megabyte
@@ -64,6 +66,37 @@ class Placed:
         """
         return [self._outlined(plan).seconds(Anywhere(rates, plan)) for rates in self._rates]
 
+    @property
+    def reduces(self) -> bool:
+        """Whether ranks reduce gradients beside their passes, so that `reduced` says more than their passes."""
+        return not self.outlines.ways.is_megatron
+
+    def reduced(self, plans: Sequence[Plan], times: Times) -> list[float]:
+        """[plans] no step takes less, by what its gradients take, on any of the topologies, wherever it is placed."""
+        numbers = range(len(self.topologies))
+        every = [[Candidate(number, plan, axes) for number in numbers for axes in placements(plan)] for plan in plans]
+        missing: list[dict[Hashable, Missing]] = [{} for _ in numbers]
+        for candidate in chain(*every):
+            self._reduced_s(candidate)
+            known = self._known[candidate.topology]
+            missing[candidate.topology] |= known.missing
+            known.missing = {}
+        self._time(missing, times)
+        return [min(map(self._reduced_s, candidates)) for candidates in every]
+
+    def _reduced_s(self, candidate: Candidate) -> float:
+        """As far as times are known; what is not is noted down."""
+        plan, there = candidate.plan, self._there(candidate)
+        ways = [self.outlines.ways.of_reductions(plan, place, last=False) for place in range(plan.pp)] if self.reduces else []
+        return max((way.seconds(there, place) for place, way in enumerate(ways)), default=0.0) * (1 - ROUNDED)
+
+    def _there(self, candidate: Candidate) -> There:
+        number, plan, axes = candidate
+        key = (number, Where.key(plan, axes))
+        if key not in self._where:
+            self._where[key] = Where.of(self.topologies[number], plan, axes)
+        return There(Anywhere(self._rates[number], plan), self._where[key], self._known[number], self.axes)
+
     def nearer(self, candidates: Sequence[Candidate], times: Times) -> list[Near]:
         """Know more of each: some requests are timed whose times were not known, until all are."""
         missing: list[dict[Hashable, Missing]] = [{} for _ in self.topologies]
@@ -76,12 +109,9 @@ class Placed:
 
     def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, Missing], bool]:
         """As far as times are known, what is not, and whether that is all: the chart, which takes longer, is asked for last."""
-        number, plan, axes = candidate
-        key, known = (number, Where.key(plan, axes)), self._known[number]
-        if key not in self._where:
-            self._where[key] = Where.of(self.topologies[number], plan, axes)
-        outline, there = self._outlined(plan), There(Anywhere(self._rates[number], plan), self._where[key], known, self.axes)
-        least_s = outline.seconds(there)
+        known, there = self._known[candidate.topology], self._there(candidate)
+        outline = self._outlined(candidate.plan)
+        least_s = max(outline.seconds(there), self._reduced_s(candidate))
         charted = candidate in self._timed
         if charted:
             least_s = max(least_s, self.charts.seconds(outline, there))

@@ -16,7 +16,9 @@ import numpy as np
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
+from emu.study.training.composed.parts import goes_round
 from emu.topology.topology import Topology
+from emu.trace.meet.requests import MESSAGE
 from emu.units import seconds
 
 
@@ -38,7 +40,7 @@ class Requests(Protocol):
         """Equal where the requests of these axes take as long."""
 
     def collective(self, place: int, ask: Ask) -> Taken:
-        """Of all ranks that ask at one place."""
+        """Of all ranks that ask at one place; a message goes from each to the next of its group."""
 
     def messages(self, to: int, size: int) -> Sequence[Taken]:
         """[P] of so many bytes from each rank of a place to its own of another, so many further."""
@@ -96,6 +98,8 @@ class Anywhere:
 
     def collective(self, place: int, ask: Ask) -> Taken:
         """As of `Requests`."""
+        if ask.operation == MESSAGE or goes_round(ask.splits):
+            return self.rates.message(ask.elements * item_bytes(ask.dtype))
         elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
         took_s = self.rates.least_s(ask.operation, elements, item_bytes(ask.dtype), ranks_of(self.sizes, ask.axis))
         return Taken(0.0, took_s)

@@ -6,31 +6,35 @@ overlapping stack asks for meanwhile.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from emu.collective.operation import ROOTED
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import Alone, Ask, Gradient, Work
-from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.item import Alone, Ask, Gradient, Inner, OfWeight, Turn
+from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import nowhere
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.passes import Passes
+from emu.model.generate.rank import reduced_by
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
 from emu.model.routed import classes
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
-from emu.trace.order import computes
-from emu.trace.trace import Kind
+from emu.trace.meet.requests import MESSAGE
+from emu.trace.order import computes, queue_order
+from emu.trace.trace import Events, Kind
 
 _LATER = 2  # the number of a pass that is neither the first nor the last
 
@@ -39,8 +43,9 @@ _LATER = 2  # the number of a pass that is neither the first nor the last
 class Way:
     """The events of a tape."""
 
-    takes_s: Sequence[float]  # the least of each; of requests, and of messages, which may have been sent long before, nothing
+    takes_s: Sequence[float]  # the least of each; of requests nothing
     asks: Sequence[tuple[int, Ask]]  # the requests that count
+    sends: Container[int]  # those of which the rank waits only until a message has left it
     ordered: Sequence[bool]  # whether it waits for the one before it on its stream
     stream: Sequence[int]
     waits: Sequence[Sequence[int]]
@@ -57,7 +62,7 @@ class Way:
         if of in self.known:
             return self.known[of]
         took = [(i, requests.collective(place, ask)) for i, ask in self.asks]
-        longest_s = self._longest_s({i: each.there_s for i, each in took})
+        longest_s = self._longest_s({i: each.left_s if i in self.sends else each.there_s for i, each in took})
         if all(each.is_told for _, each in took):
             self.known[of] = longest_s
         return longest_s
@@ -107,10 +112,11 @@ class Ways:
     _ends: dict[object, Ends] = field(default_factory=dict)
     _arrivals: dict[object, Mapping[str, Way]] = field(default_factory=dict)
     _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
+    _reductions: dict[object, Way] = field(default_factory=dict)
 
     def of_layer(self, plan: Plan, name: str) -> Turns:
         """The passes of a part of the model."""
-        key = self._key(plan, name)
+        key = self.key(plan, name)
         if key not in self._turns:
             self._turns[key] = self._of_megatron(plan, name) if self.is_megatron else self._of_pytorch(plan, name)
         return self._turns[key]
@@ -130,11 +136,12 @@ class Ways:
             self._ends[key] = Ends(before, after, self._way(self._update(plan, held)) if alone else after)
         return self._ends[key]
 
-    def _key(self, plan: Plan, name: str) -> tuple[object, ...]:
+    def key(self, plan: Plan, name: str) -> tuple[object, ...]:
         """Equal for plans whose parts of that name do the same."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
-        return (name, *_cut(plan), again, plan.pp == 1 or not self.model.tied, *own)
+        ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
+        return (name, *_cut(plan), again, *ends, *own)
 
     @property
     def is_megatron(self) -> bool:
@@ -159,15 +166,40 @@ class Ways:
             passes = Passes(tape, 0, ((part,),) * (_LATER + 1), _Nowhere() if plan.sharding == "fsdp" else Whole(), experts)
             if tape is tapes[0]:
                 passes.once_forward(0)
-            elif plan.splits:  # gradients of weights come later, each by itself, where other things are waited for
-                run(tape, (item for item in part.backward if isinstance(item, Work) and not isinstance(item, Alone)))
+            elif plan.splits:  # gradients of weights come later, each by itself
+                run(tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn | Inner)))
+                run(tape, (item for item in part.backward if isinstance(item, OfWeight)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return Turns(*map(self._way, tapes))
 
+    def of_reductions(self, plan: Plan, place: int, *, last: bool) -> Way:
+        """What PyTorch's ranks at a place ask for beside their passes, one after another in each of their groups.
+
+        Args:
+            plan: Theirs.
+            place: In their pipelines.
+            last: Gradients alone, of which none is there before the last backward; else weights that are gathered, too.
+
+        Raises:
+            InputError: it cannot be generated.
+        """
+        numbers = plan.stages_of(place * plan.stage_ranks)
+        parts = tuple(part_names(plan, self.model, number) for number in numbers)
+        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.dp * plan.cp > 1, plan.sizes["edp"])
+        key = (last, parts, _cut(plan)[1:], copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
+        if key not in self._reductions:
+            [(_, routed), *_] = classes(plan, self.model, place, None)
+            tape = Tape(self.dtype)
+            for number in numbers:
+                asks = reduced_by(self.model, plan, self.stack, number, routed)
+                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
+            self._reductions[key] = self._way(tape)
+        return self._reductions[key]
+
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, Way]:
         """The last backward of a part by Megatron-LM, until all gradients of an axis are there; by their axes."""
-        key = (*self._key(plan, name), plan.dp > 1)
+        key = (*self.key(plan, name), plan.dp > 1)
         if key not in self._arrivals:
             layer, tape, came = Layer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
             layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
@@ -182,7 +214,7 @@ class Ways:
 
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Parameters that a rank has of a layer, by the axis of the ranks that have copies."""
-        key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1)
+        key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1, plan.ends_meet)
         if key not in self._held:
             layer = Layer(Part(self.model, plan, self.stack, name))
             found = Counter[str]()
@@ -212,7 +244,7 @@ class Ways:
     def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
         """By axis, its ranks, and how many parameters there are, in one bucket each."""
         scattered = plan.sharding == "zero1"
-        return [Buffer(tape, self.stack.precision, axis, n, scattered, ((size, 0),), False) for axis, n, size in held]
+        return [Buffer(tape, self.stack.precision, axis, n, scattered, (Tensor(size),)) for axis, n, size in held]
 
     def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
         owned = sum(buffer.owned for buffer in buffers)
@@ -236,11 +268,11 @@ class Ways:
     def _way(self, tape: Tape, *, beside: bool = False) -> Way:
         """The events of a tape; with `beside` requests take no time, as they may have begun long before."""
         events, axes = tape.events(), list(tape.axes)
-        asked = [] if beside else np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist()
+        asked = [] if beside else np.flatnonzero(np.isin(events.kind, [Kind.COLLECTIVE, Kind.SEND, Kind.RECV])).tolist()
         asks = [
             Ask(
                 axes[events.group[i]],
-                events.name[i],
+                events.name[i] if events.kind[i] == Kind.COLLECTIVE else MESSAGE,
                 int(events.count[i]),
                 events.dtype[i],
                 splits=tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()),
@@ -250,9 +282,10 @@ class Ways:
         return Way(
             self.device.seconds(events, "float32").tolist(),
             list(zip(asked, asks, strict=True)),
+            {i for i in asked if events.kind[i] == Kind.SEND},
             computes(events).tolist(),
             events.stream.tolist(),
-            [own.tolist() for own in np.split(events.wait, events.wait_start[1:-1])],
+            _waits(events),
         )
 
 
@@ -261,6 +294,14 @@ class _Nowhere(Whole):
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """One of them is there."""
+
+
+def _waits(events: Events) -> list[list[int]]:
+    """[E] what each waits for: as the tape says, and the request before it in its queue, if ranks leave that together."""
+    found = [own.tolist() for own in np.split(events.wait, events.wait_start[1:-1])]
+    for event, before in zip(*(each.tolist() for each in queue_order(events)), strict=True):
+        found[event] += [before] * (events.name[before] not in ROOTED)
+    return found
 
 
 def _cut(plan: Plan) -> Sequence[object]:

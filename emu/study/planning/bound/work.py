@@ -1,9 +1,9 @@
 """Bounds that are quickly known: what the layers take that a model has most of, if nothing were worked out again.
 
-Of Megatron-LM's lists only. They are not above that of `emu.study.planning.bound.bound`, which counts all parts, and each
-setting.
-The quicker of two asks for no plan's own microbatch: a sequence of a pass of more takes no longer than one of a pass of fewer,
-where tiles fill all cores, as what a pass takes whatever its sequences (weights read, messages begun) is shared by more.
+They are not above that of `emu.study.planning.bound.bound`, which counts all parts, and each setting.
+The quicker of two is of Megatron-LM's lists only, and asks for no plan's own microbatch: a sequence of a pass of more takes no
+longer than one of a pass of fewer, where tiles fill all cores, as what a pass takes whatever its sequences (weights read,
+messages begun) is shared by more.
 """
 
 from collections.abc import Hashable, Sequence
@@ -56,16 +56,15 @@ class Works:
 
     def seconds(self, plan: Plan) -> float:
         """The same, by what its own passes take."""
-        if not self._ways.is_megatron:
-            return 0.0
-        key = (plan.pass_batch, plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
+        key = self._ways.key(replace(plan, recompute="none"), self._kind)
         if key not in self._passes:
             self._passes[key] = self._pass_s(self._ways, plan)
         return self._step_s(plan, *self._passes[key])
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         layers = self._of_places(plan)
-        takes = plan.passes * (forward + backward) * layers.own + forward * layers.before + backward * layers.after
+        after = 0.0 * layers.after if plan.splits else layers.after
+        takes = plan.passes * (forward + backward) * layers.own + forward * layers.before + backward * after
         return float(takes.max())
 
     @property
@@ -89,7 +88,7 @@ class Works:
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
         found = [turns.seconds(Anywhere(rates, plan), 0) for rates in self.rates]
-        return min(forward for forward, _, _ in found), min(later for _, _, later in found)
+        return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
     def _of_places(self, plan: Plan) -> _Layers:
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline)

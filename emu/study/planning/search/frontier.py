@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from emu.study.planning.search.row import Candidate
 
-READY, PLACED, ANYWHERE, WORKS, PLAN = range(5)  # what a bound rests on; of equal bounds, what is known best comes first
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # what a bound rests on; of equal bounds the best known comes first
 _TOGETHER = 64  # that are looked at together at most
 _NEAR = 1.005  # times the least bound, up to which they are
 

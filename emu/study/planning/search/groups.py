@@ -55,11 +55,16 @@ class Where:
     def at(self, place: int, axis: str) -> Groups:
         """Those of an axis at one place of their pipelines; or all, of an axis that reaches over places."""
         if (place, axis) not in self._groups:
-            every, of_place = self._every(axis), self.plan.stage_ranks
-            across = every[0, 0] // of_place != every[0, -1] // of_place
-            own = every if across else every[every[:, 0] // of_place == place]
-            self._groups[place, axis] = self._of(own, every)
+            self._groups[place, axis] = self._of(self._own(place, axis), self._every(axis))
         return self._groups[place, axis]
+
+    def ring(self, place: int, axis: str) -> Groups:
+        """Each rank of a place with the next of its group of an axis."""
+        if ("ring", place, axis) not in self._groups:
+            own = self._own(place, axis)
+            rows = np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
+            self._groups["ring", place, axis] = self._of(rows, rows)
+        return self._groups["ring", place, axis]
 
     def between(self, src: int, dst: int) -> Groups:
         """Each rank of a place with its own of another."""
@@ -74,6 +79,11 @@ class Where:
             self._names[place, axes] = tuple(self.at(place, axis).name for axis in axes)
         return self._names[place, axes]
 
+    def _own(self, place: int, axis: str) -> I64:
+        every, of_place = self._every(axis), self.plan.stage_ranks
+        across = every[0, 0] // of_place != every[0, -1] // of_place
+        return every if across else every[every[:, 0] // of_place == place]
+
     def _every(self, axis: str) -> I64:
         if axis not in self._members:
             self._members[axis] = members(self.plan, axis)
@@ -87,5 +97,6 @@ class Where:
 
 
 def _communicators(plan: Plan) -> int:
-    """At most: of each axis, of states shared over dp and cp or over a part, and of the ends of pipelines."""
-    return sum(size > 1 for size in plan.sizes.values()) + (plan.dp * plan.cp > 1) + (plan.pp > 1)
+    """At most: of each axis, of both that share experts, of states shared over dp and cp or a part, of a pipeline's ends."""
+    both = plan.ep > 1 < plan.expert_tp
+    return sum(size > 1 for size in plan.sizes.values()) + both + (plan.dp * plan.cp > 1) + (plan.pp > 1)

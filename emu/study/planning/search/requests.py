@@ -152,8 +152,8 @@ class There:
     def collective(self, place: int, ask: Ask) -> Taken:
         """As of `Requests`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
-        own = ask.axis if ask.axis in self.axes else ""
-        found = self.known.time(Request(ask, self.where.at(place, ask.axis), own), after)
+        groups = self.where.ring(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
+        found = self.known.time(Request(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
         return self.anywhere.collective(place, ask)._replace(is_told=False) if found is None else found
 
     def messages(self, to: int, size: int) -> Sequence[Taken]:

@@ -11,8 +11,8 @@ from emu.study.training.estimate import DEFAULT, Estimated
 
 BEST = 10  # plans of a table
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
-# of its own requests; its composed time.
-BY = ("memory", "bound", "requests", "composed")
+# of its own requests; its composed time; or nothing, as the search ended before.
+BY = ("memory", "bound", "requests", "composed", "undecided")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,12 @@ class Planned:
     seq: int
     software: str
     given: str  # words that all plans searched have
+    not_searched: tuple[str, ...]  # what else `given` could say
     plans: int  # that model and software take
     candidates: int  # those that may fit the memory, in each placement on each topology
     timed: int  # candidates that had to be: their bounds are not above the time of the last plan found
     decided: Mapping[str, int]  # all candidates by what shows that they are not in the table, or are: see `BY`
+    least_s: float | None  # no step takes less of the candidates that are not decided; None: there are none
     rows: tuple[PlanRow, ...]
     front: tuple[PlanRow, ...]  # of the plans timed, those of which none reaches as much MFU with less memory
     seen: tuple[tuple[int, float], ...]  # bytes of memory and MFU of the plans timed

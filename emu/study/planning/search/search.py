@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from emu.errors import InputError
@@ -20,9 +21,9 @@ from emu.model.plan.spell import spell
 from emu.model.stack.stack import Stack
 from emu.study.forked import Waiting, ahead
 from emu.study.planning.bound.floor import Floors
-from emu.study.planning.bound.placed import Placed
+from emu.study.planning.bound.placed import Placed, Times
 from emu.study.planning.bound.rates import Taken
-from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, WORKS, Entry, Frontier
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.kept import Kept, Names
 from emu.study.planning.search.requests import Request
 from emu.study.planning.search.row import Candidate, PlanRow
@@ -32,6 +33,7 @@ from emu.units import format_time
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 _NO_TIME = float("inf")
+STEPS, REQUESTS = 1_000, 10_000  # that a search times at most, so that it ends where bounds say little
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
@@ -80,6 +82,8 @@ class Search:
     large: list[Bound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
     fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
+    requests: int = 0  # of which times were asked for
+    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many steps, and may be among the best
 
     def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
         """Time all that may be among the best."""
@@ -92,6 +96,7 @@ class Search:
         try:
             with self.progress(f"searching {left:,} plans for the best", left) as advance:
                 self._search(frontier, advance, submit, side_by_side)
+                self.left = [entry for entry in frontier.entries if entry.bound_s <= self.worst_s]
                 for _ in range(sum(entry.known in (PLAN, WORKS) for entry in frontier.entries)):
                     advance()
         except KeyboardInterrupt as stopped:
@@ -100,8 +105,8 @@ class Search:
 
     def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
         under_way = deque[tuple[Candidate, Waiting[Found]]]()
-        while under_way or frontier.has(self.worst_s):
-            full = len(under_way) == side_by_side or not frontier.has(self.worst_s)
+        while under_way or self._goes_on(frontier):
+            full = len(under_way) == side_by_side or not self._goes_on(frontier)
             if full or (under_way and under_way[0][1].ready()):
                 candidate, waiting = under_way.popleft()
                 self._take(candidate, waiting.get())
@@ -113,6 +118,10 @@ class Search:
             self._look(entries, frontier, submit, side_by_side)
             for _ in (entry for entry in entries if entry.known == WORKS):
                 advance()
+
+    def _goes_on(self, frontier: Frontier) -> bool:
+        """Whether there is something to look at."""
+        return frontier.has(self.worst_s) and len(self.least_s) < STEPS
 
     def _so_far(self, frontier: Frontier) -> str:
         """What is known of a search that was stopped."""
@@ -142,12 +151,20 @@ class Search:
             if entry.known == PLAN:
                 works_s = self.placed.works_s(entry.candidate.plan)
                 frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
-            if entry.known == WORKS:
+            if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
                 self._bound(entry, frontier)
+        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier, times)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], times)
         for (bound_s, candidate), near in zip(together, found, strict=True):
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+
+    def _reduce(self, entries: Sequence[Entry], frontier: Frontier, times: Times) -> None:
+        """Bound plans by what their gradients take, those that may fit."""
+        fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
+        found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], times), strict=True))
+        for entry in entries:
+            frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
 
     def _placed(self, entry: Entry) -> list[Candidate]:
         """A candidate; or those of a plan that may fit."""
@@ -174,13 +191,22 @@ class Search:
     def _times(
         self, topology: int, wanted: Mapping[Hashable, Request], submit: Submit, side_by_side: int
     ) -> dict[Hashable, Taken]:
-        """Of requests; one that cannot be timed counts nothing."""
-        found = dict[Hashable, Taken]()
-        jobs = ((name, Lone(topology, request)) for name, request in wanted.items())
+        """Of requests; one that cannot be timed counts nothing, nor do those that are more than are timed."""
+        asked = dict(islice(wanted.items(), REQUESTS - self.requests))
+        found = {name: Taken(0.0, 0.0) for name in wanted if name not in asked}
+        self.requests += len(asked)
+        jobs = ((name, Lone(topology, request)) for name, request in asked.items())
         for name, took in ahead(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
             self.kept.write(self.names.of(Lone(topology, wanted[name])), took)
             found[name] = Taken(0.0, 0.0) if REFUSED in took else Taken(**took)
         return found
+
+    def undecided(self) -> tuple[int, int, float]:
+        """Candidates that may be among the best and are not timed: of plans, and in a placement; and what none is below."""
+        places = [(entry.known, len(placements(entry.candidate.plan))) for entry in self.left]
+        of_plans = len(self.placed.topologies) * sum(n for known, n in places if known > ANYWHERE)
+        placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
+        return of_plans, placed, min((entry.bound_s for entry in self.left), default=_NO_TIME)
 
     def needed(self) -> list[Candidate]:
         """The candidates that had to be timed; how many more were depends on what ran side by side."""

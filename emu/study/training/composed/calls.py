@@ -33,6 +33,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
         message_fs=topology.message_fs + ticks(stack.alpha_s, "alpha"),
         adding_fs=topology.adding_fs + ticks(stack.adding_s, "adding") * topology.adds,
         assumptions=(*topology.assumptions, *filter(None, told)),
+        shares=stack.bandwidth or topology.shares,
     )
 
 

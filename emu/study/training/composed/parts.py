@@ -58,10 +58,15 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
     return parts
 
 
+def goes_round(splits: Sequence[int]) -> bool:
+    """Whether the first member of a group gives blocks of such sizes to one other alone, as each does in a ring."""
+    return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
+
+
 def _blocks(asked: Different) -> bytes:
     """Each member gives what the first gives; in a ring, where that is all to one other, to one as far from itself."""
     if not asked.splits:
         return b""
-    n, ring = asked.ranks.shape[1], np.count_nonzero(asked.splits) == 1 and not asked.splits[0]
+    n, ring = asked.ranks.shape[1], goes_round(asked.splits)
     given = [np.roll(asked.splits, member if ring else 0) for member in range(n)]
     return packed_blocks(asked.name, operation(asked.name, n, asked.root), given, asked.elements)

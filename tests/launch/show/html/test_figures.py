@@ -29,13 +29,17 @@ def test_a_chaotic_step_is_told_with_how_far_it_spreads(shown):
     assert "chaotic: the step takes 1 ms to 1.1 ms (10.0 % apart) in 5 runs whose starts moved by a tick" in told
 
 
-def test_a_cable_has_the_colour_of_the_busier_of_its_directions(shown):
-    _, timed = shown
-    links, drawn = timed.topology.links, link_map(timed.topology, timed.shares).data
-    most = timed.shares.max()
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_cable_has_the_colour_of_the_busier_of_its_directions(shown, seed):
+    """Drawn at random, so that now one direction and now the other is the busier."""
+    topology = shown[1].topology
+    shares = np.random.default_rng(seed).random(len(topology.links))
+    links, drawn = topology.links, link_map(topology, shares).data
+    most = shares.max()
     for src, dst in {(min(pair), max(pair)) for pair in zip(links.src.tolist(), links.dst.tolist(), strict=True)}:
         between = ((links.src == src) & (links.dst == dst)) | ((links.src == dst) & (links.dst == src))
-        share = float(timed.shares[between].max())
+        assert between.sum() == 2
+        share = float(shares[between].max())
         (cable,) = (c for c in drawn.cables if c.told.startswith(f"NPU {src} and NPU {dst}:"))
         assert cable.colour == heat(share, most)
         assert cable.told.endswith(f"busy {100 * share:.3g} %")

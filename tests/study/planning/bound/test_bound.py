@@ -64,6 +64,49 @@ def test_gradients_that_are_sharded_may_go_beside_what_is_computed():
     assert there_s(placed, each, times(request, line)) <= taken_s
 
 
+@pytest.mark.parametrize(
+    ("software", "words", "axes", "least"),
+    [
+        ("megatron", "cp=8", ("cp",), 0.99),
+        ("megatron", "cp=4,tp=2", ("tp", "cp"), 0.99),
+        ("megatron", "cp=2,pp=2,dp=2,microbatch=2", ("cp", "dp", "pp"), 0.9),
+        ("pytorch", "cp=8", ("cp",), 0.75),  # gradients go beside, and are not counted
+        ("pytorch", "cp=4,tp=2", ("cp", "tp"), 0.75),
+    ],
+)
+def test_what_goes_round_a_ring_of_context_parallelism_is_counted(software, words, axes, least):
+    """On links so slow that a step is hardly more than its messages, those of a ring are most of its bound, too."""
+    request, line = asked("llama-tiny", 8, 8, 512, software), "switch:n=8,bandwidth=0.5GB/s,latency=1us"
+    each = Candidate(0, parse_plan(words, global_batch=8, seq=512), axes)
+    took_s, placed = step_s(request, each, line, composed=True), of(request, line)
+    assert placed.anywhere_s(each.plan)[0] <= there_s(placed, each, times(request, line)) <= took_s
+    assert there_s(placed, each, times(request, line)) > least * took_s
+
+
+ODD = """architecture = "llama"
+layers = 2
+hidden = 64
+heads = 8
+kv_heads = 4
+ffn = 192
+vocab = 250
+max_seq = 512
+"""
+
+
+def test_the_bound_of_a_vocabulary_that_is_filled_up_is_of_the_whole(tmp_path):
+    (tmp_path / "odd.toml").write_text(ODD)
+    request, line = asked(str(tmp_path / "odd.toml"), 4, 4, 512), "ub-mesh:board"
+    model, placed, floors = find_model(request.model), of(request, line), Floors(find_model(request.model), request.stack)
+    for words, axes in (("tp=4", ("tp",)), ("tp=4,sp,recompute=full,microbatch=1", ("tp",)), ("tp=4,microbatch=2", ("tp",))):
+        each = Candidate(0, parse_plan(words, global_batch=4, seq=512), axes)
+        took_s, held = step_s(request, each, line, composed=True), sum(memory_by_part(model, each.plan, request.stack).values())
+        assert placed.quickly_s(each.plan) <= placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        assert placed.anywhere_s(each.plan)[0] <= there_s(placed, each, times(request, line)) <= took_s
+        assert there_s(placed, each, times(request, line)) > 0.98 * took_s  # of 512 words, as the step is
+        assert 0.5 * held < floors.bytes(each.plan) <= held
+
+
 def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
     request, line = SPACES[0]
     each = next(each for each in candidates(request) if each.plan.tp == each.plan.dp == each.plan.pp == 2 and each.plan.sp)

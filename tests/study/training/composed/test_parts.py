@@ -5,20 +5,14 @@ from itertools import product
 
 import pytest
 
+from benchmarks.composed.drawn import ORDERS, PLAIN_FABRICS, PLAIN_STACKS, plain
 from emu.trace.report.report import told_apart
 from tests.study.training.composed.ways import both_ways
 
-ORDERS = {
-    "software=pytorch": (
-        "order=gpipe", "order=1f1b", "order=interleaved,vp=2",
-        "order=zero-bubble,vp=2", "order=zbv,vp=2", "order=dualpipev,vp=2",
-    ),
-    "software=megatron": ("order=1f1b", "order=interleaved,vp=2"),
-    "software=megatron,dp=overlapped": ("order=1f1b", "order=interleaved,vp=2"),
-}  # fmt: skip
+ORDERS_OF = {stack: ORDERS[stack.removeprefix("software=").partition(",")[0]] for stack in PLAIN_STACKS}
 PIPELINES = [
     (stack, f"pp={pp},dp=2,{order},clip={clip}")
-    for stack, orders in ORDERS.items()
+    for stack, orders in ORDERS_OF.items()
     for pp, clip, order in product((2, 4, 8), (0, 1), orders)
 ]
 AT_ONCE = random.Random(4).sample(range(len(PIPELINES)), 6)
@@ -52,36 +46,14 @@ def test_on_a_network_that_takes_no_time_a_pipeline_communicates_for_none(stack,
     assert furthest(parts_of(few), parts_of(whole), whole.step_time_s) < NO_TIME
 
 
-FABRICS = {
-    "switch:n=32,bandwidth=50GB/s,latency=500ns": 0.01, "servers:nodes=4": 0.01, "ub-mesh:rack": 0.01,
-    "torus:dims=4x8,bandwidth=25GB/s,latency=500ns": 0.015, "fat-tree:radix=8": 0.05,  # where members leave far apart
-}  # fmt: skip
-
-
-def drawn(seed):
-    """A fabric, and a plan of up to 32 ranks for it: any axes, sharding, order and overlap."""
-    rng = random.Random(seed)
-    sizes = {axis: rng.choice((1, 1, 2, 4)) for axis in ("tp", "cp", "dp", "pp")}
-    ranks = sizes["tp"] * sizes["cp"] * sizes["dp"] * sizes["pp"]
-    experts = rng.random() < 0.3 and sizes["cp"] * sizes["dp"] % 2 == 0
-    if not 2 <= ranks <= 32:
-        return drawn(seed + 10**6)
-    stack = rng.choice(list(ORDERS))
-    words = [f"{axis}={size}" for axis, size in sizes.items()] + [f"clip={rng.choice((0, 1))}"] + ["ep=2"] * experts
-    words += ["sp"] * (sizes["tp"] > 1 and rng.random() < 0.5)
-    order = rng.choice(ORDERS[stack]) if sizes["pp"] > 1 else ""
-    splits = any(split in order for split in ("zero-bubble", "zbv", "dualpipev"))  # FSDP2 sees no backward that is split
-    shared = ("ddp", "zero1") if splits else ("ddp", "zero1", "fsdp")
-    words += [f"sharding={rng.choice(shared)}"] if sizes["dp"] > 1 and stack == "software=pytorch" else []
-    words += [order] if order else []
-    model = "mixtral-tiny" if experts else rng.choice(("llama-tiny", "llama3-8b"))
-    return rng.choice(list(FABRICS)), ",".join(words), model, stack, 2 * sizes["dp"] * sizes["pp"]
+NEAR = dict(zip(PLAIN_FABRICS, (0.01, 0.01, 0.01, 0.015, 0.05), strict=True))  # on a fat tree members leave far apart
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 200))])
 def test_the_parts_of_a_composed_step_are_as_close_as_its_time(seed):
-    line, words, model, stack, batch = drawn(seed)
-    few, whole = both_ways(line, words, model, stack, global_batch=batch, seq=256)
+    drawn = plain(seed)
+    batch = {"global_batch": drawn.batch, "seq": drawn.seq}
+    few, whole = both_ways(drawn.topology, drawn.words, drawn.model, drawn.stack, **batch)
     composed, step_s = few.step(briefly=True), whole.report.step_time_s
     (same,) = told_apart(whole.trace, whole.replayed, whole.timeline, whole.report, [composed.rank])
     waits = {"bubble": same.bubble_fs, "straggling": sum(same.straggling_fs.values())}
@@ -89,4 +61,4 @@ def test_the_parts_of_a_composed_step_are_as_close_as_its_time(seed):
     for told, all_of_it in ((parts_of(composed), composed.step_time_s), (parts_of(whole.report), step_s)):
         assert sum(told.values()) == pytest.approx(all_of_it, rel=1e-12)
     error = abs(composed.step_time_s / step_s - 1)
-    assert furthest(parts_of(composed), parts, step_s) <= 1.25 * error + FABRICS[line]
+    assert furthest(parts_of(composed), parts, step_s) <= 1.25 * error + NEAR[drawn.topology]

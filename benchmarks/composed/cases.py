@@ -1,12 +1,11 @@
 """How far a composed step is from the whole graph's: 37 plans on small fabrics, where both can be had.
 
-    python -m benchmarks.composed [BEGINNING ...]
-
 In 15 of them data and pipeline parallelism share NICs.
 """
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -121,10 +120,9 @@ def _plan_told(case: Case) -> str:
     return case.plan if case.software == "pytorch" else f"{case.plan}; {case.software}"
 
 
-def main() -> int:
-    """Print the table, ready for the README, then the median and the worst."""
-    beginnings = tuple(sys.argv[1:])
-    names = [name for name in CASES if not beginnings or name.startswith(beginnings)]
+def table(beginnings: Sequence[str]) -> int:
+    """Print the table of the cases of such names, ready for the README, then the median and the worst; the exit code."""
+    names = [name for name in CASES if not beginnings or name.startswith(tuple(beginnings))]
     if not names:
         sys.stderr.write(f"composed: no case begins with {' or '.join(beginnings)}; there are {', '.join(CASES)}\n")
         return 2
@@ -145,7 +143,3 @@ def main() -> int:
         f"\n{len(errors)} cases: {told}; aim {100 * MEDIAN:g} % and {100 * WORST:g} %: {'met' if met else 'missed'}\n"
     )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Random steps composed and by the whole graph of all their ranks: how far apart, and what composing takes.
+
+Steps whose whole graph is chaotic are listed apart: shifted by a tick, its own time moves by more than 1 %.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.composed.drawn import Drawn, several
+from emu.collective.algorithm import Choice
+from emu.model.generate.generate import trace_of
+from emu.study.choice.chooser import choice_on
+from emu.study.training.composed.asked import asked_by
+from emu.study.training.composed.composed import composition
+from emu.study.training.composed.parts import parts_of
+from emu.study.training.estimate import model_of, roles_of, standing_of
+from emu.study.training.placed import npus_of, with_axes
+from emu.study.training.step.step import TimedTrace, time_trace
+from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
+from launch.data.devices import find_device
+
+CHAOTIC = 0.01  # share of the time, by which a tick more or less moves the whole graph of such a step
+_TICKS = 2  # perturbed runs of each
+_WORST = 10  # that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A step both ways."""
+
+    number: int  # of the draw
+    drawn: Drawn
+    composed_s: float
+    whole_s: float
+    moved: float  # share of its time that the whole graph moves by
+    cpu_s: tuple[float, float]  # that composing took, with the choice of algorithms known; and the whole graph
+
+    @property
+    def error(self) -> float:
+        """Of the composed time, as a share of the whole graph's."""
+        return self.composed_s / self.whole_s - 1
+
+
+def random_steps(count: int, seed: int, only: int | None = None) -> int:
+    """Time so many both ways, or one of them, and print what came of it; the exit code."""
+    found = []
+    for number, drawn in enumerate(several(count, seed)):
+        if only is None or number == only:
+            found.append(both_ways(number, drawn))
+            sys.stderr.write(f"\r{number + 1} of {count}")
+    sys.stderr.write("\n")
+    calm = [each for each in found if each.moved <= CHAOTIC]
+    sys.stdout.write(_told("steps", calm))
+    apart = f"{len(found) - len(calm)} of {len(found)}"
+    sys.stdout.write(f"\n{apart} steps are chaotic: a tick moves their whole graph by more than {CHAOTIC:.0%}\n")
+    sys.stdout.write(_told("chaotic steps", [each for each in found if each.moved > CHAOTIC]))
+    return 0
+
+
+def both_ways(number: int, drawn: Drawn) -> Both:
+    """A drawn step composed, and by the whole graph, as it is and with its starts shifted."""
+    topology = build_topology(drawn.topology)
+    choice = choice_on(topology, drawn.algorithms, "float32", npus=npus_of(topology, drawn.plan, drawn.axes))
+    composed, cpu_s = _composed(drawn, topology, choice)
+    began = time.process_time()
+    whole = _whole(drawn, topology, choice)
+    taken = time.process_time() - began
+    step_s = whole.report.step_time_s
+    moved = 0.0
+    if whole.timeline.how != "sweep":  # nobody is ever limited there, which a tick does not change
+        shifted = _whole(drawn, topology, choice, _TICKS).spread
+        moved = 0.0 if shifted is None else max(abs(t / step_s - 1) for t in (shifted.least_s, shifted.most_s))
+    return Both(number, drawn, composed.report.step_time_s, step_s, moved, (cpu_s, taken))
+
+
+def _composed(drawn: Drawn, topology: Topology, choice: Choice) -> tuple[TimedTrace, float]:
+    """The step, and the CPU seconds that it took once its algorithms were chosen."""
+    request, device = drawn.request, find_device("h100", "bfloat16")
+    of = standing_of(model_of(request), request.plan, request.stack)
+    parts_of(asked_by(of).requests, choice, topology)
+    asked_by.cache_clear()
+    began = time.process_time()
+    npus = npus_of(topology, request.plan, request.axes)
+    found = composition(of, choice, topology, device.request_overhead_fs, npus).timed(device)
+    return found, time.process_time() - began
+
+
+def _whole(drawn: Drawn, topology: Topology, choice: Choice, perturb: int = 0) -> TimedTrace:
+    request, device = drawn.request, find_device("h100", "bfloat16")
+    model, plan, stack = model_of(request), request.plan, request.stack
+    trace = trace_of(roles_of(model, plan, stack), model, plan, stack)
+    placed = with_axes(topology, plan, request.axes)
+    return time_trace(trace, choice, placed, device, "float32", briefly=not perturb, perturb=perturb)
+
+
+def _told(name: str, found: Sequence[Both]) -> str:
+    """Quantiles of the errors, what composing took, and the worst with the words that repeat them."""
+    if not found:
+        return f"no {name}\n"
+    errors = np.abs([each.error for each in found])
+    quantiles = ", ".join(f"{word} {100 * np.quantile(errors, q):.3g} %" for word, q in _QUANTILES)
+    cpu = np.array([each.cpu_s for each in found])
+    cost = f"composed in {cpu[:, 0].sum():.1f} s of CPU, whole graphs in {cpu[:, 1].sum():.1f} s"
+    lines = [f"{len(found)} {name}: {quantiles}; {cost}"]
+    worst = sorted(found, key=lambda each: -abs(each.error))[:_WORST]
+    lines += [f"{100 * each.error:+.2f} % of {each.whole_s:.4g} s  (draw {each.number}) {each.drawn}" for each in worst]
+    return "\n".join(lines) + "\n"
+
+
+_QUANTILES = (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("worst", 1.0))

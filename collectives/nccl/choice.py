@@ -1,0 +1,112 @@
+"""NCCL's choice for one request: algorithm, protocol, channels; and the schedule of the catalogue that sends what it would.
+
+Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). What is no tuned operation is made of sends
+and receives there. A protocol changes what is chosen, not how a schedule is timed.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from collectives.nccl import constants as known
+from collectives.nccl.constants import LL, PROTOCOLS, SIMPLE
+from collectives.nccl.graphs import Graphs, graphs_of
+from collectives.nccl.tuning import ROOTED, TUNED, Expected, Way, expected, time_us
+from emu.collective.algorithm import Served
+from emu.collective.library import Around, Pick, library
+
+_CALLED: Mapping[str, str] = MappingProxyType(
+    {
+        "tree": "Tree",
+        "ring": "Ring",
+        "collnet-direct": "CollNetDirect",
+        "collnet-chain": "CollNetChain",
+        "nvls": "NVLS",
+        "nvls-tree": "NVLSTree",
+        "pat": "PAT",
+    }
+)
+
+
+class Taken(NamedTuple):
+    """What NCCL takes."""
+
+    way: Way
+    channels: int
+
+    def __str__(self) -> str:
+        return (
+            f"{_CALLED[self.way.algorithm]}, {PROTOCOLS[self.way.protocol]}, {self.channels} channel{'s' * (self.channels > 1)}"
+        )
+
+
+@lru_cache(maxsize=256)
+def _known(operation: str, around: Around) -> tuple[Graphs, dict[Way, Expected]]:
+    on = graphs_of(around)
+    return on, expected(operation, on)
+
+
+def taken(operation: str, size: int, around: Around) -> Taken:
+    """What NCCL takes for a size in bytes of a tuned operation: the first of those that it expects to be the fastest."""
+    on, ways = _known(operation, around)
+    best = min(ways, key=lambda way: time_us(operation, way, ways[way], on, size))
+    return Taken(best, _channels(best, size, on))
+
+
+def _channels(way: Way, size: int, on: Graphs) -> int:
+    """As many as there are, or as keep all their threads busy."""
+    if way.algorithm.startswith("nvls"):
+        within, across = known.NVLS_CHANNELS[on.generation.name]
+        return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
+    slow = way == Way("ring", SIMPLE) and on.ring.channels * on.ring.within <= known.PCIE
+    threads = known.SLOW_THREADS if slow else known.THREADS[way.protocol]
+    each = threads * known.BYTES_A_THREAD[way.protocol] * (on.ranks if way == Way("ring", LL) else 1)
+    return max(1, min(on.channels, size // each))
+
+
+@library("nccl")
+def nccl(operation: str, size: int, around: Around) -> Pick | None:
+    """What serves a request as NCCL would; nothing of its own where it sends each pair's data by themselves."""
+    if around.ranks < 2:
+        return None
+    if operation not in TUNED:
+        return _sent(operation, around)
+    found = taken(operation, size, around)
+    return Pick(_served(operation, found, around), str(found))
+
+
+def _sent(operation: str, around: Around) -> Pick | None:
+    """An all_to_all is so many sends and receives, which go over the NIC of the rank that they are for (PXN)."""
+    if operation != "all_to_all":
+        return None
+    dims = _nodes(around)
+    return Pick(Served("rail", dims), "sends and receives, PXN") if dims else Pick(Served("at-once"), "sends and receives")
+
+
+def _nodes(around: Around) -> tuple[int, ...]:
+    """Servers x ranks of each, where a group's order shows them and there are several of both."""
+    each = around.ranks // around.hosts
+    return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
+
+
+def _served(operation: str, found: Taken, around: Around) -> Served:
+    """The schedule that sends what NCCL would send. Rings of one server are all the same ring, and its trees chains."""
+    name, dims = found.way.algorithm, _nodes(around)
+    if operation in ROOTED:
+        return Served("pipelined-chain")
+    if name == "pat":
+        return Served("bruck")
+    if name == "nvls" and around.hosts == 1:
+        return Served("in-switch")
+    lanes = _lanes(dims, found.channels)
+    if name == "ring":
+        return Served("rail-ring", lanes) if lanes[1:2] > (1,) else Served("ring")
+    return Served("rail-tree", lanes) if dims else Served("double-tree")
+
+
+def _lanes(dims: tuple[int, ...], channels: int) -> tuple[int, ...]:
+    """With a ring or pair of trees for each NIC of a server, or for each channel where these are fewer; () stays."""
+    each = dims[-1] if dims else 1
+    lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, channels))
+    return dims if lanes == each else (dims[0], lanes, each // lanes)

@@ -1,0 +1,165 @@
+"""What NCCL expects of each algorithm and protocol: a latency and a bandwidth, and from them the time of a size.
+
+Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). With
+Intel's hosts and no NIC of its own latency, as NCCL takes InfiniBand's; no setting of its environment is set.
+"""
+
+from collections.abc import Iterator
+from math import inf, log2
+from typing import NamedTuple
+
+from collectives.nccl import constants as known
+from collectives.nccl.constants import LL, LL128, SIMPLE, Rates
+from collectives.nccl.graphs import Graph, Graphs
+
+ALL_REDUCE = "all_reduce"
+HALVES = ("all_gather", "reduce_scatter")
+ROOTED = ("broadcast", "reduce")
+TUNED = (ALL_REDUCE, *HALVES, *ROOTED)
+
+
+class Way(NamedTuple):
+    """An algorithm with a protocol."""
+
+    algorithm: str
+    protocol: int
+
+
+class Expected(NamedTuple):
+    """What is expected of a way: so long before the first byte, then so many bytes of the operation's size a second."""
+
+    latency_us: float
+    bandwidth: float  # GB/s
+
+
+def expected(operation: str, on: Graphs) -> dict[Way, Expected]:
+    """Of each way to serve an operation, in the order in which NCCL tries them."""
+    ways = (Way(name, protocol) for name in _serving(operation, on) for protocol in range(len(known.PROTOCOLS)))
+    found = ((way, Expected(_latency(operation, way, on), _bandwidth(operation, way, on))) for way in ways)
+    return {way: each for way, each in found if each.bandwidth > 0}
+
+
+def time_us(operation: str, way: Way, of: Expected, on: Graphs, size: int) -> float:
+    """Of a size in bytes."""
+    latency, bandwidth, step = of.latency_us, of.bandwidth, int(log2(size // 64)) if size >= 64 else -1
+    reach = known.TREES_REACH[way.protocol]
+    blackwell_tree = way.algorithm == "nvls-tree" and on.generation is known.GENERATIONS[-1]
+    if operation == ALL_REDUCE and 0 <= step < len(reach) and (way.algorithm == "tree" or blackwell_tree):
+        bandwidth *= reach[step]
+    of_each = size // (on.channels * on.ranks)
+    if way == Way("ring", SIMPLE) and on.servers > 1 and operation == ALL_REDUCE and of_each >= 64:
+        latency *= known.RING_PLATEAU
+    return latency + size / (1000 * bandwidth)
+
+
+def _serving(operation: str, on: Graphs) -> Iterator[str]:
+    """The algorithms that there are for an operation of a group."""
+    whole, half = operation == ALL_REDUCE, operation in HALVES
+    direct = on.nics_add and on.per_server <= known.MOST_DIRECT
+    if whole:
+        yield "tree"
+    yield "ring"
+    if direct and on.nvls and (whole or half):
+        yield "collnet-direct"
+    if direct and whole:
+        yield "collnet-chain"
+    if on.nvls and on.nvls.channels > 1:
+        if (on.servers == 1 or on.nics_add) and (whole or (half and on.per_server <= known.MOST_HEADS)):
+            yield "nvls"
+        if whole and on.servers > 1:
+            yield "nvls-tree"
+    if half and on.per_server == 1:
+        yield "pat"
+
+
+def _rate(rates: Rates, on: Graphs) -> float:
+    return rates[min(on.servers - 1, 2)]
+
+
+def _bandwidth(operation: str, way: Way, on: Graphs) -> float:
+    """Of the operation's size; 0 where the way does not exist."""
+    name, protocol = way
+    if name == "ring":
+        return _ring_bandwidth(protocol, on) * on.ranks / _steps(operation, on)
+    if name == "tree":
+        return _tree_bandwidth(protocol, on) / 2
+    if protocol != SIMPLE:
+        return 0.0
+    if name == "pat":
+        return 0.75 * on.ring.channels * on.ring.between
+    if name in ("nvls", "nvls-tree") and on.nvls:
+        return _nvls_bandwidth(operation, name, on, on.nvls)
+    return _collnet_bandwidth(operation, name, on)
+
+
+def _steps(operation: str, on: Graphs) -> int:
+    return {ALL_REDUCE: 2 * (on.ranks - 1), **dict.fromkeys(HALVES, on.ranks - 1)}.get(operation, on.ranks)
+
+
+def _speed(graph: Graph, on: Graphs) -> float:
+    return graph.within if on.servers <= 2 else graph.between
+
+
+def _most_ll(on: Graphs) -> float:
+    return on.generation.ll if on.servers == 1 else _rate(known.LL_BETWEEN, on)
+
+
+def _ring_bandwidth(protocol: int, on: Graphs) -> float:
+    bus = on.ring.channels * _speed(on.ring, on)
+    if protocol == LL:
+        return min(_most_ll(on), bus / 2)
+    return min(0.92 * bus, on.ring.channels * on.generation.ring_ll128) if protocol == LL128 else bus
+
+
+def _tree_bandwidth(protocol: int, on: Graphs) -> float:
+    channels, full = on.tree.channels, on.tree.channels * _speed(on.tree, on)
+    bus = min(0.92 * full, channels * _rate(on.generation.tree, on))
+    if protocol == LL:
+        bus = min(bus / 3.8, _most_ll(on))
+    if protocol == LL128:
+        bus = min(bus * (7 / 9 if on.servers == 1 else 120 / 128), channels * _rate(on.generation.tree_ll128, on))
+    return 0.85 * bus if on.per_server == 1 else bus
+
+
+def _nvls_bandwidth(operation: str, name: str, on: Graphs, graph: Graph) -> float:
+    within = graph.within * on.generation.nvls * (graph.channels - 1) / graph.channels
+    within *= 2 if operation == ALL_REDUCE else (on.per_server - 1) / on.per_server
+    between = inf if on.servers == 1 else graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
+    bus = graph.channels * min(within, between, _rate(on.generation.nvls_tree, on) if name == "nvls-tree" else inf)
+    return bus * on.ranks / _steps(operation, on) if operation == ALL_REDUCE else bus
+
+
+def _collnet_bandwidth(operation: str, name: str, on: Graphs) -> float:
+    graph, each = on.nvls or on.ring, on.per_server
+    bus = graph.channels * graph.within
+    if name == "collnet-chain":
+        return on.ring.channels * on.ring.within / 2
+    if operation in HALVES:
+        return each * min(graph.within, 0.9 * graph.between)
+    per_nic = each / graph.channels
+    return bus / (per_nic - (per_nic - 1) / 2) * (0.85 if on.generation.nvls else 1) / 2
+
+
+def _latency(operation: str, way: Way, on: Graphs) -> float:
+    name, p = way
+    base, near = known.BASE.get(name, (0.0,) * 3)[p], known.OVER_NVLINK.get(name, (0.0,) * 3)[p]
+    far, each, deep = known.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
+    if name == "ring":
+        return base + _ring_latency(operation, p, on, near, far)
+    of = {
+        "tree": base + 2 * ((each - 1) * near + deep * far),
+        "nvls": near + far * (on.servers > 1),
+        "nvls-tree": near + 2 * deep * far,
+        "pat": base + deep * far / 3.5 + 2.8 * on.ranks,
+        "collnet-chain": 2 * (each - 1) * near + far,
+        "collnet-direct": 2 * (min(1, each - 1) * near + (each - 1) * 0.4) + far,
+    }
+    return of[name]
+
+
+def _ring_latency(operation: str, protocol: int, on: Graphs, near: float, far: float) -> float:
+    if operation in ROOTED:  # the channels of a search are all alike here
+        return near if on.servers == 1 else known.OVER_NICS["ring"][protocol]
+    between = 0 if on.servers == 1 else (2 if operation == ALL_REDUCE else 1) * (on.servers - 1)
+    step = max(near, known.POST[protocol]) if on.servers > 1 else near
+    return (_steps(operation, on) - between) * step + between * far

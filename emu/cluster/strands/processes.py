@@ -1,0 +1,62 @@
+"""The processes that this one has started: whether there are any, whether they are at work, and what comes from them."""
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+
+def has_processes() -> bool:
+    """Return whether this process has started others, which may be at work for it."""
+    return bool(psutil.Process().children())
+
+
+def processes_spent_s() -> float:
+    """Return how long the processes that this one has started have used the processor."""
+    spent = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            spent += sum(process.cpu_times()[:2])
+    return spent
+
+
+def are_of_processes(files: Sequence[int]) -> bool:
+    """Return whether all that may come through some pipes and sockets comes from processes that this one has started.
+
+    Args:
+        files: Their descriptors.
+    """
+    processes = psutil.Process().children(recursive=True)
+    held = {file for process in processes for file in _held_by(process.pid)}
+    ends = any(map(_has_ended, processes))  # its files are closed at any moment now
+    return bool(processes and files) and all(_is_of_process(each, held, ends) for each in files)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    return True
+
+
+def _held_by(pid: int) -> Iterator[str]:
+    """Return the names of the files that a process holds; none where the system does not tell."""
+    with suppress(OSError):  # it has ended
+        for each in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # it has closed it
+                yield str(Path(each.path).readlink())
+
+
+def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
+    """Return whether another process holds the other end: of a pipe one that holds what is `held`, or one that has ended."""
+    if not stat.S_ISSOCK(os.fstat(file).st_mode):
+        return ends or (bool(held) and str(Path(f"/proc/self/fd/{file}").readlink()) in held)
+    with socket.socket(fileno=os.dup(file)) as end:
+        if end.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+            return False
+        pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid) not in (0, os.getpid())

@@ -1,0 +1,64 @@
+"""Which NPUs share a host, and what joins them to each other and to the rest: told by links alone.
+
+A host is what stays joined where every NPU keeps the fastest of its ports alone. A port is all links of one dimension at an
+NPU; the others are its NIC. n nodes, L links.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, Bool, column
+from emu.topology.kept import kept
+from emu.topology.topology import Topology
+
+_AS_FAST = 1 - 1e-9  # of the fastest port
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Hosts:
+    """The hosts of a topology, and the bandwidth of its NPUs' ports, as their wires have it."""
+
+    of: I64  # [n] the host of each node
+    within_Bps: F64  # [n] out of a node over its fastest ports
+    between_Bps: F64  # [n] ... and over its others
+
+
+@kept(1)
+def hosts_of(topology: Topology) -> Hosts:
+    """The hosts of a topology."""
+    links, n = topology.links, topology.n_nodes
+    ports = _ports(topology)
+    fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
+    kept_links = _keeps(topology, links.src, fast) & _keeps(topology, links.dst, fast)
+    host = _joined(n, links.src[kept_links], links.dst[kept_links])
+    within = np.where(fast, ports, 0).sum(axis=1)
+    return Hosts(host, within, ports.sum(axis=1) - within)
+
+
+def _joined(n: int, src: I32, dst: I32) -> I64:
+    """[n] the least node that each is joined to."""
+    least = np.arange(n)
+    while True:
+        near = least.copy()
+        np.minimum.at(near, src, least[dst])
+        np.minimum.at(near, dst, least[src])
+        near = near[near]
+        if np.array_equal(near, least):
+            return column(near, np.int64)
+        least = near
+
+
+def _ports(topology: Topology) -> F64:
+    """[n, dimensions] bytes a second out of each node, as its wires carry them."""
+    links = topology.links
+    shares = np.array(topology.shares or (1.0,))
+    wire = links.bandwidth_Bps / shares[np.minimum(links.dimension, len(shares) - 1)]
+    dimensions = int(links.dimension.max(initial=0)) + 1
+    cell = links.src.astype(np.int64) * dimensions + links.dimension
+    return column(np.bincount(cell, wire, topology.n_nodes * dimensions), np.float64).reshape(-1, dimensions)
+
+
+def _keeps(topology: Topology, end: I32, fast: Bool) -> Bool:
+    """[L] whether a link is at a switch, or at one of an NPU's fastest ports."""
+    return column((end >= topology.n_npus) | fast[end, topology.links.dimension], np.bool_)

@@ -1,0 +1,78 @@
+"""A library's choice for the requests of a run: what it sees of a group, and which words ask for it."""
+
+import pytest
+
+from emu.collective.algorithm import Request, Served
+from emu.collective.library import LIBRARIES, Around, Pick
+from emu.errors import InputError
+from emu.study.choice.chooser import choice_on
+from emu.study.choice.library import around, picked
+from emu.topology.catalogue import build_topology
+
+HOSTS = build_topology("servers:nodes=4,gpus=4")
+SIZE = 2**26
+
+
+def request(operation: str, ranks: tuple[int, ...], elements: int = SIZE // 4, dtype: str = "float32") -> Request:
+    return Request(operation, ranks, 0, elements, dtype)
+
+
+@pytest.mark.parametrize(
+    ("npus", "servers", "in_order"),
+    [
+        ((0, 1, 2, 3), 1, True),
+        (tuple(range(16)), 4, True),
+        ((0, 4, 8, 12), 4, True),
+        ((0, 2, 4, 6), 2, True),
+        ((0, 4, 1, 5), 2, False),
+        ((0, 1, 4), 2, False),
+    ],
+)
+def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(
+    npus: tuple[int, ...], servers: int, in_order: bool
+) -> None:
+    assert around(HOSTS, npus) == Around(len(npus), servers, in_order, 450e9, 50e9, False, False)
+
+
+def test_the_word_of_a_library_serves_every_group_by_its_own_servers() -> None:
+    choice = choice_on(HOSTS, ("auto", "nccl"), "float32")
+    served = [choice.served(request("all_reduce", ranks)) for ranks in (tuple(range(16)), (0, 1, 2, 3), (0, 4, 8, 12))]
+    assert served == [Served("rail-ring", (4, 4)), Served("ring"), Served("ring")]
+
+
+def test_a_library_is_asked_for_bytes_as_they_are_timed() -> None:
+    npus = tuple(range(16))
+    sizes = [2**exponent for exponent in range(8, 30)]
+    wide, narrow = (choice_on(HOSTS, ("nccl",), dtype) for dtype in ("float32", "bfloat16"))
+    expected = [picked("nccl", HOSTS, npus, "all_gather", size) for size in sizes]
+    assert len(set(expected)) > 2
+    asked = [request("all_gather", npus, size // 4) for size in sizes]
+    assert [wide.served(each) for each in asked] == [each.served for each in expected if each]
+    assert [narrow.served(each) for each in asked[1:]] == [each.served for each in expected[:-1] if each]
+
+
+def test_one_operation_by_a_library_and_the_others_by_auto_or_a_name() -> None:
+    npus = tuple(range(16))
+    both = choice_on(HOSTS, ("auto", "all_gather=nccl", "reduce_scatter=ring"), "float32")
+    auto, nccl = (choice_on(HOSTS, (word,), "float32") for word in ("auto", "nccl"))
+    few = 2**12  # elements: where NCCL's rings take longer than what is fastest
+    gathered, reduced, scattered = (request(name, npus, few) for name in ("all_gather", "all_reduce", "reduce_scatter"))
+    assert both.served(gathered) == nccl.served(gathered) != auto.served(gathered)
+    assert both.served(reduced) == auto.served(reduced) != nccl.served(reduced)
+    assert both.served(scattered) == Served("ring") != auto.served(scattered)
+    turned = choice_on(HOSTS, ("nccl", "all_reduce=auto"), "float32")
+    assert turned.served(reduced) == auto.served(reduced)
+    assert turned.served(gathered) == nccl.served(gathered)
+
+
+def test_what_a_library_has_no_word_for_is_served_as_where_none_is_named() -> None:
+    npus = tuple(range(16))
+    assert choice_on(HOSTS, ("nccl",), "float32").served(request("scatter", npus)) == choice_on(HOSTS, (), "float32").served(
+        request("scatter", npus)
+    )
+
+
+def test_a_library_that_names_no_algorithm_of_the_catalogue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIBRARIES._filed, "own", lambda *_: Pick(Served("rnig"), "its own"))
+    with pytest.raises(InputError, match="no all_reduce algorithm is called 'rnig'; did you mean ring"):
+        choice_on(HOSTS, ("own",), "float32").served(request("all_reduce", (0, 1)))
