@@ -37,15 +37,11 @@ class Fastest:
 
     def __call__(self, request: Request) -> Served | None:
         """What serves it: the first by name of those that take as little."""
-        if not self.chooses(request):
+        if self.asked.isdisjoint((request.operation, request.word)):
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
         own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), axis="")
         return _served(self.topology, timed_as(request.dtype, self.dtype), own, edition())
-
-    def chooses(self, request: Request) -> bool:
-        """Whether it is asked for requests of that kind itself."""
-        return not self.asked.isdisjoint((request.operation, request.word))
 
 
 @lru_cache(maxsize=2**16)
@@ -54,6 +50,18 @@ def _served(topology: Topology, dtype: str, request: Request, edition: int) -> S
     npus = first_alike(topology, request.ranks)
     wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
+
+
+def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:
+    """Whether what serves a request is looked for by timing; without a request: whether that may be so of any."""
+    while isinstance(chooser, Fastest | ByLibrary):
+        if request is None or not chooser.asked.isdisjoint((request.operation, request.word)):
+            if isinstance(chooser, Fastest):
+                return True
+            if request is not None:
+                return False
+        chooser = chooser.otherwise
+    return False
 
 
 def choice_on(

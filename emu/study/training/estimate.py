@@ -18,7 +18,7 @@ from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
-from emu.study.choice.axes import axes_named, check_axes
+from emu.study.training.axes import axes_named, check_axes
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.generated import GeneratedStep, roles_of
 from emu.study.training.placed import axes_of, npus_of

@@ -12,7 +12,7 @@ from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.choice.chooser import Fastest, choice_on
+from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.composed.asked import Standing, by_plan
 from emu.study.training.composed.composed import Composition, composition, standing
 from emu.study.training.placed import npus_of, with_axes
@@ -69,11 +69,19 @@ class GeneratedStep:
         Raises:
             InputError: a request that cannot be timed, or a step that is composed while ranks compute at several speeds.
         """
-        if not isinstance(self.choice.chooser, Fastest):
+        step = self.to_serve(device)
+        if step is None:
             return self._timed(self.choice, device)
-        step = StepToServe(self._standing, self.choice, self.choice.chooser, others(), self.topology, self._npus, device)
         key = self.model.digest(), repr(self.plan), self.stack, replace(device, memory_bytes=0), self.algorithms, self._npus
         return timed_by(choices_for(step, *key), lambda choice: self._timed(choice, device))
+
+    def to_serve(self, device: Device) -> StepToServe | None:
+        """The step as one whose requests are chosen for; None: words name all of them."""
+        alone = self.choice.chooser
+        if alone is None or not is_automatic(alone):
+            return None
+        by = others(self.topology, "float32", self._npus)
+        return StepToServe(self._standing, self.choice, alone, by, self.topology, self._npus, device)
 
     @cached_property
     def choice(self) -> Choice:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from emu.collective.algorithm import Chooser, Request, Served, algorithm
 from emu.dtypes import item_bytes
 from emu.study.choice.alike import first_alike
-from emu.study.choice.chooser import Fastest
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
 
@@ -57,7 +56,7 @@ class ServedByName:
 class StepChooser:
     """Chooses for a whole step: by the option of a request's coordinate, else what is the fastest for it alone."""
 
-    alone: Fastest
+    alone: Chooser
     options: Mapping[Coordinate, Option]
 
     def __call__(self, request: Request) -> Served | None:

@@ -13,7 +13,7 @@ from emu.study.training.served.coordinates import Coordinate, Option
 _WORTH = 1e-4  # of the time so far, that a move must save at least
 _NEVER = float("inf")
 
-Served = Mapping[Coordinate, Option]  # what serves each coordinate
+ServedBy = Mapping[Coordinate, Option]  # what serves each coordinate
 
 
 class Judged(NamedTuple):
@@ -29,12 +29,12 @@ class Descent:
 
     options: Mapping[Coordinate, Sequence[Option]]  # the plainest first
     weight_s: Mapping[Coordinate, float]  # that the requests of each take together, one after another
-    judge: Callable[[Served], Judged]
+    judge: Callable[[ServedBy], Judged]
     most: int  # steps that are timed; then one more for each coordinate
     floor_s: float  # what takes no longer is good enough
     known: dict[tuple[str, ...], Judged] = field(default_factory=dict)
 
-    def best(self, starts: Sequence[Served]) -> tuple[Served, float]:
+    def best(self, starts: Sequence[ServedBy]) -> tuple[ServedBy, float]:
         """The best that is found from several starts, and its time; of equal ones, what is found from the first.
 
         Every start is timed, and the descent begins from the fastest. The first is taken as it is where it is near the floor.
@@ -48,7 +48,7 @@ class Descent:
         self.most = len(self.known) + len(self.options)
         return self._plainest(served, time_s)
 
-    def _plainest(self, served: Served, time_s: float) -> tuple[Served, float]:
+    def _plainest(self, served: ServedBy, time_s: float) -> tuple[ServedBy, float]:
         """The same without the moves that save nothing: each coordinate by its first option where that is no slower."""
         for coordinate, options in self.options.items():
             plainer = {**served, coordinate: options[0]}
@@ -57,14 +57,16 @@ class Descent:
                 served, time_s = plainer, plainer_s
         return served, time_s
 
-    def _descend(self, start: Served, judged: Judged) -> tuple[Served, float]:
+    def _descend(self, start: ServedBy, judged: Judged) -> tuple[ServedBy, float]:
         served, time_s = start, judged.time_s
         order = sorted(self.options, key=lambda c: (-judged.exposed_s.get(c.axis, 0.0), -self.weight_s[c], c))
         while time_s > self.floor_s and (moved := self._move(served, time_s, order, 1) or self._move(served, time_s, order, 2)):
             served, time_s = moved
         return served, time_s
 
-    def _move(self, served: Served, time_s: float, order: Sequence[Coordinate], together: int) -> tuple[Served, float] | None:
+    def _move(
+        self, served: ServedBy, time_s: float, order: Sequence[Coordinate], together: int
+    ) -> tuple[ServedBy, float] | None:
         """The first move of so many coordinates together that helps, by the options of them that help most; None: none does."""
         for coordinates in combinations(order, together):
             tried = [
@@ -77,7 +79,7 @@ class Descent:
                 return changed[best], times[best]
         return None
 
-    def judged(self, served: Served) -> Judged:
+    def judged(self, served: ServedBy) -> Judged:
         """Of a step, timed if it is not known; never, once enough have been."""
         key = tuple(served[coordinate].name for coordinate in self.options)
         if key not in self.known:

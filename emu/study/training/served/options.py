@@ -11,7 +11,7 @@ from typing import NamedTuple
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Request
 from emu.study.choice.alike import first_alike
-from emu.study.choice.chooser import Fastest
+from emu.study.choice.chooser import is_automatic
 from emu.study.choice.fastest import Bound, bounds
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
@@ -64,8 +64,7 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
 def is_open(asked: Different, choice: Choice) -> bool:
     """Whether it is a collective that may be served otherwise: no word names what serves it."""
     request = first_request(asked)
-    chooser = choice.chooser
-    return asked.name != MESSAGE and choice.named(request) is None and isinstance(chooser, Fastest) and chooser.chooses(request)
+    return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
 def by_name(name: str, topology: Topology, npus: I64) -> Option:
@@ -75,7 +74,7 @@ def by_name(name: str, topology: Topology, npus: I64) -> Option:
 
 def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
     """The choice where an option serves a request that is open; groups that cannot have it are served as before."""
-    assert isinstance(choice.chooser, Fastest), "it is open"
+    assert choice.chooser is not None, "it is open"
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 

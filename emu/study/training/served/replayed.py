@@ -9,7 +9,7 @@ import numpy as np
 from emu.arrays import column
 from emu.collective.algorithm import Choice, Chooser
 from emu.errors import InputError
-from emu.study.choice.chooser import Fastest, choice_on
+from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.served.chosen import choices_for, timed_by
 from emu.study.training.served.library import others
 from emu.study.training.served.served import StepToServe
@@ -60,7 +60,7 @@ class _Run:
     def served(self, words: Sequence[str]) -> TimedTrace:
         """Served by what words choose, for the step where they leave a choice."""
         choice = choice_for(self.trace, words, self.topology, self.dtype)
-        if not isinstance(choice.chooser, Fastest):
+        if choice.chooser is None or not is_automatic(choice.chooser):
             return self.timed(choice)
         try:
             choices = choices_for(self._step(choice, choice.chooser), self.trace.digest(), self.dtype, self.device, words)
@@ -68,12 +68,13 @@ class _Run:
             return self.timed(choice)
         return timed_by(choices, self.timed)
 
-    def _step(self, choice: Choice, alone: Fastest) -> StepToServe:
+    def _step(self, choice: Choice, alone: Chooser) -> StepToServe:
         """One of the steps that the run is about."""
         (about, *_) = equal_steps(self.trace)
         standing = by_roles(one_step(self.trace, about[0]), self.dtype)
         npus = column(place(self.topology, self.trace.n_ranks), np.int64)
-        return StepToServe(standing, choice, alone, others(self._ran()), self.topology, npus, self.device)
+        by = others(self.topology, self.dtype, npus, self._ran())
+        return StepToServe(standing, choice, alone, by, self.topology, npus, self.device)
 
     def _ran(self) -> Chooser | None:
         """What served the run; nothing where none is noted, or where it is not known here."""

@@ -5,7 +5,7 @@ library of collectives chooses by itself, and from what is the fastest where all
 Q different requests of a step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser
+from emu.collective.algorithm import Choice, Chooser, Served
 from emu.errors import InputError
-from emu.study.choice.chooser import Fastest
 from emu.study.training.composed.asked import Asked, Different, Standing, asked_by
 from emu.study.training.composed.composed import composition
 from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
-from emu.study.training.served.descent import Descent, Judged, Served
+from emu.study.training.served.descent import Descent, Judged, ServedBy
 from emu.study.training.served.options import Options, by_name, first_request, is_open, once_of, options_of
 from emu.study.training.served.unshared import unshared_s
 from emu.study.training.step.changed import Changed
@@ -29,7 +28,7 @@ from emu.units import seconds
 
 MOST, LEAST = 32, 4  # steps that are composed to choose for one
 _EVENTS = 2**22  # that these have together at most, but for the least number of them
-ALONE, LIBRARY, RAN = "each alone", "library", "as it ran"  # options that are no algorithm
+ALONE = "each alone"  # an option that is no algorithm, as those of others are none
 _ENOUGH = 0.005  # of a step that shares no link, by which one may be longer and is good enough
 _NOTHING = 1e-3  # of the step, below which the requests of a coordinate take too little together to be chosen for
 
@@ -66,7 +65,7 @@ class StepToServe:
 
     standing: Standing
     choice: Choice
-    alone: Fastest
+    alone: Chooser
     others: Mapping[str, Chooser]
     topology: Topology
     npus: I64
@@ -79,15 +78,23 @@ class StepToServe:
             InputError: the step cannot be composed.
         """
         known = self._options()
-        options = {c: [*self._choosers, *of.options] for c, of in known.items()}
+        every = {c: self._different(c, [*self._choosers, *of.options]) for c, of in known.items()}
+        options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
+        weights, floor_s = {c: self.weight_s(c) for c in options}, self._unshared_s(known) * (1 + _ENOUGH)
         most = min(MOST, max(LEAST, _EVENTS // sum(map(len, self._asked.trace.events))))
-        weights = {c: self._weight_s(c) for c in options}
-        descent = Descent(options, weights, self._judged, most, self._unshared_s(known) * (1 + _ENOUGH))
-        starts = [dict.fromkeys(options, option) for option in self._choosers]
-        together = {c: next((o for o in of if o.name not in self._by), of[0]) for c, of in options.items()}
-        best, time_s = descent.best([*starts, together])
+        starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._by]
+        together = {c: every[c][of.options[0].name] if of.options else options[c][0] for c, of in known.items()}
+        best, time_s = Descent(options, weights, self._judged, most, floor_s).best([*starts, together])
         names = {c: option.name for c, option in best.items() if option.name != ALONE}
         return Found(names, time_s, {name: self._judged_by(dict.fromkeys(self._requests, name)).time_s for name in self._by})
+
+    def _different(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
+        """By the name of each option the first that serves all requests of a coordinate alike."""
+        requests, first = [first_request(q) for q in self._requests[coordinate]], dict[tuple[Served | None, ...], Option]()
+        return {
+            each.name: first.setdefault(tuple(map(self._named({coordinate: each.name}).served, requests)), each)
+            for each in options
+        }
 
     def served(self, found: Found) -> list[ServedStep]:
         """What serves the step best, then what is the fastest alone, then what others choose; each different one once."""
@@ -150,12 +157,19 @@ class StepToServe:
         shares = {i: share_of[id(q)] for i, q in enumerate(self._asked.requests) if id(q) in share_of}
         return unshared_s(self.standing, self.choice, shares, self.topology, self.npus, self.device)
 
-    def _options(self) -> dict[Coordinate, Options]:
-        """Of each coordinate that takes more than next to nothing."""
+    def composed_s(self, names: Mapping[Coordinate, str]) -> float:
+        """The time of the step where options of these names serve some coordinates; never where one cannot be timed."""
+        return self._judged_by(names).time_s
+
+    @cached_property
+    def coordinates(self) -> list[Coordinate]:
+        """Those that take more than next to nothing."""
         least_s = _NOTHING * self._alone_step.time_s
+        return [c for c in self._requests if self.weight_s(c) >= least_s]
+
+    def _options(self) -> dict[Coordinate, Options]:
         where = self.topology, self.npus, self.device.request_overhead_fs
-        worth = [c for c in self._requests if self._weight_s(c) >= least_s]
-        return {c: options_of(self._heaviest(c), self.choice, *where) for c in worth}
+        return {c: options_of(self.heaviest(c), self.choice, *where) for c in self.coordinates}
 
     @cached_property
     def _choosers(self) -> list[Option]:
@@ -166,19 +180,19 @@ class StepToServe:
     def _by(self) -> Mapping[str, Option]:
         return {option.name: option for option in self._choosers}
 
-    def _heaviest(self, coordinate: Coordinate) -> Different:
+    def heaviest(self, coordinate: Coordinate) -> Different:
         """The request of a coordinate that moves most in all."""
         return max(self._requests[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
 
-    def _weight_s(self, coordinate: Coordinate) -> float:
+    def weight_s(self, coordinate: Coordinate) -> float:
         """What the requests of the busiest place take together, as if each byte took as long as in the heaviest."""
-        heaviest, of_place = self._heaviest(coordinate), dict[int, int]()
+        heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
         for q in self._requests[coordinate]:
             of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
         once = once_of(heaviest, self.choice, self.topology, self.npus, self.device.request_overhead_fs)
         return seconds(once.ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
 
-    def _judged(self, served: Served) -> Judged:
+    def _judged(self, served: ServedBy) -> Judged:
         """A step served so; one that cannot be timed takes for ever."""
         return self._judged_by({c: option.name for c, option in served.items()})
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from emu.arrays import I64, digest
 from emu.collective.algorithm import AUTO, Choice, Request, Served, operation_of
-from emu.study.choice.axes import axes_named, check_axes
 from emu.study.choice.chooser import choice_on
+from emu.study.training.axes import axes_named, check_axes
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.meet.meet import requests_of

@@ -11,7 +11,7 @@ from emu.collective.algorithm import Choice
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
-from emu.study.choice.chooser import Fastest
+from emu.study.choice.chooser import is_automatic
 from emu.study.training.step.changed import ChosenForStep
 from emu.study.training.step.choices import RecordedChooser, served_otherwise
 from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
@@ -180,7 +180,8 @@ class TimedTrace:
         ]
         if served_otherwise(self.trace, self.replayed.services):
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
-        if isinstance(self.choice.chooser, Fastest | RecordedChooser) and self.auto is None:
+        chooser = self.choice.chooser
+        if self.auto is None and (is_automatic(chooser) or isinstance(chooser, RecordedChooser)):
             own.append(EACH_ALONE)
         if self.dtype == AS_RAN:
             own.append(AS_RAN_TOLD)

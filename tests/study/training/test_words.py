@@ -11,11 +11,11 @@ from emu.model.generate.generate import generate
 from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
-from emu.study.choice.axes import check_axes
 from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import PlanRequest
+from emu.study.training.axes import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace
@@ -117,7 +117,14 @@ def test_an_estimate_refuses_a_word_for_an_axis_that_its_plan_lacks():
 
 def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_below_its_bound():
     request = PlanRequest(
-        "llama-tiny", 4, 4, 64, Stack("megatron"), ("auto", "dp.all_gather=bruck"), "sharding=zero1,recompute=none,sp=1", best=10
+        "llama-tiny",
+        4,
+        4,
+        64,
+        Stack("megatron"),
+        ("auto", "dp.all_gather=bruck"),
+        "sharding=zero1,recompute=none,sp=1",
+        best=10,
     )
     named = find_plans(request, [SERVERS], H100, Kept(None))
     assert any("tp=4" in row.plan for row in named.rows)
