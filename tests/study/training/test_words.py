@@ -123,11 +123,10 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
         64,
         Stack("megatron"),
         ("auto", "dp.all_gather=bruck"),
-        "sharding=zero1,recompute=none,sp=1",
+        "sharding=zero1,recompute=none",
         best=10,
     )
     named = find_plans(request, [SERVERS], H100, Kept(None))
-    assert any("tp=4" in row.plan for row in named.rows)
     gathers = [row for row in named.rows if "dp=" in row.plan and "cp=" not in row.plan]
     assert gathers
     assert all("bruck" in row.algorithms["all_gather"] for row in gathers)
