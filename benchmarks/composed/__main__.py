@@ -9,6 +9,7 @@ import sys
 
 from benchmarks.composed.battery import random_steps
 from benchmarks.composed.cases import table
+from emu.study.training.composed.stretches import MOST_TASKS
 
 
 def main() -> int:
@@ -18,8 +19,9 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="steps that are drawn at random instead")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="of the drawn steps, the only one that is timed")
+    parser.add_argument("--most-tasks", type=int, default=MOST_TASKS, help="of stretches laid with all ranks; 0: none is")
     asked = parser.parse_args()
-    return random_steps(asked.random, asked.seed, asked.only) if asked.random else table(asked.beginnings)
+    return random_steps(asked.random, asked.seed, asked.only, asked.most_tasks) if asked.random else table(asked.beginnings)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.asked import asked_by
-from emu.study.training.composed.composed import composition
+from emu.study.training.composed.composed import ComposedStep, composition
 from emu.study.training.composed.parts import parts_of
+from emu.study.training.composed.stretches import MOST_TASKS
 from emu.study.training.estimate import model_of, roles_of, standing_of
 from emu.study.training.placed import npus_of, with_axes
 from emu.study.training.step.step import TimedTrace, time_trace
@@ -37,21 +38,27 @@ class Both:
     drawn: Drawn
     composed_s: float
     whole_s: float
+    between_s: tuple[float, float]  # what composing said that the whole graph takes
     moved: float  # share of its time that the whole graph moves by
-    cpu_s: tuple[float, float]  # that composing took, with the choice of algorithms known; and the whole graph
+    cpu_s: tuple[float, float, float]  # that composing took, and the whole graph, algorithms chosen; and their choice
 
     @property
     def error(self) -> float:
         """Of the composed time, as a share of the whole graph's."""
         return self.composed_s / self.whole_s - 1
 
+    @property
+    def covered(self) -> bool:
+        """Whether the whole graph takes what composing said."""
+        return self.between_s[0] <= self.whole_s <= self.between_s[1]
 
-def random_steps(count: int, seed: int, only: int | None = None) -> int:
+
+def random_steps(count: int, seed: int, only: int | None = None, most_tasks: int = MOST_TASKS) -> int:
     """Time so many both ways, or one of them, and print what came of it; the exit code."""
     found = []
     for number, drawn in enumerate(several(count, seed)):
         if only is None or number == only:
-            found.append(both_ways(number, drawn))
+            found.append(both_ways(number, drawn, most_tasks))
             sys.stderr.write(f"\r{number + 1} of {count}")
     sys.stderr.write("\n")
     calm = [each for each in found if each.moved <= CHAOTIC]
@@ -62,11 +69,11 @@ def random_steps(count: int, seed: int, only: int | None = None) -> int:
     return 0
 
 
-def both_ways(number: int, drawn: Drawn) -> Both:
-    """A drawn step composed, and by the whole graph, as it is and with its starts shifted."""
+def both_ways(number: int, drawn: Drawn, most_tasks: int = MOST_TASKS) -> Both:
+    """A drawn step composed, with so many tasks of all ranks, and by the whole graph, as it is and with its starts shifted."""
     topology = build_topology(drawn.topology)
     choice = choice_on(topology, drawn.algorithms, "float32", npus=npus_of(topology, drawn.plan, drawn.axes))
-    composed, cpu_s = _composed(drawn, topology, choice)
+    composed, cpu_s, chose_s = _composed(drawn, topology, choice, most_tasks)
     began = time.process_time()
     whole = _whole(drawn, topology, choice)
     taken = time.process_time() - began
@@ -75,19 +82,18 @@ def both_ways(number: int, drawn: Drawn) -> Both:
     if whole.timeline.how != "sweep":  # nobody is ever limited there, which a tick does not change
         shifted = _whole(drawn, topology, choice, _TICKS).spread
         moved = 0.0 if shifted is None else max(abs(t / step_s - 1) for t in (shifted.least_s, shifted.most_s))
-    return Both(number, drawn, composed.report.step_time_s, step_s, moved, (cpu_s, taken))
+    return Both(number, drawn, composed.report.step_time_s, step_s, composed.between_s, moved, (cpu_s, taken, chose_s))
 
 
-def _composed(drawn: Drawn, topology: Topology, choice: Choice) -> tuple[TimedTrace, float]:
-    """The step, and the CPU seconds that it took once its algorithms were chosen."""
-    request, device = drawn.request, find_device("h100", "bfloat16")
-    of = standing_of(model_of(request), request.plan, request.stack)
+def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int) -> tuple[ComposedStep, float, float]:
+    """The step, and the CPU seconds that it took once its algorithms were chosen, and that their choice took."""
+    request, device, npus = drawn.request, find_device("h100", "bfloat16"), npus_of(topology, drawn.plan, drawn.axes)
+    of, began = standing_of(model_of(request), request.plan, request.stack), time.process_time()
     parts_of(asked_by(of).requests, choice, topology)
     asked_by.cache_clear()
-    began = time.process_time()
-    npus = npus_of(topology, request.plan, request.axes)
-    found = composition(of, choice, topology, device.request_overhead_fs, npus).timed(device)
-    return found, time.process_time() - began
+    chosen = time.process_time()
+    found = composition(of, choice, topology, device.request_overhead_fs, npus, most_tasks).timed(device)
+    return found, time.process_time() - chosen, chosen - began
 
 
 def _whole(drawn: Drawn, topology: Topology, choice: Choice, perturb: int = 0) -> TimedTrace:
@@ -105,11 +111,20 @@ def _told(name: str, found: Sequence[Both]) -> str:
     errors = np.abs([each.error for each in found])
     quantiles = ", ".join(f"{word} {100 * np.quantile(errors, q):.3g} %" for word, q in _QUANTILES)
     cpu = np.array([each.cpu_s for each in found])
-    cost = f"composed in {cpu[:, 0].sum():.1f} s of CPU, whole graphs in {cpu[:, 1].sum():.1f} s"
-    lines = [f"{len(found)} {name}: {quantiles}; {cost}"]
+    composed_s, whole_s, chose_s = cpu.sum(axis=0)
+    cost = f"composed in {composed_s:.1f} s of CPU, algorithms chosen in {chose_s:.1f} s; whole graphs in {whole_s:.1f} s"
+    widths = np.array([(each.between_s[1] - each.between_s[0]) / each.whole_s for each in found])
+    within = f"between the two times that it says: {np.mean([each.covered for each in found]):.1%} of them; these times are "
+    within += ", ".join(f"{word} {100 * np.quantile(widths, q):.3g} %" for word, q in _QUANTILES) + " apart"
+    lines = [f"{len(found)} {name}: {quantiles}", within, cost]
     worst = sorted(found, key=lambda each: -abs(each.error))[:_WORST]
-    lines += [f"{100 * each.error:+.2f} % of {each.whole_s:.4g} s  (draw {each.number}) {each.drawn}" for each in worst]
+    lines += [f"{_error_told(each)}  (draw {each.number}) {each.drawn}" for each in worst]
     return "\n".join(lines) + "\n"
+
+
+def _error_told(each: Both) -> str:
+    low, high = (100 * (said_s / each.whole_s - 1) for said_s in each.between_s)
+    return f"{100 * each.error:+.2f} % ({low:+.2f} to {high:+.2f}) of {each.whole_s:.4g} s"
 
 
 _QUANTILES = (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("worst", 1.0))

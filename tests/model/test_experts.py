@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional
 
 from emu.backend.rank.count import Count
-from emu.model.operator import Amount, Tokens
+from emu.model.model import MODELS
+from emu.model.operator import Amount, Cut, Tokens
 from emu.model.parts.experts import Experts, Sparse, limit
 from emu.model.parts.feed_forward import Gated, gated_operators
 from emu.model.parts.latent import Latent, LatentAttention
@@ -223,3 +224,13 @@ def test_latent_attention_is_attention_of_keys_and_values_made_from_a_narrow_row
         scores = (q @ k.T / 10**0.5).masked_fill(torch.ones(tokens, tokens).triu(1).bool(), float("-inf"))
         heads.append(scores.softmax(-1) @ made[:, head, 6:])
     torch.testing.assert_close(one(x)[0], one.wo(torch.cat(heads, 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_router_sees_the_tokens_that_it_is_said_to_and_by_itself_those_that_sequences_leave():
+    """PyTorch's sees whole sequences where no token travels, Megatron-LM's its own share of them."""
+    cut, model = Cut(2, sequence=True), MODELS.find("mixtral-tiny")
+    routed = [operator for operator in model.part("sparse", Tokens(16)) if operator.routed]
+    assert len(routed) > 3
+    for operator in routed:
+        assert operator.on(cut, (1, 1)).eager == operator.eager
+        assert 2 * operator.on(cut).outputs.whole == operator.outputs.whole

@@ -114,8 +114,8 @@ def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
         strand, child = current(), family.find(thread)
-        if strand is None or child is None or strand is child:
-            join(thread, timeout)
+        if strand is None or child is None or strand is child or (child.is_free and not child.is_done):
+            join(thread, timeout)  # one that runs beside the strands ends in its own time: nobody runs until it has
         elif await_end(strand, child, timeout):
             join(thread)  # it has nothing left to do
             family.goes_on_after(child.end)

@@ -21,22 +21,29 @@ _python_queue: Any = queue
 class Lock:
     """In place of `threading.Lock`."""
 
-    __slots__ = ("__weakref__", "_lock", "_turns")
+    __slots__ = ("__weakref__", "_holder", "_lock", "_turns")
 
     def __init__(self) -> None:
         self._lock = _new_lock()
         self._turns: Turns | None = None  # of strands that have waited for it
+        self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it; return whether that was possible in time."""
+        strand = current()
         if self._lock.acquire(False):
+            self._holder = strand
             return True
         if not blocking:
             return False
-        strand = current()
-        if strand is None or strand.is_native or strand.is_free:
+        if strand is None or strand.is_native or strand.is_free or self._is_held_beside():
             return self._lock.acquire(True, timeout)
         return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
+
+    def _is_held_beside(self) -> bool:
+        """Return whether a strand has it that runs without the turn, as a queue's feeder: by chance, and not for long."""
+        holder = self._holder
+        return holder is not None and holder.is_free
 
     def _rest(self, strand: Strand, until_s: float | None) -> bool:
         self._turns = strand.turns
@@ -45,10 +52,12 @@ class Lock:
             if until_s is not None and strand.turns.now() >= until_s:
                 return False
             rest(strand, wait, until_s)
+        self._holder = strand
         return True
 
     def release(self) -> None:
         """Let go of it, and let those go on that wait for it."""
+        self._holder = None
         self._lock.release()
         if self._turns is not None:
             self._turns.wake(self)
@@ -58,7 +67,7 @@ class Lock:
         return self._lock.locked()
 
     def _at_fork_reinit(self) -> None:
-        self._lock, self._turns = _new_lock(), None
+        self._lock, self._turns, self._holder = _new_lock(), None, None
 
     __enter__ = acquire
 

@@ -19,7 +19,7 @@ def has_processes() -> bool:
 def processes_spent_s() -> float:
     """Return how long the processes that this one has started have used the processor."""
     spent = 0.0
-    for process in psutil.Process().children(recursive=True):
+    for process in _descendants():
         with suppress(psutil.Error):  # it has ended
             spent += sum(process.cpu_times()[:2])
     return spent
@@ -31,10 +31,16 @@ def are_of_processes(files: Sequence[int]) -> bool:
     Args:
         files: Their descriptors.
     """
-    processes = psutil.Process().children(recursive=True)
+    processes = _descendants()
     held = {file for process in processes for file in _held_by(process.pid)}
     ends = any(map(_has_ended, processes))  # its files are closed at any moment now
     return bool(processes and files) and all(_is_of_process(each, held, ends) for each in files)
+
+
+def _descendants() -> list[psutil.Process]:
+    """Return the processes that this one has started, and those that they have started."""
+    found: list[psutil.Process] = psutil.Process().children(True)
+    return found
 
 
 def _has_ended(process: psutil.Process) -> bool:

@@ -114,10 +114,10 @@ def _since(events: Events, ends: I32, timeline: Timeline) -> I64:
 
 
 def _last_of_step(events: Events, ended: I64) -> I64:
-    """Return [E] when the last computation of the step that each event is of ended."""
+    """Return [E] when the last computation of the step that each event is of ended; 0 of a step that computes nothing."""
     last, computed = np.zeros(int(events.step.max(initial=0)) + 1, np.int64), events.kind == Kind.COMPUTE
     np.maximum.at(last, events.step[computed], ended[computed])
-    return np.asarray(np.maximum.accumulate(last)[events.step])
+    return last[events.step]
 
 
 @compiled

@@ -78,6 +78,7 @@ QUICK = {
     "tp=2,clip=0",
     "dp=2,recompute=full,microbatch=2",
     "tp=2,sp,recompute=full",
+    "tp=2,dp=2,sharding=fsdp,microbatch=2",
 }
 
 

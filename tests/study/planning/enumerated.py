@@ -7,6 +7,7 @@ from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.plan.fits import check_fits, check_runs
 from emu.model.plan.plan import Plan
+from emu.model.plan.spell import parse_plan
 from emu.model.stack.stack import Stack
 
 
@@ -39,7 +40,7 @@ NAMES = {
 
 
 def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[Plan]:
-    """All that take exactly so many NPUs: every combination of words that `Plan` and the software do not refuse.
+    """All that take exactly so many NPUs: every combination of words that `--plan` takes, for the model and the software.
 
     A word is tried only where it says something: `cp_comm` under cp, `sp` under tp, `ep` and `etp` with experts, `sharding`
     where ranks have copies, `shard` (of PyTorch's) but for all of dp, `order` and `vp` under pp; `etp` is a divisor of tp.
@@ -48,8 +49,9 @@ def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[P
     for tp, cp, pp, dp in product(range(1, npus + 1), repeat=4):
         if tp * cp * pp * dp != npus:
             continue
+        sizes = f"tp={tp},cp={cp},pp={pp},dp={dp}"
         words = {
-            "sp": (False, True) if tp > 1 else (False,),
+            "sp": ("on", "off") if tp > 1 else ("off",),
             "ep": range(1, npus + 1) if model.experts else (1,),
             "etp": [0, *(each for each in range(1, tp) if tp % each == 0)] if model.experts else [0],
             "shard": range(dp) if software == "pytorch" else [0],
@@ -57,21 +59,38 @@ def plans(model: Model, software: str, npus: int, batch: int, seq: int) -> set[P
             "recompute": NAMES["recompute"],
             "cp_comm": NAMES["cp_comm"] if cp > 1 else ("p2p",),
             "microbatch": range(1, batch + 1),
-            "order, vp": [*product(NAMES["order"], virtual_stages(model.layers, pp))] if pp > 1 else [("", 1)],
         }
         for values in product(*words.values()):
-            named = dict(zip(words, values, strict=True))
-            order, vp = named.pop("order, vp")
-            layers = dealt(model.layers, pp * vp)
-            plan = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "vp": vp, "global_batch": batch, "seq": seq, **named}
-            plan["order"] = "" if order == ("1f1b" if vp == 1 else "interleaved") else order
-            plan["layers"] = () if len({*layers}) == 1 else tuple(layers)
-            with suppress(InputError):
-                it = Plan(**plan)
-                check_fits(it, model, Stack(software))
-                check_runs(it, model, Stack(software))
-                found.add(it)
+            said = ",".join(f"{name}={value}" for name, value in zip(words, values, strict=True))
+            for how in pipelines(model.layers, pp):
+                with suppress(InputError):
+                    found.add(taken(f"{sizes},{said}{how}", model, software, batch, seq))
     return found
+
+
+def pipelines(layers: int, places: int) -> list[str]:
+    """Words of each order with each number of virtual stages; of an order that is the default none, as a plan has it."""
+    if places == 1:
+        return [""]
+    found = []
+    for order, virtual in product(NAMES["order"], virtual_stages(layers, places)):
+        of_stage = dealt(layers, places * virtual)
+        told = "" if len({*of_stage}) == 1 else f",layers={','.join(map(str, of_stage))}"
+        named = "" if order == ("1f1b" if virtual == 1 else "interleaved") else f",order={order}"
+        found.append(f",vp={virtual}{named}{told}")
+    return found
+
+
+def taken(words: str, model: Model, software: str, batch: int, seq: int) -> Plan:
+    """The plan that words say, as every command reads and checks it.
+
+    Raises:
+        InputError: there is none.
+    """
+    plan = parse_plan(words, global_batch=batch, seq=seq)
+    check_fits(plan, model, Stack(software))
+    check_runs(plan, model, Stack(software))
+    return plan
 
 
 def orders(plan: Plan) -> list[tuple[str, ...]]:

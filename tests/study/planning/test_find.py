@@ -41,7 +41,23 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "line"), [SMALL, (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2")])
+# Eight questions, all of whose plans are timed:
+# python -m pytest -m "slow or not slow" tests/study/planning/test_find.py -k search_finds
+EIGHT = [
+    SMALL,
+    (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2"),
+    (asked("llama-tiny", 4, 2, 64, best=10), "servers:nodes=2,gpus=2,nic=10GB/s"),
+    (asked("llama-tiny", 4, 2, 64, "pytorch", best=10), "switch:n=8,bandwidth=5GB/s,latency=1us"),
+    (asked("gpt-moe-tiny", 4, 2, 64, best=10), "fat-tree:radix=4"),
+    (asked("mixtral-tiny", 4, 1, 64, "pytorch", best=10), "servers:nodes=2,gpus=2,nic=1GB/s"),
+    (asked("deepseek-tiny", 4, 2, 32, best=10), "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"),
+    (asked("nemotron-tiny", 6, 6, 48, best=10), "ub-mesh:board"),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"), [*EIGHT[:2], *(pytest.param(*each, marks=pytest.mark.slow) for each in EIGHT[2:])]
+)
 def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     planned = found(request_, line)
     assert table(planned) == exhaustive(request_, line)

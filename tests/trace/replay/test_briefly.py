@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from emu.collective.algorithm import Choice
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.briefly import time_briefly, timed
-from emu.trace.replay.delay import Delay, delay_of
+from emu.trace.replay.delay import Delay, Entries, delay_of
 from emu.trace.replay.replay import Laying
 from emu.trace.report.busy import busy_shares
 from emu.trace.report.path import critical_path_fs
@@ -149,3 +149,10 @@ def test_any_trace_is_timed_to_the_tick(data):
         data.draw(st.sampled_from([TORUS, RACK, MESH, SWITCH])),
         data.draw(st.sampled_from([{}, {"all_reduce": "direct"}])),
     )
+
+
+@pytest.mark.parametrize("last", [5, 9])
+def test_who_waits_and_enters_by_no_task_that_all_share_is_passed_over(last):
+    """Of events 2 and 4 it is known for which tasks each waits; others wait, too, before, between and after them."""
+    found = Entries.of(np.array([2, 4]), np.array([1, 2, 3, 4, 4, last]), np.arange(10, 16))
+    assert (found.event.tolist(), found.number.tolist(), found.pred.tolist()) == ([2, 4], [0, 1, 1], [11, 13, 14])

@@ -7,6 +7,7 @@ import pytest
 
 from emu.fabric.run import run
 from emu.trace.report.report import report
+from emu.trace.report.requests import Coming, requests_of
 from emu.trace.trace import Group, Kind
 from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, replayed, star_of, told, trace_of
 from tests.trace.walked import walked
@@ -156,6 +157,11 @@ def test_waiting_for_a_member_is_idle_and_told_by_its_rank_even_while_others_sen
     assert step.exposed_comm_by_axis_fs == {"dp": step.total_comm_fs} == {"dp": step.step_time_fs - 9 * MS}
 
 
+def test_of_members_that_come_last_together_the_first_is_told(words):
+    step = told(arriving(words, 1, 9, 9), MESH)
+    assert (step.rank, step.straggling_by_rank_fs) == (0, {1: 8 * MS})
+
+
 def test_of_an_operation_that_a_rank_leaves_early_it_waits_for_those_that_came_before(words):
     """The root comes at 2 ms and rank 2 at 30; rank 1 has what it needs long before, and computes on."""
     rows = [
@@ -252,6 +258,16 @@ def test_a_request_waits_for_its_own_stream_alone(words):
     assert (in_ms(step), step.total_comm_fs) == ((9, 9, 0, 0), 2 * MS)
     late = words.compute(9), words.compute(1, stream=1), words.collective(2 * MS_OF_FLOATS), words.mark([2])
     assert in_ms(told(trace_of(words.events(*late)))) == (11, 9, 2, 0)
+
+
+def test_for_a_request_of_a_step_that_computes_nothing_a_rank_stands_still_from_its_beginning(words):
+    """Not from the end of what the step before computes until 9 ms on another stream."""
+    rows = words.compute(1), words.mark(), words.compute(9, stream=1), words.collective(2 * MS_OF_FLOATS, step=2)
+    trace = trace_of(words.events(*rows))
+    laid = replayed(trace)
+    timeline = run(laid.graph)
+    [request] = zip(*requests_of(trace, laid, timeline, Coming.of(laid, timeline), 0), strict=True)
+    assert (request[1] / MS, request[2] / MS, request[3]) == (1, 3, 0)  # met, left, since
 
 
 def test_what_is_computed_of_the_next_step_meanwhile_is_said(words):

@@ -58,13 +58,13 @@ class Where:
             self._groups[place, axis] = self._of(self._own(place, axis), self._every(axis))
         return self._groups[place, axis]
 
-    def ring(self, place: int, axis: str) -> Groups:
+    def neighbours(self, place: int, axis: str) -> Groups:
         """Each rank of a place with the next of its group of an axis."""
-        if ("ring", place, axis) not in self._groups:
+        if ("neighbours", place, axis) not in self._groups:
             own = self._own(place, axis)
             rows = np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
-            self._groups["ring", place, axis] = self._of(rows, rows)
-        return self._groups["ring", place, axis]
+            self._groups["neighbours", place, axis] = self._of(rows, rows)
+        return self._groups["neighbours", place, axis]
 
     def between(self, src: int, dst: int) -> Groups:
         """Each rank of a place with its own of another."""

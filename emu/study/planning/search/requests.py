@@ -122,6 +122,7 @@ def _taken(asked: Different, choice: Choice, topology: Topology, npus: I64, laun
         least_s = max(busiest_fs(each, None) for each in laid) / TICKS_PER_S * (1 - _BETWEEN)
         return Taken(0.0, least_s)
     [once] = time_each([asked], parts, topology, npus, launch_fs)
+    once = once.first_left  # a rank goes on when it has left it itself, where a step is laid with all of them
     return Taken(seconds(once.ticks - once.tail), seconds(once.ticks))
 
 
@@ -161,7 +162,7 @@ class There:
     def collective(self, place: int, ask: Ask) -> Taken:
         """As of `Requests`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
-        groups = self.where.ring(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
+        groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
         found = self.known.time(Request(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
         return self.anywhere.collective(place, ask)._replace(is_told=False) if found is None else found
 

@@ -75,11 +75,21 @@ class Standing:
     dtype: str = "float32"  # what float32 is timed as
     rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
 
-    def beside(self, rank: int, place: int) -> int:
-        """Return the lowest other rank of a place that is in a group of a rank, on the first axis that has one."""
-        groups = (axis.ranks[(axis.ranks == rank).any(axis=1)] for axis in self.axes)
-        found = (group[(self.place_of_rank[group] == place) & (group != rank)] for group in groups)
-        return next(int(others.min()) for others in found if len(others))
+    def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
+        """Return the rank of a place that a rank waits for: the lowest in a group of its own, of the axes `waited` first.
+
+        If it is in none, a rank of its groups waits for it, or one of theirs: then it is the lowest of the nearest of these.
+        """
+        axes = sorted(self.axes, key=lambda axis: waited.index(axis.name) if axis.name in waited else len(waited))
+        reached = np.array([rank])
+        for _ in range(len(self.events) + 1):
+            groups = [axis.ranks[np.isin(axis.ranks, reached).any(axis=1)].ravel() for axis in axes]
+            found = (group[(self.place_of_rank[group] == place) & (group != rank)] for group in groups)
+            nearest = next((int(others.min()) for others in found if len(others)), None)
+            if nearest is not None:
+                return nearest
+            reached = np.unique(np.concatenate([reached, *groups]))
+        return int(np.flatnonzero(self.place_of_rank == place)[0])
 
 
 class _Columns(NamedTuple):

@@ -44,13 +44,22 @@ class Once(NamedTuple):
     busy_s: F64  # [L] that each takes at full rate for what it carries
     flows: float  # messages that cross the busiest of them at one time, 1 or more
     tasks: int
+    apart: int = 0  # ticks from when the first rank has left it to when the last has, or takes a message
+    messages: int = 0  # of all groups
+
+    @property
+    def first_left(self) -> "Once":
+        """Until the first rank has left it, not the last."""
+        ticks = self.ticks - self.apart
+        return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0)
 
     def between(self, other: "Once", part: float) -> "Once":
         """So far on the way to another of the same links."""
         ticks = round(self.ticks + part * (other.ticks - self.ticks))
         busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
         tail = round(self.tail + part * (other.tail - self.tail))
-        return Once(ticks, tail, self.link, busy_s, self.flows + part * (other.flows - self.flows), self.tasks)
+        flows, apart = self.flows + part * (other.flows - self.flows), round(self.apart + part * (other.apart - self.apart))
+        return Once(ticks, tail, self.link, busy_s, flows, self.tasks, apart, self.messages)
 
 
 def time_each(
@@ -114,6 +123,7 @@ class _Ran(NamedTuple):
     busy_s: F64  # [K]
     flows: F64  # [K] messages that cross each at one time
     tasks: int
+    first: int  # when the first rank has left it, or takes a message
 
 
 Known = dict[Hashable, _Ran]  # by what is sent and over which ways
@@ -152,7 +162,14 @@ def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_
     Raises:
         InputError: as `lay_request` and `lowered`.
     """
-    laid, what = [lay_request(part.what, topology, placement[part.ranks]) for part in parts], parts[0].what
+    laid = [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
+    return _time_laid(parts, laid, topology, placement, launch_fs, known)._replace(messages=message_count(laid))
+
+
+def _time_laid(
+    parts: Sequence[Part], laid: Sequence[Laid], topology: Topology, placement: I64, launch_fs: int, known: Known
+) -> Once:
+    what = parts[0].what
     domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is not None or topology.circuits:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
@@ -212,7 +229,10 @@ def _timed(
     of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
     groups, tasks = np.bincount(cluster), np.bincount(of_sent, minlength=len(links))
     ticks, left = (np.zeros(len(links), np.int64) for _ in range(2))
+    first = np.full(len(links), np.iinfo(np.int64).max)
     np.maximum.at(ticks, of_exit, timeline.end_fs[exits])
+    own = slice(1, None, 2) if what.served is None else slice(None)
+    np.minimum.at(first, of_exit[own], timeline.end_fs[exits[own]])
     np.maximum.at(left, of_sent, timeline.left_fs[sent])
     leaves: F64 | I64 = left if what.served is None else ticks
     if what.name in ROOTED:
@@ -220,8 +240,8 @@ def _timed(
     busy_s, lasts_fs = timeline.busy_s(graph.capacity_Bps), np.repeat(timeline.left_fs - timeline.start_fs, hops)
     crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
     flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
-    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), tasks.tolist(), links, strict=True)
-    return [_Ran(last, leave, size, busy_s[link], flows[link], n) for last, leave, size, n, link in counts]
+    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), tasks.tolist(), links, first.tolist(), strict=True)
+    return [_Ran(last, leave, size, busy_s[link], flows[link], n, early) for last, leave, size, n, link, early in counts]
 
 
 def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
@@ -249,4 +269,5 @@ def _once(ran: Sequence[_Ran], links: Sequence[I64], what: What) -> Once:
         return Once(ticks, 0, link, busy_s, 1.0, tasks)
     if what.name in ROOTED:
         left = sum(each.left * each.groups for each in ran) / sum(each.groups for each in ran)
-    return Once(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks)
+    apart = ticks - min(each.first for each in ran)
+    return Once(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks, apart)

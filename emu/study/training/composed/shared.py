@@ -6,6 +6,7 @@ Q different requests, L links of the topology, K kinds of requests, S links that
 """
 
 from collections.abc import Hashable, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,17 @@ def busy_s(once: Sequence[Once], times: I64, n_links: int) -> F64:
     return total
 
 
-def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64) -> Bodies:
+class Sharing(IntEnum):
+    """What a request asks of links while it lasts."""
+
+    NOTHING = 0  # of others: it lasts as long as alone, until the first rank leaves it
+    FLOWS = 1  # as much as its messages keep a link busy
+    ALL = 2  # each link that it crosses, all the time: with another one there, both last as long as one after another
+
+
+def bodies_of(
+    once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64, sharing: Sharing = Sharing.FLOWS
+) -> Bodies:
     """The message that stands for each request.
 
     Args:
@@ -57,10 +68,14 @@ def bodies_of(once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capac
         kinds: [Q] of one kind are requests that come one after another: they share nothing.
         times: [Q] how often each is asked.
         capacity_Bps: [L].
+        sharing: What they ask of links.
     """
     stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
+    if sharing == Sharing.NOTHING:
+        once, stand = [each.first_left for each in once], stand[:0]
     crossed = _on(stand, once, len(capacity_Bps))
-    parts = [_body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
+    body = _whole_body if sharing == Sharing.ALL else _body
+    parts = [body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
     rates = np.array([part.rate_Bps for part in parts if part.rate_Bps])
     private = len(stand) + np.cumsum([0, *(part.rate_Bps > 0 for part in parts)])
     links = [np.append(part.link, own) if part.rate_Bps else part.link for part, own in zip(parts, private, strict=False)]
@@ -100,6 +115,17 @@ def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     size = max(1, round(lasts_s * float(capacity_Bps[once.link[worst]]) / once.flows))
     weight = np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / size)
     return _Body(size, once.ticks - once.tail - ticks, size / seconds(ticks), link, np.maximum(1, weight).astype(np.int64))
+
+
+def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """The same of one that needs each link that it crosses all the time."""
+    link, ticks = np.flatnonzero(busy), once.ticks - once.tail
+    if not len(link) or ticks <= 0:
+        return _body(once, busy, capacity_Bps, stand)
+    rate = float(capacity_Bps[once.link[int(once.busy_s.argmax())]])
+    size = max(1, round(rate * seconds(ticks)))
+    weight = np.maximum(1, np.floor(_PARTS * capacity_Bps[stand[link]] / rate)).astype(np.int64)
+    return _Body(size, 0, size / seconds(ticks), link, weight)
 
 
 def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:

@@ -89,6 +89,7 @@ class Step:
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
     auto: ChosenForStep | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
     assumptions: tuple[str, ...]
+    between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
     costliest: tuple[Costly, ...] | None = field(default=None, metadata=LEFT_OUT)  # requests; None: no line is known of them

@@ -10,7 +10,7 @@ from emu.model.plan.spell import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
-from launch.show.html.figures import settings_of
+from launch.show.html.figures import figures_of, settings_of
 from launch.show.html.heat import NOTHING, heat, ink_on
 from launch.show.html.links import link_map
 from launch.show.html.step import step_sections
@@ -70,3 +70,13 @@ def test_parts_of_the_critical_path_and_of_memory_fill_their_bars(shown):
     for title in ("Critical path", "Memory"):
         bars = sections[title].blocks[-1].bars
         assert [sum(piece.share for piece in bar.pieces) for bar in bars] == [pytest.approx(1.0)]
+
+
+def test_figures_of_parts_say_their_share_of_the_step_or_what_they_are_made_of(shown):
+    step, _ = shown
+    notes = {figure.name: figure.note for figure in figures_of(step)}
+    for name in ("compute_s", "exposed_comm_s"):
+        assert notes[name] == f"{100 * getattr(step, name) / step.step_time_s:.1f} % of the step"
+    assert notes["idle_s"].startswith("of it ")
+    assert step.bubble_s > 0
+    assert "bubble" in notes["idle_s"]

@@ -6,6 +6,7 @@ from emu.model.stack.spell import parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.parts import goes_round
 from emu.topology.catalogue import build_topology
 
 NODE = build_topology("dgx-h100")
@@ -47,3 +48,12 @@ def test_what_is_assumed_is_told_and_nothing_where_nothing_is():
 def test_shares_are_read_and_written():
     words = "software=megatron,alpha=1us,adding=2us,bandwidth=0.5/0.9"
     assert spell_stack(parse_stack(words)) == words
+
+
+@pytest.mark.parametrize(
+    ("splits", "does"),
+    [((0, 8, 0, 0), True), ((0, 0, 0, 8), True), ((8, 0, 0, 0), False), ((0, 4, 0, 4), False), ((0, 0), False), ((), False)],
+)
+def test_blocks_go_round_where_the_first_member_gives_all_to_one_other(splits, does):
+    """To the next, or to the one before; what it keeps goes nowhere."""
+    assert goes_round(splits) == does

@@ -93,6 +93,9 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     assert COMPOSED in few.assumptions
     assert COMPOSED not in whole.assumptions
     other = {"how", "domain", "tasks", "wall_s", "wall_fabric_s", "assumptions", "busiest_links", "critical_path", "algorithms"}
+    assert few.between_s[0] < few.step_time_s < few.between_s[1]
+    assert whole.between_s is None
+    other.add("between_s")
     for name in {f.name for f in fields(whole)} - other:
         value = getattr(whole, name)
         about = isinstance(value, float) or name.endswith("axis_s")

@@ -2,11 +2,15 @@
 
 import pytest
 
+from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.training.step.precision import Products, products_of
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.spell import parse_stack
+from emu.study.training.step.precision import Products, messages_of, products_of
 from emu.study.training.step.rate import peaks_told, rate, work_of
 from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
 from tests.trace.laid import Words, trace_of
 
 NPU = Device("npu", {"float32": 1e12, "bfloat16": 4e12}, hbm_Bps=1e12)
@@ -53,3 +57,10 @@ def test_products_are_counted_for_every_rank_of_their_role_and_set_up_is_none():
     trace = trace_of(of_two, of_one, role_of_rank=(0, 0, 1))
     assert products_of(trace, NPU, "as-ran") == (Products("bfloat16", 0.5, 4e12), Products("float32", 0.5, 1e12))
     assert products_of(trace, NPU, "bfloat16") == (Products("bfloat16", 1.0, 4e12),)
+
+
+def test_messages_are_told_by_their_dtypes_in_the_order_of_their_names():
+    """Of experts: how many rows go, the rows there and back, and gradients; none of what is computed."""
+    plan, stack = parse_plan("dp=2,ep=2", global_batch=2, seq=16), parse_stack("software=megatron,dispatch=float8_e4m3fn")
+    trace = generate(MODELS.find("mixtral-tiny"), plan, stack)
+    assert messages_of(trace, AS_RAN) == ("bfloat16", "float32", "float8_e4m3fn", "int64")

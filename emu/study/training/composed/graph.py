@@ -1,0 +1,256 @@
+"""The graph of a composed step: one rank a place, but where requests share links every rank, message by message.
+
+An event of a place is one task for all its ranks, or each rank has its own: then it waits for that rank alone, where the other
+does so too, and for all ranks of the place else.
+P places, N ranks, Q different requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool, column
+from emu.collective.operation import ROOTED
+from emu.fabric.build import Builder
+from emu.fabric.graph import Graph
+from emu.fabric.timeline import Timeline
+from emu.study.training.composed.asked import Asked
+from emu.study.training.composed.sent import Sending
+from emu.study.training.composed.shared import Bodies
+from emu.trace.device.device import Device
+from emu.trace.order import computes, queue_order, told_order
+from emu.trace.replay.delay import NO_ENTRIES, Entries
+from emu.trace.replay.replay import Instance, Replayed, Service, event_name
+from emu.trace.trace import Trace
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Composed:
+    """A step as a graph, and which tasks are of which event."""
+
+    asked: Asked
+    graph: Graph
+    start: I64  # [X + 1] where the tasks of each event begin among the W
+    begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
+    ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
+    instance: I64  # [M]
+    instances: tuple[Instance, ...]
+    entries: Entries
+
+    @property
+    def each(self) -> Bool:
+        """[X] whether each rank has the event for itself."""
+        return np.diff(self.start) > 1
+
+    def spans(self, timeline: Timeline) -> tuple[I64, I64]:
+        """[M] when the first rank began each meeting, and when the last had left it."""
+        n_meetings = len(self.instance)
+        began, ended = np.full(n_meetings, np.iinfo(np.int64).max), np.zeros(n_meetings, np.int64)
+        width = np.diff(self.start)[self.asked.event]
+        at = _ramps(self.start[self.asked.event], width)
+        meeting = np.repeat(self.asked.meeting, width)
+        np.minimum.at(began, meeting, timeline.start_fs[self.begins[at]])
+        np.maximum.at(ended, meeting, timeline.end_fs[self.ends[at]])
+        return began, ended
+
+    def began(self, timeline: Timeline) -> I64:
+        """[X] when the first rank began each event; -1: it is set-up."""
+        began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
+        return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
+
+    def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> Replayed:
+        """The step by one rank of each place: where each has its own tasks, the one that ends last."""
+        rank = np.repeat(self._last(timeline), np.diff(_first_events(self.asked.trace)))
+        return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
+
+    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> Replayed:
+        """By one of the tasks [X] of each event."""
+        trace, asked = self.asked.trace, self.asked
+        number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
+        number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
+        moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
+        laid = _first_events(trace), *moments, column(number, np.int32), column(meeting, np.int32), self.instances
+        return Replayed(self.graph, *laid, services, told, trace.n_ranks, column([], np.int64), self.entries)
+
+    def event_name(self, task: int) -> str:
+        """Which event a task is of, as `event_name` has it."""
+        return event_name(self.asked.trace, self._at(self.start[:-1]), task)
+
+    def _last(self, timeline: Timeline) -> I64:
+        """[P] which of its ranks ends last; 0 where none has tasks of its own."""
+        width, first_event = np.diff(self.start), _first_events(self.asked.trace)
+        found = np.zeros(len(first_event) - 1, np.int64)
+        for place, (low, high) in enumerate(pairwise(first_event.tolist())):
+            own = low + np.flatnonzero(width[low:high] > 1)
+            if len(own):
+                tasks = self.ends[_ramps(self.start[own], width[own])].reshape(len(own), -1)
+                found[place] = np.where(tasks >= 0, timeline.end_fs[tasks], 0).max(axis=0).argmax()
+        return found
+
+
+def _first_events(trace: Trace) -> I64:
+    return np.cumsum([0, *map(len, trace.events)]).astype(np.int64)
+
+
+def compose(asked: Asked, bodies: Bodies, device: Device, each: Bool | None = None, sending: Sending | None = None) -> Composed:
+    """The graph of a step.
+
+    Args:
+        asked: What the ranks that stand for their places ask for.
+        bodies: [Q] the task of each different request.
+        device: What computations take.
+        each: [X] whether each rank of the place has the event for itself, all of a meeting alike; None: none has.
+        sending: What requests of such events send.
+    """
+    trace, first_event = asked.trace, _first_events(asked.trace)
+    each = np.zeros(first_event[-1], np.bool_) if each is None else each
+    n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(trace.events))
+    width = np.where(each, np.repeat(n_ranks, np.diff(first_event)), 1)
+    start = np.concatenate(([0], np.cumsum(width)))
+    real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
+    builder = Builder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64))
+    begins, ends = (np.full(start[-1], -1, np.int64) for _ in range(2))
+    for number, events in enumerate(trace.events):
+        timed, low = np.flatnonzero(computes(events)), first_event[number]
+        times = width[low + timed]
+        at = _ramps(start[low + timed], times)
+        tasks = np.repeat(device.ticks(events, asked.of.dtype)[timed], times)
+        begins[at] = ends[at] = builder.tasks(column(tasks, np.int64), number, np.repeat(timed, times))
+    laid = _Laid(builder, asked, bodies, each, start, begins, ends)
+    instance, instances = laid.meet(sending, len(real))
+    waits = _wait(builder, asked, laid, np.where(_rooted(trace) & ~each, 0, 1))
+    entries = Entries.of(asked.event[~each[asked.event]], *waits)
+    return Composed(asked, builder.graph(), start, begins, ends, instance, instances, entries)
+
+
+def _rooted(trace: Trace) -> Bool:
+    """[X] whether an event is of an operation that some ranks leave before others: the next of their queue begins then."""
+    return np.array([name in ROOTED for events in trace.events for name in events.name], dtype=np.bool_)
+
+
+class _Laid(NamedTuple):
+    """What is there of a graph; columns as of a `Composed`."""
+
+    builder: Builder
+    asked: Asked
+    bodies: Bodies
+    each: Bool
+    start: I64
+    begins: I64
+    ends: I64
+
+    def meet(self, sending: Sending | None, n_links: int) -> tuple[I64, tuple[Instance, ...]]:
+        """[M] the number of each meeting among those that are there, which come after.
+
+        Args:
+            sending: What those send that ranks have for themselves.
+            n_links: Of the topology, before those of the bodies.
+        """
+        asked, of_bodies = self.asked, np.ones(int(self.asked.meeting.max(initial=-1)) + 1, np.bool_)
+        of_bodies[asked.meeting[self.each[asked.event]]] = False
+        body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
+        instance = np.empty(len(of_bodies), np.int64)
+        instance[np.concatenate((body, own))] = np.arange(len(instance))
+        firsts = self._bodies(instance, len(body), n_links).tolist()
+        rows = np.flatnonzero(self.each[asked.event])
+        rows = rows[np.argsort(asked.meeting[rows], kind="stable")]
+        several = np.split(rows, np.flatnonzero(np.diff(asked.meeting[rows])) + 1) if len(rows) else []
+        pieces = _Pieces(self, sending) if sending is not None else None
+        firsts += [pieces.add(meeting) for meeting in several] if pieces else []
+        return instance, tuple(Instance(None, first) for first in firsts)
+
+    def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
+        """[count] the first task of each meeting that is a body.
+
+        A message is a task until its sender has left, then one until it is delivered; a rooted operation likewise.
+        """
+        asked, n_requests = self.asked, len(self.asked.requests)
+        request = np.empty(count, np.int64)
+        known = instance < count
+        request[instance[known]] = asked.different[known]
+        tail = self.bodies.has_tail[request].astype(np.int64)
+        first = np.concatenate(([0], np.cumsum(1 + tail)))
+        of_task = np.repeat(np.arange(count), 1 + tail)
+        later = np.arange(first[-1]) - first[of_task]
+        size, alpha, hop_start, link, weight = self.bodies.of(request[of_task] + later * n_requests)
+        tasks = self.builder.messages(size, alpha, hop_start, column(link + n_links, np.int32), weight)
+        after = np.flatnonzero(later)
+        self.builder.wait(tasks[after], tasks[after - 1])
+        rows = np.flatnonzero(~self.each[asked.event])
+        which, at = instance[asked.meeting[rows]], self.start[asked.event[rows]]
+        self.begins[at] = tasks[first[which]]
+        self.ends[at] = tasks[first[which] + tail[which] * ~asked.sends[rows]]
+        return tasks[first[:-1]]
+
+
+class _Pieces:
+    """Adds meetings message by message."""
+
+    def __init__(self, laid: _Laid, sending: Sending) -> None:
+        self.laid, self.sending = laid, sending
+        asked = laid.asked
+        self.place = np.repeat(np.arange(len(asked.trace.events)), np.diff(_first_events(asked.trace)))
+        self.row = np.arange(len(self.place)) - _first_events(asked.trace)[self.place]
+        of = asked.of.place_of_rank
+        order = np.argsort(of, kind="stable")
+        self.at = np.empty(len(of), np.int64)  # [N] how many of the place come before each rank
+        self.at[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
+        self.capacity = laid.builder.graph().capacity_Bps
+
+    def add(self, rows: I64) -> int:
+        """The first task of a meeting, given the requests that it is of."""
+        laid, asked = self.laid, self.laid.asked
+        request, firsts = int(asked.different[asked.meeting[rows[0]]]), []
+        for part in self.sending.of(request):
+            owner = np.full(part.piece.alike.size, -1)
+            origin = owner.copy()
+            mine = [
+                (event, self.sending.of_event(part, request, int(self.place[event]), sends=sends))
+                for event, sends in zip(asked.event[rows].tolist(), asked.sends[rows].tolist(), strict=True)
+            ]
+            for event, which in mine:
+                owner[part.member[which]], origin[part.member[which]] = self.place[event], self.row[event]
+            piece = replace(part.piece, graph=replace(part.piece.graph, capacity_Bps=self.capacity))
+            first = laid.builder.piece(piece, owner, origin)
+            for event, which in mine:
+                at, member = laid.start[event] + self.at[part.ranks[which]], part.member[which]
+                laid.begins[at], laid.ends[at] = first + piece.entry[member], first + piece.exit[member]
+            firsts.append(first)
+        return firsts[0]
+
+
+def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64, I64]:
+    """Let events wait for what comes before them; [any] each event that does, once a task, and the task that it waits for.
+
+    Args:
+        builder: Of the graph.
+        asked: What is asked for.
+        laid: What is there.
+        leaves: [X] 0: the next of its queue begins when that of the event has begun to leave; 1: when it has been left.
+    """
+    found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
+    until = np.where(np.repeat(leaves, np.diff(laid.start)) > 0, laid.ends, laid.begins)
+    for first, events in zip(_first_events(asked.trace).tolist(), asked.trace.events, strict=False):
+        for (event, waited), of in ((told_order(events), laid.ends), (queue_order(events), until)):
+            task, pred, which = _pairs(laid.start, event + first, waited + first)
+            builder.wait(laid.begins[task], of[pred])
+            found.append((event[which] + first, of[pred]))
+    return np.concatenate([event for event, _ in found]), np.concatenate([pred for _, pred in found])
+
+
+def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
+    """Which of the W tasks waits for which, where one event waits for another: rank for rank, or one for all."""
+    width = np.diff(start)
+    own, other = width[event], width[waited]
+    count = np.maximum(own, other)
+    which = np.repeat(np.arange(len(event)), count)
+    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    task, pred = (start[of[which]] + np.where(wide[which] > 1, number, 0) for of, wide in ((event, own), (waited, other)))
+    return task, pred, which
+
+
+def _ramps(start: I64, width: I64) -> I64:
+    """From each start so many numbers up."""
+    return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())

@@ -1,0 +1,153 @@
+"""The stretches of a step that bodies cannot tell: requests cross the same links at one time, or ranks leave one far apart.
+
+There each rank has all events for itself, and what it sends goes message by message.
+Q different requests, M meetings, X events, L links, T stretches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool, column
+from emu.fabric.timeline import Timeline
+from emu.study.training.composed.asked import Asked
+from emu.study.training.composed.graph import Composed
+from emu.study.training.composed.once import Once
+
+WORTH = 1e-3  # of a step: what costs less time in all is left as it is
+MOST_TASKS = 2**20  # messages and computations of all stretches
+_GAPS = (1.0, 1 / 16, 1 / 64, 0.0)  # of a step, between stretches that are taken as one: the first that leaves few enough tasks
+_SETS = 256  # of links that are told apart, those that most requests cross
+
+
+class Spans(NamedTuple):
+    """Ticks from when and until when."""
+
+    low: I64  # [T]
+    high: I64  # [T]
+
+    @property
+    def ticks(self) -> int:
+        """In all."""
+        return int((self.high - self.low).sum())
+
+    def joined(self, gap: int = 0) -> "Spans":
+        """Return them in order, as one where they are no more than a gap apart."""
+        order = np.argsort(self.low, kind="stable")
+        low, until = self.low[order], np.maximum.accumulate(self.high[order])
+        first = np.flatnonzero(np.concatenate((low[:1] == low[:1], low[1:] > until[:-1] + gap)))
+        return Spans(low[first], until[np.append(first[1:], len(low))[: len(first)] - 1])
+
+    def holding(self, moments: I64) -> I64:
+        """Return which of them, joined, each moment is in; -1: none."""
+        at = np.searchsorted(self.low, moments, side="right") - 1
+        return np.where((at >= 0) & (np.append(self.high, 0)[at] > moments), at, -1)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stretches:
+    """What is known of the requests of a step before it is known when they come."""
+
+    asked: Asked
+    crossed: Bool  # [sets of links, Q] which requests cross each; no set's are among those of another
+    apart_fs: I64  # [Q] from when the first rank leaves a request until the last does
+    messages: I64  # [Q]
+    rank_count: I64  # [X] of the event's place
+
+    @staticmethod
+    def of(asked: Asked, once: Sequence[Once], n_links: int) -> "Stretches":
+        """Return those of requests that take so long alone."""
+        events = [len(each) for each in asked.trace.events]
+        count = np.repeat(np.bincount(asked.of.place_of_rank, minlength=len(events)), events)
+        apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
+        return Stretches(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
+
+    def shared(self, composed: Composed, timeline: Timeline) -> Spans:
+        """Return when bodies share links with others."""
+        began, ended = composed.spans(timeline)
+        body = self._bodies(composed.each)
+        runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.different])) for of in self.crossed]
+        return Spans(*(np.concatenate([began[:0], *of]) for of in zip(*runs, strict=True))).joined() if runs else _NONE
+
+    def uneven(self, composed: Composed, timeline: Timeline, but_fs: float = 0.0) -> Spans:
+        """Return when bodies run that ranks leave apart, the furthest; all others cost no more than so much."""
+        apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.different], 0)
+        order = np.argsort(apart, kind="stable")
+        most = order[np.cumsum(apart[order]) > but_fs]
+        began, ended = composed.spans(timeline)
+        return Spans(began[most], ended[most])
+
+    def closer(self, composed: Composed, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
+        """Return [X] the events that each rank should have for itself; None: no more than now, or there is no room for more.
+
+        Args:
+            composed: The step as it is.
+            timeline: When its tasks ran.
+            most_tasks: Messages and computations of ranks for themselves that there may be.
+        """
+        step_fs, began = int(timeline.end_fs.max(initial=0)), composed.began(timeline)
+        shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, WORTH * step_fs)
+        parts = [uneven] + [shared] * (shared.ticks > WORTH * step_fs)
+        spans = Spans(*map(np.concatenate, zip(*parts, strict=True)))
+        for gap in _GAPS:
+            each = composed.each | (spans.joined(round(gap * step_fs)).holding(began) >= 0)
+            if self._tasks(each) <= most_tasks:
+                return each if (each & ~composed.each).any() else None
+        return self._some(composed, spans.joined(), began, most_tasks)
+
+    def _some(self, composed: Composed, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
+        """As many of the stretches as there is room for, those first that last longest for their tasks."""
+        of = np.where(composed.each, -1, spans.holding(began))
+        tasks = [self._tasks(of == i) for i in range(len(spans.low))]
+        order = np.argsort((spans.low - spans.high) / np.maximum(tasks, 1), kind="stable")
+        room = most_tasks - self._tasks(composed.each)
+        taken = order[np.cumsum(np.array(tasks)[order]) <= room]
+        return composed.each | np.isin(of, taken) if len(taken) else None
+
+    def _bodies(self, each: Bool) -> Bool:
+        """[M] whether one task stands for all messages."""
+        body = np.ones(len(self.asked.different), np.bool_)
+        body[self.asked.meeting[each[self.asked.event]]] = False
+        return body
+
+    def _tasks(self, each: Bool) -> int:
+        """Of such events, about."""
+        met = self.asked.different[~self._bodies(each)]
+        return int(self.messages[met].sum() + self.rank_count[each].sum())
+
+
+_NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
+    """When several of some meetings are under way one beside another, and one is a body at least; columns are [M]."""
+    own = own[ended[own] > began[own]]
+    own = own[np.argsort(began[own], kind="stable")]
+    if not len(own):
+        return _NONE
+    until = np.maximum.accumulate(ended[own])
+    first = np.flatnonzero(np.append(True, began[own][1:] >= until[:-1]))
+    size = np.diff(np.append(first, len(own)))
+    several = (size > 1) & np.logical_or.reduceat(body[own], first)
+    return Spans(began[own][first[several]], until[(first + size - 1)[several]])
+
+
+def _crossed(once: Sequence[Once], n_links: int) -> Bool:
+    """[sets of links, Q] which requests cross each set; none whose are among those of another."""
+    random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
+    for each in once:
+        code[each.link] += random.integers(1, 2**63, dtype=np.uint64)
+    _, first = np.unique(code, return_index=True)
+    crossed = np.zeros((len(first), len(once)), np.bool_)
+    at = np.full(n_links, -1)
+    at[first] = np.arange(len(first))
+    for number, each in enumerate(once):
+        known = at[each.link]
+        crossed[known[known >= 0], number] = True
+    kept = list[int]()
+    for i in np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS].tolist():
+        if crossed[i].any() and not any((crossed[k] >= crossed[i]).all() for k in kept):
+            kept.append(i)
+    return crossed[kept]
