@@ -69,7 +69,7 @@ def test_a_model_that_does_not_fit_the_device_is_refused_unless_its_memory_is_no
 def under(words, plan, **batch):
     stack = parse_stack(words)
     found = estimate(
-        EstimateRequest("llama3-8b", parse_plan(plan, **batch), stack, ("auto", "dp.all_reduce=recursive-doubling")),
+        EstimateRequest("llama3-8b", parse_plan(plan, **batch), stack, ("auto", "all_reduce=recursive-doubling")),
         SWITCH,
         H100,
     )

@@ -13,7 +13,7 @@ from emu.study.training.served.served import Found, ServedStep, StepToServe
 from emu.study.training.step.changed import ChosenForStep
 from emu.study.training.step.step import TimedTrace
 
-_NEAR = 1.1  # times the best composed step, up to which those of others are timed, too: a whole graph may say otherwise
+_NEAR = 1.03  # times the best as it was judged, up to which others are timed, too: a whole graph may say otherwise
 
 
 def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
@@ -51,9 +51,8 @@ def timed_by(choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace
         choices: As `choices_for` has them.
         timed: The step as it is reported: a whole graph, or composed.
     """
-    best, *others = choices
-    worth = [each for each in others if not each.changed or each.time_s <= best.time_s * _NEAR]
-    found = [(each, timed(each.choice)) for each in (best, *worth)]
-    alone_s = next(step.report.step_time_s for each, step in found if not each.changed)
+    worth = [each for each in choices if each.time_s <= choices[0].time_s * _NEAR]
+    found = [(each, timed(each.choice)) for each in worth]
+    times_s = {each.changed: each.time_s for each in choices} | {each.changed: step.report.step_time_s for each, step in found}
     chosen, step = min(found, key=lambda each: (each[1].report.step_time_s, len(each[0].changed)))
-    return replace(step, auto=ChosenForStep(alone_step_time_s=alone_s, changed=chosen.changed))
+    return replace(step, auto=ChosenForStep(alone_step_time_s=times_s[()], changed=chosen.changed))

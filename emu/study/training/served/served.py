@@ -212,5 +212,5 @@ class StepToServe:
 
     def _timed(self, choice: Choice) -> Judged:
         launch_fs = self.device.request_overhead_fs
-        report = composition(self.standing, choice, self.topology, launch_fs, self.npus).timed(self.device).report
+        report = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self.device)
         return Judged(report.step_time_s, report.exposed_comm_by_axis_s)

@@ -6,13 +6,16 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice
+from emu.fabric.named import named
+from emu.fabric.run import run
 from emu.study.training.composed.asked import Standing, asked_by
-from emu.study.training.composed.composed import Composition
+from emu.study.training.composed.graph import compose
 from emu.study.training.composed.once import time_each
 from emu.study.training.composed.parts import parts_of
-from emu.study.training.composed.shared import bodies_of, busy_s
+from emu.study.training.composed.shared import bodies_of
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.report.report import report
 
 
 def unshared_s(
@@ -39,5 +42,7 @@ def unshared_s(
         once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
     times = np.bincount(asked.different, minlength=len(once))
     bodies = bodies_of(once, [0] * len(once), times, topology.links.bandwidth_Bps)  # all of one kind: none shares a link
-    busy = busy_s(once, times, len(topology.links))
-    return Composition(asked, (), bodies, busy, choice, topology, 0.0).timed(device).report.step_time_s
+    composed = compose(asked, bodies, device.over(len(standing.place_of_rank)))
+    with named("compose", composed.event_name):
+        timeline = run(composed.graph)
+    return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
