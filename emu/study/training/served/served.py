@@ -26,7 +26,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import seconds
 
-MOST, LEAST = 32, 4  # steps that are composed to choose for one
+MOST, LEAST = 48, 4  # steps that are composed to choose for one
 _EVENTS = 2**22  # that these have together at most, but for the least number of them
 ALONE = "each alone"  # an option that is no algorithm, as those of others are none
 _ENOUGH = 0.005  # of a step that shares no link, by which one may be longer and is good enough
@@ -86,7 +86,11 @@ class StepToServe:
         together = {c: every[c][of.options[0].name] if of.options else options[c][0] for c, of in known.items()}
         best, time_s = Descent(options, weights, self._judged, most, floor_s).best([*starts, together])
         names = {c: option.name for c, option in best.items() if option.name != ALONE}
-        return Found(names, time_s, {name: self._judged_by(dict.fromkeys(self._requests, name)).time_s for name in self._by})
+        times_s = {name: self.composed_s(dict.fromkeys(self._requests, name)) for name in self._by}
+        first = min(times_s, key=lambda name: times_s[name])
+        if times_s[first] < time_s:  # by what it chooses for requests, too, for which it is not worth to choose
+            return Found({c: first for c in self._requests if first != ALONE}, times_s[first], times_s)
+        return Found(names, time_s, times_s)
 
     def _different(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
         """By the name of each option the first that serves all requests of a coordinate alike."""
