@@ -54,7 +54,8 @@ class Recorded:
         recorded = load(self.trace)
         dtype = self.dtype or usual_dtype(recorded)
         built, device = built_under(calls_of(self.stack), self.topologies, self.device, dtype)
-        choices = [choice_for(recorded, served_by(self.algorithms), each, dtype) for each in built]
+        words = served_by(self.algorithms, calls_of(self.stack))
+        choices = [choice_for(recorded, words, each, dtype) for each in built]
         pairs = zip(choices, built, strict=True)
         return [time_trace(recorded, choice, each, device, dtype, perturb=perturb) for choice, each in pairs]
 
@@ -65,7 +66,7 @@ class Recorded:
             InputError: as `timed`; or a fault of what is not there.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        words, dtype = served_by(self.algorithms), self.dtype or usual_dtype(recorded)
+        words, dtype = served_by(self.algorithms, stack), self.dtype or usual_dtype(recorded)
         return faulted(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
 
 

@@ -66,6 +66,19 @@ def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     assert len(planned.rows) == request_.best
 
 
+def test_what_a_bound_decides_are_candidates_that_it_puts_behind_the_last_of_the_table():
+    """Of each placement of each plan, with the times of all of them at hand; what is left takes requests, or a step."""
+    request, line = SMALL
+    every, best, placed, decided = enumerated(request), {}, of(request, line), found(request, line).decided
+    for each in every:
+        took_s = step_s(request, each, line, composed=True)
+        best[each.plan] = min(took_s, best.get(each.plan, took_s))
+    worst_s = sorted(best.values())[request.best - 1]
+    behind = sum(placed.anywhere_s(each.plan)[0] > worst_s for each in every)
+    assert (decided["memory"], decided["bound"]) == (0, behind)
+    assert 0 < behind < len(every) - request.best
+
+
 def test_one_npu_that_asks_nobody_has_a_plan():
     one = asked("llama-tiny", 1, 1, 64, best=1)
     assert table(found(one, SMALL[1])) == exhaustive(one, SMALL[1])
