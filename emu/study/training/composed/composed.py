@@ -31,7 +31,7 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service
-from emu.trace.report.report import report
+from emu.trace.report.report import StepReport, report
 from emu.trace.report.requests import Coming, requests_of
 from emu.units import format_time
 
@@ -139,6 +139,16 @@ class Composition:
         between_s = found.step_time_s * low, found.step_time_s * high
         timed = self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares
         return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked, between_s)
+
+    def judged(self, device: Device) -> StepReport:
+        """The figures without a stretch that is laid: sooner, to hold one choice of algorithms against another.
+
+        Raises:
+            InputError: as `timed`.
+        """
+        device = device.over(len(self.asked.of.place_of_rank))
+        composed, timeline = self._composed(device, Sharing.FLOWS)
+        return report(self.asked.trace, composed.replayed(timeline, self.services, device.assumptions), timeline)
 
     def _closest(self, device: Device) -> tuple[Composed, Timeline, Timeline]:
         """The step with those stretches laid message by message that need it; when its tasks ran, and when bodies alone did."""
