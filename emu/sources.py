@@ -143,4 +143,18 @@ def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
 
 def _is_users(path: Path) -> bool:
     """Return whether a file is neither Python's, nor installed, nor Emu's."""
-    return not _INSTALLED & {*path.parts} and not {*_own(), *_PYTHON} & {*path.resolve().parents}
+    return not is_installed(path) and not {*_own(), *_PYTHON} & {*path.resolve().parents}
+
+
+def is_installed(path: Path) -> bool:
+    """Return whether a file is of a package that is installed, be it with `pip install --target`, in a folder of any name."""
+    places = (each for each in (path, *path.parents) if each.name)
+    return not _INSTALLED.isdisjoint(path.parts) or any(each.name in _installed_in(each.parent) for each in places)
+
+
+@cache
+def _installed_in(folder: Path) -> frozenset[str]:
+    """Return the files and folders that installers have recorded in a folder; none where they have recorded nothing."""
+    records = (path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.dist-info/RECORD"))
+    files = (line.partition(",")[0] for record in records for line in record.splitlines())
+    return frozenset(file.partition("/")[0] for file in files)

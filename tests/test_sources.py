@@ -64,11 +64,13 @@ def test_a_module_that_it_imports_changes_the_digest(tmp_path: Path, way: str) -
     assert run(tmp_path, IMPORTED) != first
 
 
-def test_what_it_does_not_import_and_what_is_installed_do_not_change_the_digest(tmp_path: Path) -> None:
-    installed = "import sys\nsys.path.insert(0, 'lib/site-packages')\nimport installed\n"
-    write(tmp_path, {"own.py": installed + OWN, "lib/site-packages/installed.py": "a = 1\n", "other.py": "a = 1\n"})
+@pytest.mark.parametrize("folder", ["site-packages", "of-any-name"])
+def test_what_it_does_not_import_and_what_is_installed_do_not_change_the_digest(tmp_path: Path, folder: str) -> None:
+    installed = f"import sys\nsys.path.insert(0, 'lib/{folder}')\nimport installed\n"
+    record = {f"lib/{folder}/it-1.0.dist-info/RECORD": "installed.py,,\n"}
+    write(tmp_path, {"own.py": installed + OWN, f"lib/{folder}/installed.py": "a = 1\n", "other.py": "a = 1\n", **record})
     first = run(tmp_path, IMPORTED)
-    write(tmp_path, {"lib/site-packages/installed.py": "a = 2\n", "other.py": "a = 2\n"})
+    write(tmp_path, {f"lib/{folder}/installed.py": "a = 2\n", "other.py": "a = 2\n"})
     assert run(tmp_path, IMPORTED) == first
 
 

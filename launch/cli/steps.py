@@ -55,7 +55,7 @@ class Recorded:
         recorded = load(self.trace)
         dtype = self.dtype or usual_dtype(recorded)
         built, device = built_under(calls_of(self.stack), self.topologies, self.device, dtype)
-        words = served_by(self.algorithms)
+        words = served_by(self.algorithms, calls_of(self.stack))
         return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
 
     def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
@@ -65,7 +65,7 @@ class Recorded:
             InputError: as `timed`; or a fault of what is not there.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        words, dtype = served_by(self.algorithms), self.dtype or usual_dtype(recorded)
+        words, dtype = served_by(self.algorithms, stack), self.dtype or usual_dtype(recorded)
         return faulted(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
 
 

@@ -292,10 +292,13 @@ assert [(type(g), g.text) for g in got] == [(Note, r) for r in range(3)]
 """
         )
 
-    def test_what_is_installed_is_imported_once(self, run, tmp_path):
-        place = tmp_path / "venv" / "site-packages"
-        place.mkdir(parents=True)
+    @pytest.mark.parametrize("where", ["venv/site-packages", "of-any-name"])
+    def test_what_is_installed_is_imported_once(self, run, tmp_path, where):
+        place = tmp_path / where
+        (place / "it-1.0.dist-info").mkdir(parents=True)  # as `pip install --target` leaves it
+        (place / "it-1.0.dist-info" / "RECORD").write_text("installed_once.py,sha256=a,34\nit-1.0.dist-info/RECORD,,\n")
         (place / "installed_once.py").write_text("import builtins\nseen = []\n")
+        (place / "beside.py").write_text("RANKS = []\n")  # of nobody's record: the user's own
         try:
             run(
                 f"""
@@ -304,12 +307,16 @@ import torch.distributed as dist
 dist.init_process_group()
 import installed_once
 installed_once.seen.append(dist.get_rank())
+import beside
+beside.RANKS.append(dist.get_rank())
 dist.barrier()
 assert installed_once.seen == [0, 1, 2]
+assert beside.RANKS == ([0, 1, 2] if "site-packages" in beside.__file__ else [dist.get_rank()])
 """
             )
         finally:
-            sys.modules.pop("installed_once", None)
+            for name in ("installed_once", "beside"):
+                sys.modules.pop(name, None)
 
     def test_an_error_in_a_module_is_its_rank_s(self, run, tmp_path):
         (tmp_path / "fails.py").write_text("import os\nif os.environ['RANK'] == '2':\n    raise ValueError('not here')\n")

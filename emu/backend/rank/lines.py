@@ -15,13 +15,13 @@ from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple, TypeVar
 
 from emu.errors import EmuError
+from emu.sources import is_installed
 
 STDIN = "<stdin>"  # the file of what Python reads from there
 _torch = find_spec("torch")  # not loaded: this is asked where a process has ended, too
 _EMU = str(Path(__file__).parents[2]) + os.sep
 _TORCH = str(Path(_torch.origin).parent) + os.sep if _torch and _torch.origin else "torch"
 _PYTHON = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _starts: dict[int, CodeType] = {}  # by identity, as a code's hash is one of all that is in it
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -55,7 +55,7 @@ def is_users(file: str) -> bool:
         return True
     if file.startswith(("<", _EMU, *_PYTHON)):
         return False
-    return _INSTALLED.isdisjoint(Path(file).parts)
+    return not is_installed(Path(file))
 
 
 def caller() -> Line | None:

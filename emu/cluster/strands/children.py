@@ -14,7 +14,7 @@ from emu.cluster.strands.locks import Replacement, rest
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
 _pools: Any = pools  # the stubs do not have what is used here
-_FREE = ("multiprocessing.", "concurrent.futures.process")  # whose threads only serve pipes: they run beside the ranks
+_FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # whose threads only serve pipes: beside ranks
 
 
 class Family(Protocol):
@@ -114,8 +114,11 @@ def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
         strand, child = current(), family.find(thread)
-        if strand is None or child is None or strand is child or (child.is_free and not child.is_done):
-            join(thread, timeout)  # one that runs beside the strands ends in its own time: nobody runs until it has
+        if strand is None or child is None or strand is child:
+            join(thread, timeout)
+        elif _is_free(thread):
+            join(thread, timeout)  # it ends in its own time: nobody runs until it has
+            take_turn(strand)
         elif await_end(strand, child, timeout):
             join(thread)  # it has nothing left to do
             family.goes_on_after(child.end)

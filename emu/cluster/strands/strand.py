@@ -45,6 +45,15 @@ class Turns(Protocol):
     def step_in(self, strand: "Strand") -> None:
         """Return when it is the turn of a strand that ran on without it."""
 
+    def await_processes(self, strand: "Strand") -> None:
+        """Let others run while the strand waits for processes; no time comes before what these bring while they are at work."""
+
+    def await_idle(self, strand: "Strand") -> None:
+        """Let times come though the strand waits for processes: these are not at work."""
+
+    def step_in_last(self, strand: "Strand") -> None:
+        """Return when it is the turn of a strand that has waited for processes: once no other is ready."""
+
     def stopped(self) -> Exception:
         """Return what a strand is told that goes on after the run has failed."""
 
@@ -60,7 +69,6 @@ class Strand:
         thread: What runs it.
         is_free: Whether it runs beside the others without the turn, until it asks for something of the rank's.
         is_native: Whether its waits block as the system's do: in the midst of what must not hand on the turn.
-        awaits_processes: Whether it keeps its turn while it waits for processes that its rank has started.
         ends: Whether it is to end where it waits next: its rank has ended.
         is_done: Whether it has ended.
         end: When it has ended: the end of all that it has done.
@@ -72,7 +80,6 @@ class Strand:
     thread: threading.Thread
     is_free: bool = False
     is_native: bool = False
-    awaits_processes: bool = False
     ends: bool = False
     is_done: bool = False
     end: Any = None

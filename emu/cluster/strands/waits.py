@@ -2,13 +2,15 @@
 
 While it waits others run, if its rank has other threads: one of them may be what makes it come. It asks whether it has come at
 times of the strands' clock, so that what another strand makes come is seen at the same moment in every run. A rank without
-threads of its own keeps its turn, unless it waits until a time. So does a strand that waits for a process which a rank has
-started: otherwise the speed of that process would say after which turn the strand goes on.
+threads of its own keeps its turn, unless it waits until a time. What a process brings that a rank has started comes once no
+strand is ready: otherwise the speed of the process would say after which turn the strand goes on.
 """
 
 import asyncio
+import math
 import multiprocessing.connection as pipes
 import selectors
+import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -17,9 +19,11 @@ import torch
 
 from emu.backend.rank.lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
-from emu.cluster.strands.processes import are_of_processes
-from emu.cluster.strands.strand import Strand, Wait, current, take_turn
+from emu.cluster.strands.processes import are_of_processes, processes_spent_s
+from emu.cluster.strands.strand import Strand, Wait, check_goes_on, current, take_turn
 
+_LOOK_S, _IDLE_S = 0.1, 1.0  # between two looks at processes, and after which one that has not used the processor is idle
+_monotonic = time.monotonic
 _FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
 _SMALL = 512  # bytes, for which a pipe has room that is read at all
 _pipes: Any = pipes  # the stubs do not have what is used here
@@ -64,24 +68,33 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
         if not is_timed and timeout is not None:
             return select(selector, timeout)
         found = select(selector, 0)
-        keeps_turn = not found and are_of_processes([key.fd for key in selector.get_map().values()])
+        is_brought = not found and are_of_processes([key.fd for key in selector.get_map().values()])
         if found or (found := select(selector, 0)):  # a process that has just ended holds nothing
             return found
-        if keeps_turn:
-            return _kept_turn(strand, select, selector, timeout)
+        if is_brought:
+            return _await_processes(strand, select, selector, timeout)
         return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
 
     return selected
 
 
-def _kept_turn(strand: Strand, wait: Callable[..., Any], *args: Any) -> Any:
-    """Wait for processes, and let nobody run meanwhile while they are at work."""
-    strand.awaits_processes = True
+def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
+    """Wait for processes while others run; what these bring comes once no other strand is ready."""
+    until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
+    strand.turns.await_processes(strand)
     try:
-        return wait(*args)
+        spent_s, since_s = processes_spent_s(), _monotonic()
+        while not (found := select(selector, min(_LOOK_S, max(0.0, until_s - _monotonic())))):
+            if _monotonic() >= until_s or strand.ends or strand.turns.failure is not None:
+                break
+            before_s, spent_s = spent_s, processes_spent_s()
+            since_s = since_s if spent_s == before_s else _monotonic()
+            if _monotonic() - since_s > _IDLE_S:
+                strand.turns.await_idle(strand)
+        return found
     finally:
-        strand.awaits_processes = False
-        take_turn(strand)  # the watch may have let others run
+        strand.turns.step_in_last(strand)
+        check_goes_on(strand)
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emu.cluster.strands.processes import has_processes, processes_spent_s
+from emu.cluster.strands.processes import has_processes
 from emu.cluster.strands.sight import IDLE_S, look_at, spent_s
 from emu.cluster.strands.strand import Strand
 from emu.errors import RunError
@@ -19,7 +19,6 @@ from emu.errors import RunError
 PATIENCE_S = 60.0
 SAID_S = 5.0  # a rank that does not come back for so long is told of
 _LOOK_S, _BLOCKED_S = 0.25, 1.0
-_BUSY_S = 10.0  # a strand that waits for processes at work keeps its turn for so long
 _log = logging.getLogger("emu")
 
 
@@ -30,7 +29,7 @@ class _Turn:
     strand: Strand | None
     number: int
     since_s: float
-    spent_s: float  # of the processor, when it, or a process that it waits for, was last seen to use it
+    spent_s: float  # of the processor, when it was last seen to use it
     said: bool = False
     idle_s: float | None = None  # since when it has not used the processor
 
@@ -94,9 +93,7 @@ class Watch:
 
     def _see(self, seen: _Turn, strand: Strand, now_s: float) -> None:
         spent = spent_s(strand.thread)
-        if strand.awaits_processes and now_s - seen.since_s < _BUSY_S:
-            spent += processes_spent_s()
-        if abs(spent - seen.spent_s) > IDLE_S:
+        if spent - seen.spent_s > IDLE_S:
             seen.spent_s, seen.idle_s = spent, None
         elif seen.idle_s is None:
             seen.idle_s = now_s

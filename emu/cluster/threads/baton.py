@@ -18,6 +18,7 @@ from emu.cluster.threads.core import Core
 
 _TURN_S = 50e-6  # of the baton's own time that a turn takes, about as much as the shortest take on a host
 _LISTEN_S = 0.5  # between two moments at which a signal is heard
+_ROUNDED_S = 5e-4  # by which a time in whole milliseconds may be too early by the host's clock
 _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
@@ -41,7 +42,10 @@ class Baton:
         self._ready: deque[int] = deque()
         self._timed: dict[int, tuple[float, float]] = {}  # until when strands rest: of its own time, and of this host's
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
+        self._due: set[int] = set()  # strands that are ready as their time has come, and not as somebody has woken them
         self._outside: set[int] = set()  # strands that run without it
+        self._awaiting: set[int] = set()  # of these, those that wait for processes which are at work
+        self._last: set[int] = set()  # strands that go on once no other is ready
         for rank in ranks:
             self.add(rank, rank)
         self._lies = False  # nobody has it, as none is ready
@@ -85,7 +89,7 @@ class Baton:
     @property
     def has_timers(self) -> bool:
         """Whether a strand goes on at a time, or runs without the baton."""
-        return bool(self._timed or self._outside)
+        return bool(self._timed or self._outside or self._last)
 
     def restore(self) -> None:
         """Give the process what it had before the start; when every rank has left."""
@@ -118,13 +122,18 @@ class Baton:
             return None
 
     def _wake_timed(self) -> bool:
-        """Make the strand ready whose time is the first to come, if it is now or nobody else is ready.
+        """Make the strand ready whose time is the first to come, if it is now or nobody else is ready, now or last.
 
         Which it is, and after which turn, is the same in every run: it does not depend on how long computations take here.
 
         Returns:
             Whether somebody may run: nobody does until the time of that strand has come by this host's clock, too.
         """
+        if not self._ready and self._last:
+            self._ready.append(min(self._last))
+            self._last.remove(self._ready[0])
+        if not self._ready and self._awaiting:
+            return False
         first = min(self._timed, key=lambda each: self._timed[each][0], default=None)
         if first is None or (self._ready and self._timed[first][0] > self.now_s):
             return True
@@ -132,11 +141,12 @@ class Baton:
             return False
         self.now_s = max(self.now_s, self._timed.pop(first)[0])
         self._ready.append(first)
+        self._due.add(first)
         return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
         """Hand it on, and return once somebody has woken this strand, or its own time has come, and it is its turn."""
-        due_s = None if until_s is None else time.monotonic() + until_s - self.now_s
+        due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
         with self._lock:
             if self.abandoned:
                 return
@@ -147,7 +157,7 @@ class Baton:
                 self._stuck()
             if self.running == strand:
                 if self._ready and self._ready[0] == strand:  # nobody else is ready
-                    self._ready.popleft()
+                    self._due.discard(self._ready.popleft())
                     return
                 self._hand_on()
         self.await_turn(strand, due_s)
@@ -164,29 +174,54 @@ class Baton:
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready."""
+        """Make a resting strand ready, if it is not: its time may have come, and it may not have had its turn since."""
         with self._lock:
             self._timed.pop(strand, None)
-            self._ready.append(strand)
+            if strand not in self._due:
+                self._ready.append(strand)
             if self._lies:
                 self._hand_on()
 
-    def step_out(self, strand: int, turn: int | None = None) -> bool:
-        """Hand it on while the strand runs on beside the others; return whether it had it, in that turn if one is given."""
+    def step_out(self, strand: int, turn: int | None = None, *, awaits: bool = False) -> bool:
+        """Hand it on while the strand runs on beside the others.
+
+        Args:
+            strand: Which.
+            turn: In which turn it must have it; None: in any.
+            awaits: Whether it waits for processes which are at work: no time comes before what these bring.
+
+        Returns:
+            Whether it had it.
+        """
         with self._lock:
             if self.abandoned or self.running != strand or turn not in (None, self.turns):
                 return False
             self._outside.add(strand)
+            if awaits:
+                self._awaiting.add(strand)
             self._hand_on()
             return True
 
-    def step_in(self, strand: int) -> None:
-        """Block until a strand that runs beside the others has it."""
+    def await_idle(self, strand: int) -> None:
+        """Let times come though the processes for which a strand waits have brought nothing."""
+        with self._lock:
+            self._awaiting.discard(strand)
+            if self._lies:
+                self._hand_on()
+
+    def step_in(self, strand: int, *, is_last: bool = False) -> None:
+        """Block until a strand that runs beside the others has it: in its turn, or once no other is ready."""
         with self._lock:
             self._outside.discard(strand)
+            self._awaiting.discard(strand)
             if self.abandoned or self.running == strand:
                 return
-            self.wake(strand)
+            if is_last:
+                self._last.add(strand)
+                if self._lies:
+                    self._hand_on()
+            else:
+                self.wake(strand)
         self.await_turn(strand)
 
     def prepare(self, rank: int) -> None:
@@ -238,6 +273,7 @@ class Baton:
         if not self._wake_timed() or not self._ready:
             return
         self._lies, self.running = False, self._ready.popleft()
+        self._due.discard(self.running)
         self.now_s += _TURN_S
         self._swap(self._ranks[self.running])
         self._open(self.running)

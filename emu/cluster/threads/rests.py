@@ -208,6 +208,24 @@ class Rests:
             self.baton.step_in(strand.number)
         self._resume()
 
+    def await_processes(self, strand: Strand) -> None:
+        """Let others run while a strand waits for processes; no time comes before what these bring while they are at work."""
+        strand.is_free = True
+        with self.held_by_none():
+            self.baton.step_out(strand.number, awaits=True)
+
+    def await_idle(self, strand: Strand) -> None:
+        """Let times come though a strand waits for processes: these are not at work."""
+        with self.held_by_none():
+            self.baton.await_idle(strand.number)
+
+    def step_in_last(self, strand: Strand) -> None:
+        """Return when it is the turn of a strand that has waited for processes: once no other is ready."""
+        with self.held_by_none():
+            self.baton.step_in(strand.number, is_last=True)
+        strand.is_free = False
+        self._resume()
+
     def _resume(self) -> None:
         if not self.baton.abandoned:  # else nobody has a turn, and what ranks share is as it was before them
             self.resumed()

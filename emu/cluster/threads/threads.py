@@ -288,6 +288,9 @@ class Threads:
         elif not work.done:
             self._check_here(rank)
             self._rests.rest(here().number, work)
+        elif current() is not None and self._rests.has_threads(rank):
+            self._check_here(rank)
+            self._rests.give_way(here().number)  # as on the ranks that came before: threads of all ranks go on in one order
         if not work.done:
             if here().ends:
                 raise StrandEnd

@@ -1,12 +1,17 @@
 """Threads that ranks start: they belong to their rank, take turns, and are taken down beside it."""
 
 import contextvars
+import multiprocessing
 import os
 import queue
 import random
+import re
+import shutil
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,6 +57,29 @@ def test_a_group_that_a_thread_makes_is_found_by_functional_collectives_of_the_o
         return all_reduce(torch.ones(1), "sum", made[0]).wait().item()
 
     assert Threads(N).run(program) == [float(N)] * N
+
+
+def test_two_threads_of_each_rank_that_share_a_group_ask_in_one_order_on_all_ranks():
+    def program(rank):
+        got = []
+
+        def saves():  # as a checkpoint beside the training does
+            for number in range(3):
+                parts = [torch.zeros(1, dtype=torch.int64) for _ in range(N)]
+                dist.all_gather(parts, torch.tensor([10 * number + rank]))
+                got.append(torch.cat(parts).tolist())
+
+        for step in range(4):
+            thread = threading.Thread(target=saves)
+            thread.start()
+            for _ in range(3):
+                total = torch.full((step + 1,), float(rank))
+                dist.all_reduce(total)
+                assert total.tolist() == [3.0] * (step + 1)
+            thread.join()
+        return got
+
+    assert Threads(N).run(program) == [[[10 * n, 10 * n + 1, 10 * n + 2] for n in range(3)] * 4] * N
 
 
 @pytest.mark.parametrize("ask", ["map", "submit", "callback"])
@@ -169,6 +197,43 @@ def test_what_processes_bring_comes_after_the_same_turn_however_fast_they_are():
     first, *others = [Threads(N).run(program) for _ in range(2)]
     assert [item for item in first[0] if item != "turn"] == [f"item {number}" for number in range(4)]
     assert all(other == first for other in others)
+
+
+def test_a_queue_of_a_manager_is_asked_again_and_again_while_a_pool_of_a_copy_of_multiprocessing_works(tmp_path):
+    """Hugging Face's datasets do so, with a copy that is called `multiprocess`."""
+    copied, text = tmp_path / "site-packages" / "multiprocess", "multiprocessing"
+    shutil.copytree(Path(multiprocessing.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in copied.glob("*.py"):
+        file.write_text(re.sub(rf"\b{text}\.", "multiprocess.", file.read_text()))
+    (tmp_path / "script.py").write_text(
+        """
+import os, queue, sys
+sys.path.insert(0, "site-packages")
+import torch.distributed as dist, multiprocess
+dist.init_process_group()
+if dist.get_rank() == 0:
+    context = multiprocess.get_context("fork")
+    with context.Pool(2) as pool, context.Manager() as manager:
+        told, found = manager.Queue(), []
+        asked = [pool.apply_async(told.put, (number,)) for number in range(4)]
+        for _ in range(100):
+            try:
+                found.append(told.get(timeout=0.05))
+            except queue.Empty:
+                if all(each.ready() for each in asked):
+                    break
+        assert sorted(found) == [0, 1, 2, 3], found
+dist.barrier()
+"""
+    )
+    before = os.getcwd()  # noqa: PTH109
+    os.chdir(tmp_path)
+    try:
+        assert run_script(tmp_path / "script.py", [], 2)[1] == 0
+    finally:
+        os.chdir(before)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "multiprocess"]:
+            del sys.modules[name]
 
 
 def test_sets_of_threads_and_futures_have_the_order_in_which_these_were_made():

@@ -5,13 +5,14 @@ A composed step is made of these times; it lasts no less where its requests wait
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice
+from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.lower import busiest_fs
@@ -34,6 +35,7 @@ from emu.units import TICKS_PER_S, seconds
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # which requests are timed first: those of layers at place 0, at others, and the rest
 _NEAR = 0.03  # of a time, by which a bound of all that is left may be below it and is taken in its place
+_MOST_ROOTS = 16  # of a rooted operation, that are timed
 _BETWEEN = 1e-3  # of a bound, more than a composed step is below it where it goes between the times of two sizes
 
 
@@ -49,6 +51,12 @@ class Request(NamedTuple):
         """Equal for equal ones."""
         ask = self.ask
         return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name, self.axis
+
+    @property
+    def roots(self) -> range | None:
+        """Those from which the operation may go out; None: too many to be timed."""
+        members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
+        return range(members) if members <= _MOST_ROOTS else None
 
     def different(self, number: int) -> Different:
         """As a composed step has it whose communicator has that number."""
@@ -81,7 +89,11 @@ def time_request(request: Request, topology: Topology, algorithms: tuple[str, ..
     """
     npus = np.arange(topology.n_npus)
     choice = choice_on(topology, algorithms, "float32", npus=npus)
-    each = [_least(request.different(n), choice, topology, npus, launch_fs) for n in range(request.groups.numbers)]
+    roots = request.roots
+    if roots is None:
+        return Taken(0.0, 0.0)
+    asked = [request.different(n) for n in range(request.groups.numbers)]
+    each = [_least(replace(of, root=root), choice, topology, npus, launch_fs) for of in asked for root in roots]
     return Taken(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
 
 
