@@ -36,15 +36,8 @@ class Candidate(NamedTuple):
     name: str
 
 
-class Options(NamedTuple):
-    """Of the requests of a coordinate."""
-
-    options: list[Option]  # the fastest first
-    share: float  # of the time of what serves them alone, that the fastest takes
-
-
-def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Options:
-    """The algorithms that may serve a request better within its step.
+def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
+    """The algorithms that may serve a request better within its step, the fastest first.
 
     Args:
         asked: The request, on all groups that ask for it at once.
@@ -59,9 +52,8 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
         if bound.messages <= _MESSAGES:
             once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
             found.append(Candidate(once.ticks, once.flows, bound.name))
-    least = min((each.ticks for each in found), default=taken.ticks)
     worth = sorted({*front(found), *sorted(found)[:_FASTEST]})
-    return Options([by_name(each.name, topology, npus) for each in worth], min(1.0, least / max(1, taken.ticks)))
+    return [by_name(each.name, topology, npus) for each in worth]
 
 
 def is_open(asked: Different, choice: Choice) -> bool:

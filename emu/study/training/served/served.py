@@ -6,6 +6,7 @@ Q different requests of a step.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from emu.study.training.composed.asked import Asked, Different, Standing, asked_
 from emu.study.training.composed.composed import composition
 from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
 from emu.study.training.served.descent import Descent, Judged, ServedBy
-from emu.study.training.served.options import Options, by_name, first_request, is_open, once_of, options_of
+from emu.study.training.served.options import by_name, first_request, is_open, once_of, options_of
 from emu.study.training.served.unshared import unshared_s
 from emu.study.training.step.changed import Changed
 from emu.topology.topology import Topology
@@ -78,12 +79,12 @@ class StepToServe:
             InputError: the step cannot be composed.
         """
         known = self._options()
-        every = {c: self._different(c, [*self._choosers, *of.options]) for c, of in known.items()}
+        every = {c: self._different(c, [*self._choosers, *of]) for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
-        weights, floor_s = {c: self.weight_s(c) for c in options}, self._unshared_s(known) * (1 + _ENOUGH)
+        weights, floor_s = {c: self.weight_s(c) for c in options}, self._unshared_s(options) * (1 + _ENOUGH)
         most = min(MOST, max(LEAST, _EVENTS // sum(map(len, self._asked.trace.events))))
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._by]
-        together = {c: every[c][of.options[0].name] if of.options else options[c][0] for c, of in known.items()}
+        together = {c: every[c][of[0].name] if of else options[c][0] for c, of in known.items()}
         best, time_s = Descent(options, weights, self._judged, most, floor_s).best([*starts, together])
         names = {c: option.name for c, option in best.items() if option.name != ALONE}
         times_s = {name: self.composed_s(dict.fromkeys(self._requests, name)) for name in self._by}
@@ -155,11 +156,24 @@ class StepToServe:
     def _alone_step(self) -> Judged:
         return self._timed(self.choice)
 
-    def _unshared_s(self, options: Mapping[Coordinate, Options]) -> float:
-        """No choice makes the step shorter, as far as the requests of a coordinate are alike."""
-        share_of = {id(q): of.share for c, of in options.items() for q in self._requests[c]}
-        shares = {i: share_of[id(q)] for i, q in enumerate(self._asked.requests) if id(q) in share_of}
+    def _unshared_s(self, options: Mapping[Coordinate, Sequence[Option]]) -> float:
+        """No choice makes the step shorter, as far as the requests of a coordinate are alike that one place asks for."""
+        number = {id(q): i for i, q in enumerate(self._asked.requests)}
+        shares = dict[int, float]()
+        for coordinate, of in options.items():
+            by_place = {place: self._share(coordinate, place, of) for place in {q.kind[1] for q in self._requests[coordinate]}}
+            shares |= {number[id(q)]: by_place[q.kind[1]] for q in self._requests[coordinate]}
         return unshared_s(self.standing, self.choice, shares, self.topology, self.npus, self.device)
+
+    def _share(self, coordinate: Coordinate, place: int, options: Sequence[Option]) -> float:
+        """Of the time of what serves the heaviest request of a place alone, that the fastest of several options takes."""
+        asked = max((q for q in self._requests[coordinate] if q.kind[1] == place), key=lambda q: q.size_bytes)
+        where = self.topology, self.npus, self.device.request_overhead_fs
+        alone = least = once_of(asked, self.choice, *where).ticks
+        for option in options:
+            with suppress(InputError):  # what served a run may not be had on another topology
+                least = min(least, once_of(asked, self._named({coordinate: option.name}), *where).ticks)
+        return least / max(1, alone)
 
     def composed_s(self, names: Mapping[Coordinate, str]) -> float:
         """The time of the step where options of these names serve some coordinates; never where one cannot be timed."""
@@ -171,7 +185,7 @@ class StepToServe:
         least_s = _NOTHING * self._alone_step.time_s
         return [c for c in self._requests if self.weight_s(c) >= least_s]
 
-    def _options(self) -> dict[Coordinate, Options]:
+    def _options(self) -> dict[Coordinate, list[Option]]:
         where = self.topology, self.npus, self.device.request_overhead_fs
         return {c: options_of(self.heaviest(c), self.choice, *where) for c in self.coordinates}
 
