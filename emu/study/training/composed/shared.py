@@ -121,9 +121,10 @@ def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     whole = max(1, round(float(once.busy_s[worst]) * float(capacity_Bps[once.link[worst]]) / once.flows))
     ticks = min(lasts_fs, until)
     size = max(1, round(whole * ticks / lasts_fs))
-    late = round((whole - size) * min(1.0, once.tail / max(1, lasts_fs - ticks)))
+    after = min(lasts_fs - ticks, once.tail) if len(link) else 0  # a link to itself would be shared with the next like it
+    late = round((whole - size) * after / max(1, lasts_fs - ticks))
     weight = np.maximum(1, np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / whole)).astype(np.int64)
-    return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, once.tail - min(lasts_fs - ticks, once.tail))
+    return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, once.tail - after)
 
 
 def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:

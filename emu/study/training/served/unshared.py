@@ -12,7 +12,7 @@ from emu.study.training.composed.asked import Standing, asked_by
 from emu.study.training.composed.graph import compose
 from emu.study.training.composed.once import time_each
 from emu.study.training.composed.parts import parts_of
-from emu.study.training.composed.shared import bodies_of
+from emu.study.training.composed.shared import Sharing, bodies_of
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.report.report import report
@@ -40,8 +40,8 @@ def unshared_s(
     for number, share in shares.items():
         ticks = round(once[number].ticks * share)
         once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
-    times = np.bincount(asked.different, minlength=len(once))
-    bodies = bodies_of(once, [0] * len(once), times, topology.links.bandwidth_Bps)  # all of one kind: none shares a link
+    times, together = np.bincount(asked.different, minlength=len(once)), [each._replace(apart_mean=0) for each in once]
+    bodies = bodies_of(together, [0] * len(once), times, topology.links.bandwidth_Bps, Sharing.NOTHING)
     composed = compose(asked, bodies, device.over(len(standing.place_of_rank)))
     with named("compose", composed.event_name):
         timeline = run(composed.graph)

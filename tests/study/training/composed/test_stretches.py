@@ -9,7 +9,8 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.shared import Sharing
 from emu.study.training.composed.stretches import Spans
-from emu.study.training.estimate import model_of, standing_of
+from emu.study.training.estimate import model_of
+from emu.study.training.generated import standing_of
 from emu.study.training.placed import npus_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
