@@ -5,7 +5,10 @@ Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadc
 
 `rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node, behind which the
 node's other ranks are a chain. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims are
-m x g for trees from every rank of a node, or m x R x g/R.
+m x g for trees from every rank of a node, or m x R x g/R x 1.
+
+`in-switch-tree` has a switch that adds in every node (the helpers) in place of the chains. Source: NVIDIA/nccl's NVLSTree, and
+its NVLS where there is one node. dims are m x g; a rank of each node is the head of its g-th part of the block.
 """
 
 from collections.abc import Iterator
@@ -59,7 +62,7 @@ def _trees(n: int) -> tuple[_Edges, _Edges]:
     return (place, parent, depth), (child, its_parent, depth)
 
 
-def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES) -> Iterator[Sends]:
+def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES, channels: int = 0) -> Iterator[Sends]:
     """A tree's rows of round t: an edge d deep carries piece j up in round H - d + j and down in round H + d - 1 + j.
 
     Up and down are two channels, or a piece on its way up would wait for one that comes down.
@@ -68,7 +71,7 @@ def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES) 
     up, down = t - height + depth, t - height - depth + 1
     for piece, src, dst, falls in ((up, child, parent, False), (down, parent, child, True)):
         on = (piece >= 0) & (piece < pieces)
-        yield Sends(src[on], dst[on], tree * pieces + piece[on], reduce=not falls, channel=2 * tree + falls)
+        yield Sends(src[on], dst[on], tree * pieces + piece[on], reduce=not falls, channel=channels + 2 * tree + falls)
 
 
 RAIL_PIECES = 16  # of each tree of nodes: its chains make it deeper than a tree of ranks
@@ -76,9 +79,9 @@ RAIL_PIECES = 16  # of each tree of nodes: its chains make it deeper than a tree
 
 def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
     """Grids with trees from each rank of a node, then from fewer."""
-    few = [(m, trees, n // m // trees) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
+    few = [(m, trees, n // m // trees, 1) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
     yield from planes(n)
-    yield from (dims for dims in few if dims[0] * dims[1] * dims[2] == n)
+    yield from (dims for dims in few if prod(dims) == n)
 
 
 def _deep(dims: tuple[int, ...]) -> int:
@@ -111,3 +114,51 @@ def _chained(edges: _Edges, m: int, g: int, head: int) -> _Edges:
     chain = node + (head + behind) % g, node + (head + behind - 1) % g, of_node[:, None] + behind
     joined = zip((child * g + head, parent * g + head, depth), chain, strict=True)
     return tuple(np.concatenate((a, b.ravel())) for a, b in joined)  # type: ignore[return-value]
+
+
+SWITCH_PIECES = 64  # of each tree: filling takes 3 / k in a node
+
+
+def _with_heads(n: int) -> Iterator[tuple[int, ...]]:
+    """One node, or grids of nodes x ranks of each."""
+    if n > 1:
+        yield 1, n
+    yield from planes(n)
+
+
+def _switch_beta(dims: tuple[int, ...]) -> Fraction:
+    """Every rank sends the whole; its last piece then goes to its head, over the tree, and back to all as it came."""
+    return 1 + Fraction(1, SWITCH_PIECES) + Fraction(2 + _height(dims[0]), dims[1] * SWITCH_PIECES)
+
+
+_SWITCH_CLAIM = Claim("link", alpha=lambda dims: 4 + 2 * _height(dims[0]), beta=_switch_beta)
+
+
+@collective("all_reduce", "in-switch-tree", claim=_SWITCH_CLAIM, shapes=_with_heads, needs_adding=True)
+def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
+    """Each node's switch adds pieces for their heads there, heads add along a double tree, switches give the total to all."""
+    m, g = dims
+    deep = _height(m)
+    trees = [(child * g + head, parent * g + head, depth) for head in range(g) for child, parent, depth in _trees(m)]
+
+    def sends(t: int) -> Iterator[Sends]:
+        yield from _through_switches(dims, t, gathers=True)
+        for i, tree in enumerate(trees):
+            yield from _round(i, deep, tree, t - 2, SWITCH_PIECES, 4)
+        yield from _through_switches(dims, t - 2 * deep - 2, gathers=False)
+
+    every = (sends(t) for t in range(SWITCH_PIECES + 2 * deep + 3))
+    return Schedule.build(m * g, len(trees) * SWITCH_PIECES, every, helpers=m if m * g > 1 else 0)
+
+
+def _through_switches(dims: tuple[int, ...], t: int, *, gathers: bool) -> Iterator[Sends]:
+    """Piece t into the switches and piece t - 1 out of them: from all ranks to its heads, or from its heads to all ranks."""
+    m, g = dims
+    rank, part = np.arange(m * g)[:, None], np.arange(2 * g)
+    head = rank[::g] + part // 2  # [m, 2g] whose pieces the parts are
+    switch = m * g + np.arange(m)[:, None]
+    every = (rank, m * g + rank // g), (head, switch)
+    for piece, (end, hub), out in ((t, every[not gathers], False), (t - 1, every[gathers], True)):
+        if 0 <= piece < SWITCH_PIECES:
+            slot, channel = part * SWITCH_PIECES + piece, 2 * (not gathers) + out
+            yield Sends(hub, end, slot, channel=channel) if out else Sends(end, hub, slot, reduce=gathers, channel=channel)

@@ -6,11 +6,13 @@
 - Rings: R of them at once, each through all ranks, node by node; ring c enters every node at its rank c*k, k = g/R. Source:
   Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019), and NVIDIA/nccl's own order of channels.
 
-n = m*g ranks, rank = node*g + local. dims are m x g for a ring a rank of a node, or m x R x k for fewer.
+n = m*g ranks, rank = node*g + local. dims are m x g for a ring a rank of a node, or m x R x k x 1 for fewer, as no
+fabric is such a grid by itself.
 """
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
@@ -44,9 +46,9 @@ def _rings(dims: Dims) -> tuple[int, int, int]:
 
 def _of_nodes(n: int) -> Iterator[Dims]:
     """Grids with a ring for each rank of a node, then those with fewer rings."""
-    few = [(m, rings, n // m // rings) for m in range(2, n // 2 + 1) for rings in range(2, n // m // 2 + 1)]
+    few = [(m, rings, n // m // rings, 1) for m in range(2, n // 2 + 1) for rings in range(2, n // m // 2 + 1)]
     yield from planes(n)
-    yield from (dims for dims in few if dims[0] * dims[1] * dims[2] == n)
+    yield from (dims for dims in few if prod(dims) == n)
 
 
 def _half_alpha(dims: Dims) -> int:

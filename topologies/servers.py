@@ -5,13 +5,15 @@ down a rail switch, a segment has R x V GPUs. Above may be spines; without them 
 another rail goes over NVLink to the GPU of that rail first. A NIC is its GPU's port here, no node.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, Bool, column
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
+from emu.topology.parts.adding import Adding
 from emu.topology.parts.routing import join, mix
 from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import or_shortest
@@ -27,6 +29,14 @@ _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 Network = Annotated[str, one_of("spine", "rails", "switch")]
 
 
+@dataclass(frozen=True)
+class Hops(Adding):
+    """How long hops take, and whether NVSwitches add."""
+
+    latency: Latency = _LATENCY  # of a hop within a server
+    nic_latency: Latency = _LATENCY  # of a hop between servers
+
+
 class _Cluster(NamedTuple):
     """GPU, server, rail switch and spine are numbered in this order; a GPU is server * gpus + rail."""
 
@@ -37,8 +47,7 @@ class _Cluster(NamedTuple):
     network: str
     spines: int = 1
     taper: int = 1
-    latency: int = _LATENCY
-    nic_latency: int = _LATENCY
+    hops: Hops = Hops()
 
     @property
     def npus(self) -> int:
@@ -91,7 +100,7 @@ def _build(name: str, cluster: _Cluster) -> Topology:
     n, nodes = cluster.npus, cluster.npus + cluster.switches
     bill = {"NPU": n, "server": cluster.nodes, "NIC": n, "rail switch" if cluster.rails > 1 else "switch": cluster.rails}
     bill |= {"spine switch": cluster.above} if cluster.above else {}
-    return Topology(
+    wired = Topology(
         name,
         n,
         nodes,
@@ -106,6 +115,13 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
         grouper=partial(in_units, name, cluster.gpus),
     )
+    return cluster.hops.of(wired, _inside(cluster))
+
+
+def _inside(cluster: _Cluster) -> Bool:
+    """[nodes] which are switches of NVLink: one after the GPUs for each server."""
+    node = np.arange(cluster.npus + cluster.switches)
+    return column((node >= cluster.npus) & (node < cluster.npus + cluster.nodes), np.bool_)
 
 
 def _cables(cluster: _Cluster) -> list[Cables]:
@@ -113,14 +129,14 @@ def _cables(cluster: _Cluster) -> list[Cables]:
     rail = n + cluster.nodes + np.arange(cluster.rails)
     spine = n + cluster.nodes + cluster.rails + np.arange(cluster.above)
     up = cluster.nodes * cluster.nic / cluster.taper / cluster.spines
-    inside = Cables("link of NVLink", npu, n + npu // cluster.gpus, cluster.nvlink, cluster.latency, 0)
-    nics = Cables("cable of a NIC", npu, rail[npu % cluster.rails], cluster.nic, cluster.nic_latency, 1)
-    rises = Cables("link to a spine", rail[:, None], spine, up, cluster.nic_latency, 2)
+    inside = Cables("link of NVLink", npu, n + npu // cluster.gpus, cluster.nvlink, cluster.hops.latency, 0)
+    nics = Cables("cable of a NIC", npu, rail[npu % cluster.rails], cluster.nic, cluster.hops.nic_latency, 1)
+    rises = Cables("link to a spine", rail[:, None], spine, up, cluster.hops.nic_latency, 2)
     return [inside, nics, *([rises] if cluster.above else [])]
 
 
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
-    near, far = (format_time(seconds(latency)) for latency in (cluster.latency, cluster.nic_latency))
+    near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
     which = "the spine" if cluster.spines == 1 else f"one of {cluster.spines} spines, by a hash"
     across = {
         "spine": f"a message to another rail goes through {which}; rails have 1 port up for {cluster.taper} down",
@@ -204,8 +220,8 @@ def servers(
     nic: Bandwidth = _NIC,
     network: Network = "spine",
     taper: Count = 1,
-    latency: Latency = _LATENCY,
-    nic_latency: Latency = _LATENCY,
+    *,
+    hops: Hops,
 ) -> Topology:
     """Servers of 8 GPUs on NVLink, a 400 Gb/s NIC for each GPU on the switch of its rail, and a spine above the rails.
 
@@ -216,10 +232,9 @@ def servers(
         nic: Of a GPU's NIC.
         network: `spine`: rails under one; `rails`: rails alone, NVLink takes messages to another; `switch`: one for all.
         taper: Ports down for each port up of a rail switch.
-        latency: Of a hop within a server.
-        nic_latency: Of a hop between servers.
+        hops: Its latencies, and what its NVSwitches do.
     """
-    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, latency, nic_latency))
+    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, hops))
 
 
 def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
@@ -251,4 +266,6 @@ def rail_optimised(
         nic: Of a GPU's NIC.
         latency: Of a hop.
     """
-    return _build("rail-optimised", _Cluster(radix, gpus, nvlink, nic, "spine", spines, 1, latency, latency))
+    return _build(
+        "rail-optimised", _Cluster(radix, gpus, nvlink, nic, "spine", spines, 1, Hops(latency=latency, nic_latency=latency))
+    )

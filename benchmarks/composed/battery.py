@@ -18,7 +18,8 @@ from emu.study.training.composed.asked import asked_by
 from emu.study.training.composed.composed import ComposedStep, composition
 from emu.study.training.composed.parts import parts_of
 from emu.study.training.composed.stretches import MOST_TASKS
-from emu.study.training.estimate import model_of, roles_of, standing_of
+from emu.study.training.estimate import model_of
+from emu.study.training.generated import roles_of, standing_of
 from emu.study.training.placed import npus_of, with_axes
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology

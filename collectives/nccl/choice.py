@@ -12,7 +12,7 @@ from typing import NamedTuple
 from collectives.nccl import constants as known
 from collectives.nccl.constants import LL, PROTOCOLS, SIMPLE
 from collectives.nccl.graphs import Graphs, graphs_of
-from collectives.nccl.tuning import ROOTED, TUNED, Expected, Way, expected, time_us
+from collectives.nccl.tuning import ALL_REDUCE, ROOTED, TUNED, Expected, Way, expected, time_us
 from emu.collective.algorithm import Served
 from emu.collective.library import Around, Pick, library
 
@@ -59,6 +59,8 @@ def _channels(way: Way, size: int, on: Graphs) -> int:
     if way.algorithm.startswith("nvls"):
         within, across = known.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
+    if way.algorithm == "pat":
+        return on.channels
     slow = way == Way("ring", SIMPLE) and on.ring.channels * on.ring.within <= known.PCIE
     threads = known.SLOW_THREADS if slow else known.THREADS[way.protocol]
     each = threads * known.BYTES_A_THREAD[way.protocol] * (on.ranks if way == Way("ring", LL) else 1)
@@ -97,8 +99,10 @@ def _served(operation: str, found: Taken, around: Around) -> Served:
         return Served("pipelined-chain")
     if name == "pat":
         return Served("bruck")
-    if name == "nvls" and around.hosts == 1:
+    if name == "nvls" and operation != ALL_REDUCE:
         return Served("in-switch")
+    if name in ("nvls", "nvls-tree"):
+        return Served("in-switch-tree", dims or (1, around.ranks)) if dims or around.hosts == 1 else Served("double-tree")
     lanes = _lanes(dims, found.channels)
     if name == "ring":
         return Served("rail-ring", lanes) if lanes[1:2] > (1,) else Served("ring")
@@ -109,4 +113,4 @@ def _lanes(dims: tuple[int, ...], channels: int) -> tuple[int, ...]:
     """With a ring or pair of trees for each NIC of a server, or for each channel where these are fewer; () stays."""
     each = dims[-1] if dims else 1
     lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, channels))
-    return dims if lanes == each else (dims[0], lanes, each // lanes)
+    return dims if lanes == each else (dims[0], lanes, each // lanes, 1)

@@ -69,11 +69,13 @@ POST = (1.0, 1.0, 3.0)  # microseconds that a host takes to post a message of a 
 
 # [protocol][log2(bytes / 64)]: what trees of medium sizes reach of the model.
 TREES_REACH = (
-    (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0),
-    (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0),
-    (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
+    (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0),
+    (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0),
+    (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 )
-RING_PLATEAU = 1.4  # by which Simple's latency grows on rings over NICs, from 64 bytes a rank and channel on
+TREES_TO = {"tree": 23, "nvls-tree": 24}  # how many of them are used; for NVLSTree with Blackwells alone
+# By which Simple's latency grows on rings over NICs, from 64 bytes a rank and channel on; the second with Volta.
+RING_PLATEAU = (1.4, 1.9)
 
 MOST_CHANNELS = 64
 MOST_SEARCHED = 32  # before they are doubled

@@ -122,4 +122,7 @@ def _nvls(known: Generation, servers: int, each: int, ring: Graph, nvlink: float
     speeds = known.within if servers == 1 else known.between
     fastest = nvlink if servers == 1 else ring.between * -(-ring.channels // each)
     within = next((s for s in speeds if s <= fastest and s * (each + 1) <= nvlink), speeds[-1])
-    return Graph(each, within, max(within, fastest) if servers > 1 else within)
+    between = within
+    for speed in sorted(s for s in speeds if within < s and (servers == 1 or s <= fastest)):  # in one server nothing limits it
+        between = speed if between < 2 * within else between
+    return Graph(each, within, between)

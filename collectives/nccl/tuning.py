@@ -42,13 +42,12 @@ def expected(operation: str, on: Graphs) -> dict[Way, Expected]:
 def time_us(operation: str, way: Way, of: Expected, on: Graphs, size: int) -> float:
     """Of a size in bytes."""
     latency, bandwidth, step = of.latency_us, of.bandwidth, int(log2(size // 64)) if size >= 64 else -1
-    reach = known.TREES_REACH[way.protocol]
-    blackwell_tree = way.algorithm == "nvls-tree" and on.generation is known.GENERATIONS[-1]
-    if operation == ALL_REDUCE and 0 <= step < len(reach) and (way.algorithm == "tree" or blackwell_tree):
-        bandwidth *= reach[step]
+    corrected = way.algorithm == "tree" or on.generation is known.GENERATIONS[-1]
+    if operation == ALL_REDUCE and corrected and 0 <= step < known.TREES_TO.get(way.algorithm, 0):
+        bandwidth *= known.TREES_REACH[way.protocol][step]
     of_each = size // (on.channels * on.ranks)
     if way == Way("ring", SIMPLE) and on.servers > 1 and operation == ALL_REDUCE and of_each >= 64:
-        latency *= known.RING_PLATEAU
+        latency *= known.RING_PLATEAU[on.generation.name == "Volta"]
     return latency + size / (1000 * bandwidth)
 
 
@@ -124,7 +123,7 @@ def _tree_bandwidth(protocol: int, on: Graphs) -> float:
 def _nvls_bandwidth(operation: str, name: str, on: Graphs, graph: Graph) -> float:
     within = graph.within * on.generation.nvls * (graph.channels - 1) / graph.channels
     within *= 2 if operation == ALL_REDUCE else (on.per_server - 1) / on.per_server
-    between = inf if on.servers == 1 else graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
+    between = graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
     bus = graph.channels * min(within, between, _rate(on.generation.nvls_tree, on) if name == "nvls-tree" else inf)
     return bus * on.ranks / _steps(operation, on) if operation == ALL_REDUCE else bus
 

@@ -293,12 +293,17 @@ class Choice:
             raise unknown("operation", operation, OPERATIONS)
         return self.by_operation.get(operation) or _default(operation)
 
-    def served(self, request: Request) -> Served:
-        """What serves a request."""
+    def named(self, request: Request) -> Served | None:
+        """What is named for a request; None: the chooser is asked, or the default serves."""
         word = request.word if request.word in self.by_operation else request.operation
         named = self.by_operation.get(word, AUTO)
-        if named != AUTO:
-            return Served(named, self.dims.get(word, ()))
+        return None if named == AUTO else Served(named, self.dims.get(word, ()))
+
+    def served(self, request: Request) -> Served:
+        """What serves a request."""
+        named = self.named(request)
+        if named is not None:
+            return named
         chosen = self.chooser(request) if self.chooser is not None else None
         return chosen or Served(self.name(request.operation), self.dims.get(request.operation, ()))
 

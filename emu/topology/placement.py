@@ -52,7 +52,7 @@ def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
 
 
 def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
-    """[n_ranks + helpers] the nodes of the ranks, then a switch for each helper: the first that all ranks reach.
+    """[n_ranks + helpers] the nodes of the ranks, then a switch for each helper, as `hubs` finds them.
 
     Raises:
         InputError: fewer such switches than helpers.
@@ -76,8 +76,21 @@ def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """The first switches, as many as `most`, to which every rank has a route."""
-    nodes, found, size = column(ranks, np.int64), list[int](), 1
+    """The first switches, as many as `most`, to which every rank has a route; else one for each of so many equal runs of ranks.
+
+    Where a topology says which of its switches add, these alone, and for ranks on their own links.
+    """
+    nodes = column(ranks, np.int64)
+    found = _of_all(topology, nodes, most)
+    if len(found) == most or most < 2 or len(nodes) % most:
+        return found
+    runs = [_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
+    return np.concatenate(runs) if all(map(len, runs)) else found
+
+
+def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
+    """The first switches, as many as `most`, that every rank reaches."""
+    found, size = list[int](), 1
     first = topology.n_npus
     while len(found) < most and first < topology.n_nodes:
         some = np.arange(first, min(first + size, topology.n_nodes))
@@ -90,4 +103,5 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
 def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
     """Whether there is a route from each to each; one side is one."""
     src, dst = (column(side, np.int64) for side in np.broadcast_arrays(npus, switches))
-    return topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops > 0
+    hops = topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops
+    return hops > 0 if topology.adders is None else (hops == 1) & topology.adders[dst]

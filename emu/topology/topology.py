@@ -134,6 +134,7 @@ class Topology:
     placer: Placer | None = None  # the system's own rules of placement; None: the first NPUs that work
     draw: Callable[[], Drawing] | None = None  # None: from dims and links alone
     adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand ones can
+    adders: Bool | None = None  # [n_nodes] which of them do, for NPUs on their own links, or would if software asked; None: all
     circuits: Circuits | None = None  # None: nothing turns during a run
     symmetry: Symmetry | None = None  # None: none is declared; the engine times by symmetry only what a topology declares
     cost: I64 | None = None  # [L] what a route over a link counts, where that decides and not how many links there are
@@ -159,6 +160,8 @@ class Topology:
         bad = ~(np.isfinite(self.links.bandwidth_Bps) & (self.links.bandwidth_Bps > 0))
         if bad.any():
             raise InputError(f"{self.name}: link {np.argmax(bad)} must have a finite bandwidth above 0")
+        if self.adders is not None and len(self.adders) != self.n_nodes:
+            raise must_be(self.name, "adders", f"one for each of {self.n_nodes} nodes", len(self.adders))
         for name in ("message_fs", "adding_fs"):
             if getattr(self, name) < 0:
                 raise must_be(self.name, name, "0 or more", getattr(self, name))

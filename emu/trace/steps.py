@@ -5,14 +5,17 @@ A script may end with a checkpoint, or train something else beside: such steps a
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import fields, replace
+from itertools import compress, pairwise
+from typing import Any
 
 import numpy as np
 
-from emu.arrays import I64, digest
+from emu.arrays import I64, Bool, digest
 from emu.trace.trace import Events, Kind, Trace
 
 _COMPUTED = ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k")
+_RAGGED = ("wait_start", "wait", "split_start", "split")
 _WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # beside names, dtypes and split sizes
 
 
@@ -59,3 +62,25 @@ def _numbered(words: tuple[str, ...]) -> I64:
     """A number for each word, equal for equal ones."""
     number = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([number[word] for word in words], dtype=np.int64)
+
+
+def one_step(trace: Trace, step: int) -> Trace:
+    """A trace of one of the steps alone; what it waits for that came before is left out."""
+    return replace(trace, events=tuple(_only(events, events.step == step) for events in trace.events))
+
+
+def _only(events: Events, wanted: Bool) -> Events:
+    """Some of a role's events, as step 1."""
+    place = np.where(wanted, np.cumsum(wanted) - 1, -1)
+    columns = {f.name: getattr(events, f.name) for f in fields(Events) if f.name not in _RAGGED}
+    taken: dict[str, Any] = {n: tuple(compress(c, wanted)) if isinstance(c, tuple) else c[wanted] for n, c in columns.items()}
+    waits, of_wait = place[events.wait], np.repeat(place, np.diff(events.wait_start))
+    known, of_split = (waits >= 0) & (of_wait >= 0), np.repeat(place, np.diff(events.split_start))
+    starts = [_starts(of[of >= 0], int(wanted.sum())) for of in (of_wait[known], of_split)]
+    taken |= {"step": np.ones_like(taken["step"]), "wait": waits[known].astype(events.wait.dtype), "wait_start": starts[0]}
+    return Events(**taken, split_start=starts[1], split=events.split[of_split >= 0])
+
+
+def _starts(of: I64, rows: int) -> I64:
+    """[rows + 1] where the entries of each row begin."""
+    return np.concatenate(([0], np.cumsum(np.bincount(of, minlength=rows)))).astype(np.int64)

@@ -26,6 +26,7 @@ from launch.cli.options.common import (
     Time,
     calls_of,
     calls_option,
+    chosen_by,
     import_option,
     json_option,
     perturb_option,
@@ -51,11 +52,9 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
 @click.option(
     "--algorithm",
     "name",
-    default=AUTO,
-    show_default=True,
     metavar="NAME",
     help="NAME; `auto`: the fastest at each size; `nccl`: what NCCL itself takes at each size; `all`: compare all. NAME@4: on "
-    "4 channels.",
+    "4 channels.  [default: auto, or what the library of --stack takes]",
 )
 @click.option(
     "--png", type=OutputFile(".png"), help="Draw the times to this file: of topologies, or of `all` algorithms on one."
@@ -89,7 +88,7 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
 def bench_command(
     operation: str,
     topologies: tuple[str, ...],
-    name: str,
+    name: str | None,
     png: Path | None,
     size: int | None,
     begin: int | None,
@@ -121,8 +120,9 @@ def bench_command(
     sizes = _sizes(size, begin, end, factor)
     grid = parse_grid(dims, "--dims") if dims else ()
     counted = _axes(axes) if axes else ()
-    chosen, by = AUTO if name == _ALL else name, _effort(bounds)
     under = calls_of(stack)
+    [name] = [name] if name else chosen_by((), under)
+    chosen, by = AUTO if name == _ALL else name, _effort(bounds)
     counts = send_overhead, grid, counted, perturb, by, under.launch_s
     request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, *counts)
     _check(name, where, png, len(topologies))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from emu.collective.algorithm import AUTO
 from emu.errors import InputError, must_be
 from emu.model.plan.spell import parse_plan
 from emu.registry import parse_call
@@ -19,6 +18,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options.common import (
     DEVICE_HELP,
+    chosen_by,
     import_option,
     json_option,
     print_json,
@@ -82,7 +82,7 @@ class _Job:
         """Its step."""
         laid, stack = parse_plan(self.plan, global_batch=self.global_batch, seq=self.seq), stack_of(self.stack)
         of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes as long as all else
-        request = of.EstimateRequest(self.model, laid, stack, (AUTO,))
+        request = of.EstimateRequest(self.model, laid, stack, chosen_by((), stack))
         found: Estimated = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
         return found
 

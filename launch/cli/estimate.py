@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from emu.collective.algorithm import AUTO
 from emu.model.generate.generate import generate
 from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
@@ -23,6 +22,7 @@ from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,
     DEVICE_HELP,
+    chosen_by,
     import_option,
     json_option,
     print_json,
@@ -93,7 +93,7 @@ def estimate_command(
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
     under = stack_of(stack)
     order = tuple(axes.split(",")) if axes else ()
-    request = EstimateRequest(model, laid, under, (AUTO, *algorithms), order, scale_dp)
+    request = EstimateRequest(model, laid, under, chosen_by(algorithms, under), order, scale_dp)
     if sweeps:
         check_swept("estimate", {**looks.given, "--trace": trace, "--fault": faults})
         words = {"model": model, "plan": plan, "stack": stack, "device": device}

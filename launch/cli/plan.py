@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from emu.collective.algorithm import AUTO
 from emu.model.plan.spell import parse_plan
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.kept import Kept
@@ -23,6 +22,7 @@ from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,
     DEVICE_HELP,
+    chosen_by,
     import_option,
     json_option,
     kept_in,
@@ -96,7 +96,7 @@ def plan_command(
     """
     under = stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
-    request = PlanRequest(model, npus, global_batch, seq, under, (AUTO, *algorithms), given, named, top)
+    request = PlanRequest(model, npus, global_batch, seq, under, chosen_by(algorithms, under), given, named, top)
     if sweeps:
         check_swept("plan", {"--html": html, "--beside": beside})
         words = {"model": model, "plan": given, "stack": stack, "device": device}

@@ -12,10 +12,9 @@ import click
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script import Script, run_read
 from emu.cluster.source import read_source
-from emu.collective.algorithm import AUTO
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
-from emu.study.training.step.choices import check_words, with_choice
+from emu.study.training.step.choices import check_words, with_choice, with_words
 from emu.study.training.step.recorded import has_steps, with_steps
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced import time_step
@@ -30,6 +29,7 @@ from launch.cli.options.common import (
     built_under,
     calls_of,
     check_float32,
+    chosen_by,
     import_option,
     json_option,
     timing_options,
@@ -109,7 +109,8 @@ def run_command(
     dtype = dtype or AS_RAN
     built, found = built_under(calls_of(stack), topologies, device, dtype)
     check_float32(found, dtype)
-    choices = [choice_on(each, (AUTO, *algorithms), dtype) for each in built]
+    words = chosen_by(algorithms, calls_of(stack))
+    choices = [choice_on(each, words, dtype) for each in built]
     for each in built:
         place(each, ranks)
     heard = _heard(log_ranks, ranks)
@@ -132,8 +133,7 @@ def run_command(
                 recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
-    if not fake:
-        recorded = with_choice(recorded, choices[0])
+    recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), words, built, dtype)
     if trace is not None:
         with may_fail():
             save(recorded, trace)
@@ -143,7 +143,6 @@ def run_command(
         return code
     if faults and not at_times(faults):
         known_faults(faults, topologies, ranks, count_steps(recorded))
-        words = (AUTO, *algorithms)
         disturbed = faulted(recorded, topologies, faults, words, calls_of(stack), device, dtype)
         show_disturbed(with_pace(disturbed, pace), png, as_json=as_json)
         return code

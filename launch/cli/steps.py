@@ -15,10 +15,11 @@ from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace
 from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.served.replayed import time_replay
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.costliest import with_costliest
 from emu.study.training.step.precision import messages_of, products_of, timed_told
-from emu.study.training.step.step import TimedTrace, time_trace
+from emu.study.training.step.step import TimedTrace
 from emu.topology.catalogue import build_topology
 from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in
@@ -54,9 +55,8 @@ class Recorded:
         recorded = load(self.trace)
         dtype = self.dtype or usual_dtype(recorded)
         built, device = built_under(calls_of(self.stack), self.topologies, self.device, dtype)
-        choices = [choice_for(recorded, served_by(self.algorithms), each, dtype) for each in built]
-        pairs = zip(choices, built, strict=True)
-        return [time_trace(recorded, choice, each, device, dtype, perturb=perturb) for choice, each in pairs]
+        words = served_by(self.algorithms, calls_of(self.stack))
+        return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
 
     def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
         """The steps of the trace on each topology, while parts fail; a trace of one step goes on with steps like it.
@@ -65,7 +65,7 @@ class Recorded:
             InputError: as `timed`; or a fault of what is not there.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        words, dtype = served_by(self.algorithms), self.dtype or usual_dtype(recorded)
+        words, dtype = served_by(self.algorithms, stack), self.dtype or usual_dtype(recorded)
         return faulted(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from emu.collective.algorithm import AUTO
 from emu.model.pipeline.order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.spell import parse_plan
@@ -23,6 +22,7 @@ from launch.cli.options.common import (
     built_under,
     calls_of,
     calls_option,
+    chosen_by,
     import_option,
     json_option,
     print_json,
@@ -131,7 +131,7 @@ def train_command(
         steps=steps,
         seed=seed,
         dtype=dtype,
-        algorithms=(AUTO, *algorithms),
+        algorithms=chosen_by(algorithms, calls_of(stack)),
     )
     keeping.check(topologies, paced=pacing.factor is not None, lossy=bool(faults))
     check_beside(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
@@ -150,7 +150,7 @@ def train_command(
             save(learned.trace, trace)
     if faults and not at_times(faults):
         with bar("timing the steps"):
-            words = (AUTO, *algorithms)
+            words = chosen_by(algorithms, calls_of(stack))
             told = faulted(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
         trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
         show_disturbed(with_pace(trained, pace), png, as_json=as_json)

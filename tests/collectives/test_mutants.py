@@ -30,14 +30,17 @@ def test_no_damaged_schedule_that_gives_a_wrong_result_is_accepted(found: Algori
 
 
 @EVERY
-def test_a_copy_that_is_made_to_add_is_refused_unless_it_is_a_helpers(found: Algorithm):
+def test_a_copy_that_is_made_to_add_is_refused_unless_it_is_the_first_of_a_helpers_slot(found: Algorithm):
+    """There it adds to 0."""
     random = np.random.default_rng(0)
     n, shape = next((n, shape) for n in range(3, 25) for shape in found.shapes(n))
     built, wanted = found.schedule(shape), operation(found.operation, n)
     for mutant in made_to_add(built, 12):
         (row,) = np.flatnonzero(mutant.reduce != built.reduce)
-        assert runs_right(mutant, wanted, random) == (mutant.dst[row] >= n)
-        assert [bool(said) for said in refusals(mutant, wanted)] == [bool(mutant.dst[row] < n)] * 2
+        before = (mutant.dst[:row] == mutant.dst[row]) & (mutant.slot[:row] == mutant.slot[row])
+        right = bool(mutant.dst[row] >= n and not before.any())
+        assert runs_right(mutant, wanted, random) == right
+        assert [bool(said) for said in refusals(mutant, wanted)] == [not right] * 2
 
 
 @EVERY

@@ -5,6 +5,7 @@ of 8 H100 (launch/data/measured).
 """
 
 from itertools import pairwise, product
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,43 @@ def test_64_nodes_of_8_h200_take_a_tree_with_ll128_for_16_mib_and_later_nvls_tre
     assert tuple(small.way) == ("tree", 1)
     assert tuple(large.way) == ("nvls-tree", 2)
     assert small.channels == large.channels == 16
+
+
+VOLTA: dict[str, Any] = {"nvlink": 150e9, "nic": 12.5e9}
+AMPERE: dict[str, Any] = {"nvlink": 300e9, "nic": 25e9}
+BLACKWELL: dict[str, Any] = {"nvlink": 900e9, "nic": 50e9}
+
+
+@pytest.mark.parametrize(
+    ("operation", "log2_size", "around", "way", "channels", "expected_us"),
+    [
+        ("all_reduce", 24, hosts(1, adds=False, **VOLTA), ("ring", 2), 12, 300.668),
+        ("all_reduce", 22, hosts(2, adds=False, **VOLTA), ("tree", 1), 16, 149.812),
+        ("all_reduce", 26, hosts(16, 1, adds=False, **VOLTA), ("ring", 2), 2, 11299.719),
+        ("all_reduce", 20, hosts(4, adds=False, **AMPERE), ("tree", 1), 16, 91.682),
+        ("all_gather", 16, hosts(16, 1, adds=False, **AMPERE), ("pat", 2), 2, 72.441),
+        ("reduce_scatter", 26, hosts(16, adds=False, **AMPERE), ("ring", 1), 16, 702.954),
+        ("all_reduce", 26, hosts(1), ("nvls", 2), 16, 271.724),
+        ("all_reduce", 22, hosts(2, 4), ("tree", 1), 16, 74.214),
+        ("all_reduce", 24, hosts(8), ("nvls-tree", 2), 16, 241.142),
+        ("all_reduce", 13, hosts(8), ("tree", 0), 2, 46.347),
+        ("all_reduce", 30, hosts(33, adds=False), ("tree", 2), 16, 7660.94),
+        ("all_gather", 30, hosts(1), ("ring", 2), 24, 2641.989),
+        ("broadcast", 26, hosts(8), ("ring", 2), 16, 197.163),
+        ("all_reduce", 30, hosts(1, **BLACKWELL), ("nvls", 2), 24, 2634.789),
+        ("all_reduce", 28, hosts(64, nvlink=900e9, nic=100e9), ("nvls-tree", 2), 32, 1206.047),
+        ("all_reduce", 29, hosts(8, 4, **BLACKWELL), ("ring", 2), 16, 5932.283),
+    ],
+)
+def test_what_is_taken_and_expected_is_what_nccls_own_functions_give(
+    operation: str, log2_size: int, around: Around, way: tuple[str, int], channels: int, expected_us: float
+) -> None:
+    """Those of src/graph/tuning.cc of v2.30.7-1, called once with the graphs that are found here (of NVLS no channels)."""
+    found, on = taken(operation, 2**log2_size, around), graphs_of(around)
+    assert (tuple(found.way), found.channels) == (way, channels)
+    assert time_us(operation, found.way, expected(operation, on)[found.way], on, 2**log2_size) == pytest.approx(
+        expected_us, rel=1e-4
+    )
 
 
 def test_what_is_expected_of_nvls_is_what_nccl_tests_measured() -> None:

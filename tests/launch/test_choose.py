@@ -229,3 +229,46 @@ def test_a_word_for_an_axis_that_no_rank_of_a_trace_talks_on_is_refused(emu, tmp
     assert "ring" in by_dp.json[0]["algorithms"]["all_reduce"]
     assert (refused.code, refused.out) == (2, "")
     assert "no axis with communication is called 'tp'; did you mean dp?" in refused.err
+
+
+def test_bench_takes_what_a_library_takes_at_each_size_and_says_what_that_is(emu) -> None:
+    """By its name, or by the library of a stack unless an algorithm is named."""
+    words = (
+        "bench",
+        "all_reduce",
+        "--topology",
+        "servers:nodes=2",
+        "-b",
+        "1KiB",
+        "-e",
+        "64MiB",
+        "-f",
+        "65536",
+        "--timing-only",
+    )
+    rows = emu(*words, "--algorithm", "nccl", "--json").json
+    assert [row["algorithm"] for row in rows] == ["rail-tree", "rail-ring"]
+    assert [row["chosen"].split(",")[0] for row in rows] == ["Tree", "Ring"]
+    told = emu(*words, "--algorithm", "nccl").out
+    assert "chosen on servers:nodes=2, 1 KiB: Tree, LL, 1 channel\n" in told
+    by_stack = emu(*words, "--stack", "nccl", "--json").json
+    assert [row["algorithm"] for row in by_stack] == ["rail-tree", "in-switch-tree"]
+    named = emu(*words, "--stack", "nccl", "--algorithm", "ring", "--json").json
+    assert {(row["algorithm"], row["chosen"]) for row in named} == {("ring", "")}
+
+
+def test_an_estimate_is_served_by_the_library_of_its_stack_unless_words_say_otherwise(emu) -> None:
+    words = "estimate", "--model", "llama-tiny", "--plan", "dp=8", "--global-batch", "8", "--seq", "64"
+    on = "--topology", "servers:nodes=2,gpus=4", "--json"
+    of_stack, of_word, of_auto, mixed = (
+        emu(*words, *on, *more).json
+        for more in (
+            ("--stack", "library=nccl"),
+            ("--algorithm", "nccl"),
+            ("--stack", "library=nccl", "--algorithm", "auto"),
+            ("--stack", "library=nccl", "--algorithm", "all_reduce=ring"),
+        )
+    )
+    served = [each["algorithms"]["all_reduce"] for each in (of_stack, of_word, of_auto, mixed)]
+    assert served == ["rail-tree:2x4", "rail-tree:2x4", served[2], "ring"]
+    assert not served[2].startswith(("rail-tree", "ring"))

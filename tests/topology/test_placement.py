@@ -77,6 +77,21 @@ def test_helpers_sit_on_the_first_switches_that_every_rank_reaches():
     assert hubs(_two_servers(), range(4), 9).tolist() == [6, 7]
 
 
+def test_helpers_of_equal_runs_of_ranks_sit_on_a_switch_of_each_run_where_none_is_reached_by_all():
+    """And where a topology says which switches add, they sit on these alone, for ranks on their own links."""
+    ends = [(0, 4), (1, 4), (2, 5), (3, 5), *((npu, 6) for npu in range(4))]
+    links, _ = wire("two", [Cables("cable", *zip(*ends, strict=True), 1e9, 0)])
+    top = [False] * 4 + [True] * 3
+    two = Topology("two", 4, 7, links, shortest(links, 7, top), adders=np.array([False] * 4 + [True, True, False]))
+    assert with_helpers(two, [0, 1, 2, 3], 2).tolist() == [0, 1, 2, 3, 4, 5]
+    assert with_helpers(two, [2, 3, 0, 1], 2).tolist() == [2, 3, 0, 1, 5, 4]
+    assert with_helpers(two, [3, 2], 1).tolist() == [3, 2, 5]
+    assert hubs(replace(two, adders=None), [0, 1, 2, 3], 1).tolist() == [6]
+    for ranks, helpers in (([0, 2, 1, 3], 2), ([0, 1, 2, 3], 1)):
+        with pytest.raises(InputError, match=f"placement: {helpers} helpers"):
+            with_helpers(two, ranks, helpers)
+
+
 @pytest.mark.parametrize(
     ("topology", "helpers", "switches"),
     [(FOUR, 1, "four with its 0 switches"), (_two_servers(), 3, "two with its 4 switches, 2 of them reached by every rank")],

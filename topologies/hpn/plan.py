@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Invariants, Latency
+from emu.topology.parts.adding import Adding
 
 AGGS = 60  # of a plane: one for each of a ToR's uplinks (6.1)
 UP = 8  # uplinks of an Agg, for 120 downlinks (6.2)
@@ -26,8 +27,8 @@ Joins = Literal["plane", "rail", "all"]  # an Agg joins the ToRs of one plane; o
 
 
 @dataclass(frozen=True)
-class Rates:
-    """How fast the links are, in bytes per second one way, and how long a hop takes."""
+class Rates(Adding):
+    """How fast the links are, in bytes per second one way, how long a hop takes, and whether NVSwitches add."""
 
     nvlink: Bandwidth = 200e9  # of a GPU, all its NVLinks together: 400 GB/s both ways (9, H800; printed there as Gb/s)
     port: Bandwidth = 25e9  # of one of the two ports of a NIC: 200 Gb/s (3)

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from emu.arrays import column
 from emu.topology.live.mended import around
 from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import or_shortest
@@ -27,7 +28,8 @@ def build(plan: Plan) -> Topology:
     """
     check_link_count(plan.name, 2 * sum(plan.cables))
     links, cables = wire(plan.name, _cables(plan))
-    return Topology(
+    node, (switch, tor, *_) = np.arange(plan.nodes), plan.firsts
+    wired = Topology(
         plan.name,
         plan.npus,
         plan.nodes,
@@ -42,6 +44,7 @@ def build(plan: Plan) -> Topology:
         relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
         mender=partial(_mended, plan),
     )
+    return plan.rates.of(wired, column((node >= switch) & (node < tor), np.bool_))
 
 
 def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:

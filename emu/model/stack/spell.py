@@ -10,10 +10,11 @@ from emu.units import format_time, parse_time, seconds
 
 _TIMES = {"launch": "launch_s", "alpha": "alpha_s", "adding": "adding_s"}
 _SHARES = "bandwidth"
+_LIBRARY = "library"
 _NEXT = "/"  # between the shares of tiers
 ROLES = tuple(field.name for field in fields(Precision))
 _NAMED = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
-STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, *ROLES)
+STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, *ROLES)
 
 
 def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
@@ -61,6 +62,7 @@ def spell_stack(stack: Stack) -> str:
     words = [f"{name}={getattr(stack, name)}" for name in _NAMED if getattr(stack, name) != getattr(default, name)]
     words += [f"{word}={_compact(getattr(stack, name))}" for word, name in _TIMES.items() if getattr(stack, name)]
     words += [f"{_SHARES}={_NEXT.join(f'{share:g}' for share in stack.bandwidth)}"] if stack.bandwidth else []
+    words += [f"{_LIBRARY}={stack.library}"] if stack.library else []
     roles = ((name, getattr(stack.precision, name)) for name in ROLES)
     words += [f"{name}={dtype}" for name, dtype in roles if dtype != getattr(default.precision, name)]
     return ",".join([f"software={stack.software}", *words])
@@ -71,13 +73,15 @@ def _compact(time_s: float) -> str:
 
 
 def beside(stack: Stack) -> Stack:
-    """What a stack says that is not in a trace, and so counts when one is timed: what calls take, and shares of bandwidth.
+    """What a stack says that is not in a trace, and so counts when one is timed: calls, shares of bandwidth, the library.
 
     Raises:
         InputError: it says more, and what ran is as it ran.
     """
-    timed = replace(Stack(bandwidth=stack.bandwidth), **{name: getattr(stack, name) for name in _TIMES.values()})
+    timed = replace(
+        Stack(bandwidth=stack.bandwidth, library=stack.library), **{name: getattr(stack, name) for name in _TIMES.values()}
+    )
     if stack != timed:
-        what = f"{', '.join(_TIMES)} and {_SHARES} alone, where what ran is timed"
+        what = f"{', '.join(_TIMES)}, {_SHARES} and {_LIBRARY} alone, where what ran is timed"
         raise must_be("stack", "words", what, spell_stack(stack), "emu estimate takes the others")
     return timed

@@ -7,6 +7,7 @@ defaults: what overlaps with computation there, fused accumulation of gradients,
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from emu.collective.library import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import must_be
 from emu.registry import unknown
@@ -93,6 +94,7 @@ class Stack:
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
     adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
+    library: str = ""  # whose choice of algorithms serves unless another is named, and which lets switches add; "": none
     bandwidth: tuple[float, ...] = ()  # of links, the share that data reach, tier by tier, the last for the rest; (): all
     precision: Precision = Precision()
 
@@ -104,6 +106,8 @@ class Stack:
             if value not in known:
                 raise unknown(f"{name} of a stack with software={self.software}", value, known)
             object.__setattr__(self, name, value)
+        if self.library:
+            LIBRARIES.find(self.library)
         if self.software == "pytorch" and self.precision.dispatch:
             mend = "its rows travel as they are; or take software=megatron"
             raise must_be("stack", "dispatch", "left out with software=pytorch", self.precision.dispatch, mend)

@@ -52,6 +52,18 @@ def _served(topology: Topology, dtype: str, request: Request, edition: int) -> S
     return fastest(Site.of(topology, npus), wanted).served
 
 
+def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:
+    """Whether what serves a request is looked for by timing; without a request: whether that may be so of any."""
+    while isinstance(chooser, Fastest | ByLibrary):
+        if request is None or not chooser.asked.isdisjoint((request.operation, request.word)):
+            if isinstance(chooser, Fastest):
+                return True
+            if request is not None:
+                return False
+        chooser = chooser.otherwise
+    return False
+
+
 def choice_on(
     topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
 ) -> Choice:

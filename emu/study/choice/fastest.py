@@ -30,6 +30,7 @@ MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compet
 WORTH = 0.01  # of the best time so far, that one of more than 2**15 messages must promise to save: to time it may take minutes
 PER = 2**19  # messages of all groups that ask at once: it must promise as much again for each, up to
 MOST_WORTH = 0.1
+_ALIKE = 2**10  # rows of a schedule, up to which it is looked whether another sends the same
 
 
 class _Turn(NamedTuple):
@@ -40,6 +41,15 @@ class _Turn(NamedTuple):
     name: str
     is_built: bool
     saves: float = 0.0  # the share of the best time that its bound must be below it
+    messages: int = 0  # of all groups that ask at once, once it is built
+
+
+class Bound(NamedTuple):
+    """An algorithm that could serve a request, known as far as it is without timing it."""
+
+    least_fs: float  # that it takes, were its group alone
+    name: str
+    messages: int  # of all groups that ask at once
 
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
@@ -59,6 +69,23 @@ def fastest(site: Site, wanted: Wanted) -> Chosen:
         known = _race(site, wanted)
         kept.keep(site, wanted, known)
     return known
+
+
+def bounds(site: Site, wanted: Wanted, within_fs: float) -> list[Bound]:
+    """The algorithms that may serve a request in so much time, the least bound first; of those that send the same one.
+
+    Those that cannot be timed are left out.
+
+    Raises:
+        InputError: as `takers`.
+    """
+    race = _Race(site, wanted, {each.name: each for each in takers(wanted.operation, site)})
+    claimed = [_Turn(False, race.claimed_fs(name), name, False) for name in race.found]
+    known = [ready for turn in claimed if turn.bound_fs <= within_fs for ready in race.built(turn)]
+    alike: dict[tuple[float, int, str], str] = {}  # of those that send the same, the first by name
+    for turn in sorted(known, key=lambda turn: turn.name):
+        alike.setdefault((turn.bound_fs, turn.messages, race.digest(turn.name)), turn.name)
+    return sorted(Bound(least_fs, name, messages) for (least_fs, messages, _), name in alike.items() if least_fs <= within_fs)
 
 
 def _race(site: Site, wanted: Wanted) -> Chosen:
@@ -124,7 +151,12 @@ class _Race:
         bound_fs = max(turn.bound_fs, known.end_fs * (1 - ROUNDING))
         heavy = known.messages > LIGHT
         saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
-        return [_Turn(heavy, bound_fs, turn.name, True, saves)]
+        return [_Turn(heavy, bound_fs, turn.name, True, saves, all_of_them)]
+
+    def digest(self, name: str) -> str:
+        """Equal for schedules that send the same; of large ones, which would take long, their names."""
+        plan = self._plan(name)
+        return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
         """When the last task ends; never where an optical switch would be torn, or every row be needed."""

@@ -5,6 +5,7 @@ A file is named by a digest of the fabric and of all the code that decides, user
 
 import json
 from contextlib import suppress
+from typing import Any
 
 from emu.arrays import digest
 from emu.collective.algorithm import Served
@@ -35,22 +36,32 @@ def users() -> Store:
 
 def recall(site: Site, wanted: Wanted) -> Chosen | None:
     """What was chosen; None where nothing is kept of it, or nothing that can be read."""
-    for store in _STORES:
-        with suppress(InputError, KeyError, ValueError, TypeError):
-            word, passed = _read(store, site.topology)[_key(site, wanted)]
-            return Chosen(Served.parse(wanted.operation, word), tuple(passed))
+    found = recall_entry(site.topology, _key(site, wanted))
+    with suppress(InputError, ValueError, TypeError):
+        word, passed = found
+        return Chosen(Served.parse(wanted.operation, word), tuple(passed))
     return None
 
 
 def keep(site: Site, wanted: Wanted, chosen: Chosen) -> None:
     """Keep what was chosen; nowhere if the folder cannot be written."""
+    keep_entry(site.topology, _key(site, wanted), (str(chosen.served), chosen.passed))
+
+
+def recall_entry(topology: Topology, key: str) -> Any:
+    """What is kept for a fabric under a digest of all else that it follows from; None: nothing is."""
+    return next((found for store in _STORES if (found := _read(store, topology).get(key)) is not None), None)
+
+
+def keep_entry(topology: Topology, key: str, value: object) -> None:
+    """Keep a value that JSON can have; nowhere if the folder cannot be written."""
     for store in _STORES:
-        known = [*_read(store, site.topology).items(), (_key(site, wanted), (str(chosen.served), chosen.passed))]
+        known = [*_read(store, topology).items(), (key, value)]
         with suppress(OSError):
-            store.write(_name(site.topology), json.dumps(dict(known[-_MOST:])).encode())
+            store.write(_name(topology), json.dumps(dict(known[-_MOST:])).encode())
 
 
-def _read(store: Store, topology: Topology) -> dict[str, tuple[str, list[str]]]:
+def _read(store: Store, topology: Topology) -> dict[str, Any]:
     """What is kept of a fabric, by key; nothing if it cannot be read."""
     try:
         found = json.loads(store.read(_name(topology)) or b"{}")

@@ -18,7 +18,6 @@ from emu.model.plan.spell import read_words, spell
 from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.registry import unknown
-from emu.study.choice.axes import axes_named, check_taken
 from emu.study.choice.site import Site
 from emu.study.forked import forked
 from emu.study.planning.bound.bound import Outlines
@@ -31,6 +30,7 @@ from emu.study.planning.search.row import BY, Candidate, Planned, PlanRequest, P
 from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timed import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements
+from emu.study.training.axes import axes_named, check_taken
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.composed.composed import COMPOSED as TOLD
 from emu.study.training.step.rate import MFU_ASSUMED

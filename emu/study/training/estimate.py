@@ -3,15 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache, lru_cache
 from math import gcd, lcm
 from typing import Any
 
-import numpy as np
-
 from emu.arrays import F64
 from emu.errors import must_be
-from emu.model.generate.generate import Role, members, meta_of, roles_by_place, trace_of
+from emu.model.generate.generate import members
 from emu.model.memory.peak import certain
 from emu.model.model import Model
 from emu.model.plan.fits import check_fits, check_world
@@ -21,19 +18,15 @@ from emu.model.plan.vocabulary import filled_up_told
 from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
-from emu.study.choice.axes import axes_named, check_axes
-from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.asked import Standing, by_plan
+from emu.study.training.axes import axes_named, check_axes
 from emu.study.training.composed.calls import device_under, topology_under
-from emu.study.training.composed.composed import Composition, composition, standing
-from emu.study.training.placed import axes_of, npus_of, with_axes
+from emu.study.training.generated import GeneratedStep, roles_of
+from emu.study.training.placed import axes_of, npus_of
 from emu.study.training.room import check_room
-from emu.study.training.step.rate import with_work, work_of
-from emu.study.training.step.step import Step, TimedTrace, time_trace
+from emu.study.training.step.step import Step, TimedTrace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import SizeError
 
 DEFAULT = Stack()
 MOST_EVENTS = 2**21  # of all ranks, of which the whole graph is made
@@ -173,8 +166,10 @@ def prepare(
     npus_of(topology, plan, request.axes)
     check_fits(plan, model, request.stack)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    timed = _timed(model, request, topology, device.request_overhead_fs, most_events, speed)
-    return Prepared(request, model, memory, timed, time.perf_counter() - began)
+    under = request.stack, request.algorithms, request.axes
+    step = GeneratedStep(model, plan, *under, topology, most_events, speed)
+    roles_of(model, plan, request.stack)
+    return Prepared(request, model, memory, step.timed, time.perf_counter() - began)
 
 
 def check_words(request: EstimateRequest, model: Model, topology: Topology) -> None:
@@ -197,50 +192,6 @@ def model_of(request: EstimateRequest) -> Model:
         InputError: as `find_model`.
     """
     return request.model if isinstance(request.model, Model) else find_model(request.model)
-
-
-@lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
-def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
-    """As `roles_by_place`."""
-    return roles_by_place(model, plan, stack)
-
-
-@lru_cache(maxsize=1)
-def standing_of(model: Model, plan: Plan, stack: Stack) -> Standing:
-    """What one rank of each place does, wherever they are."""
-    return by_plan(standing(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan)))
-
-
-def _timed(
-    model: Model, request: EstimateRequest, topology: Topology, launch_fs: int, most_events: int, speed: F64 | None
-) -> Callable[[Device], TimedTrace]:
-    """The whole graph of all ranks or of those that stand for all, where it is not too large; else the step composed.
-
-    The dtypes of a generated trace are those of its precision: none is timed as another.
-    """
-    plan, stack = request.plan, request.stack
-    of_places, npus = roles_of(model, plan, stack), npus_of(topology, plan, request.axes)
-    choice = choice_on(topology, request.algorithms, "float32", npus=npus)
-
-    @cache
-    def composing() -> Composition:
-        if speed is not None and (speed != 1).any():
-            what = "one, as the step is composed of one rank a stage"
-            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(speed)), "take fewer ranks, or no slow NPU")
-        return composition(standing_of(model, plan, stack), choice, topology, launch_fs, npus)
-
-    if plan.stage_ranks * sum(len(roles[0].tape) for roles in of_places) > most_events:
-        return composing().timed
-    placed = with_axes(topology, plan, request.axes)
-    trace = with_work(trace_of(of_places, model, plan, stack), model, plan)
-
-    def timed(device: Device) -> TimedTrace:
-        try:
-            return time_trace(trace, choice, placed, device, "float32", briefly=True, speed=speed)
-        except SizeError:
-            return composing().timed(device)
-
-    return timed
 
 
 def _estimated(

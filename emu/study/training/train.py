@@ -22,7 +22,7 @@ from emu.study.training.estimate import EstimateRequest, check_words
 from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import check_text, read_text
-from emu.study.training.step.choices import with_choice
+from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, time_trace
 from emu.topology.live.change import Loss
@@ -105,7 +105,8 @@ def run_steps(
     program, choice = program_of(request, topologies, device)
     learned = learn(replace(program, lost=tuple(lost)), choice, run_on)
     ran = replace(learned.trace, meta=((COMMAND, "train"), *learned.trace.meta))
-    return replace(learned, trace=with_work(with_choice(ran, choice), find_model(request.model), request.plan))
+    noted = with_words(with_choice(ran, choice), request.algorithms, topologies, request.dtype)
+    return replace(learned, trace=with_work(noted, find_model(request.model), request.plan))
 
 
 def program_of(request: TrainRequest, topologies: Sequence[Topology], device: Device) -> tuple[Program, Choice]:

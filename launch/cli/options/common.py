@@ -40,8 +40,8 @@ ALGORITHM_HELP = (
 DEVICE_HELP = "The device that computes: see `emu list devices`, or a FILE.toml of your own, as `emu calibrate` writes one."
 _CALLS = (
     "launch=TIME that a rank takes for each collective and message, alpha=TIME for each message, adding=TIME more for each to "
-    "or from a switch that adds, bandwidth=0.8/0.9: shares that data reach of the links' bandwidth, tier by tier; `nccl` for "
-    "all of these as NCCL has them"
+    "or from a switch that adds, bandwidth=0.8/0.9: shares that data reach of the links' bandwidth, tier by tier, library=nccl "
+    "for whose choice of algorithms serves where --algorithm names none; `nccl` for all of these as NCCL has them"
 )
 _OF_SOFTWARE = ", ".join(f"{name}={'|'.join(known)}" for name, known in SETTINGS["megatron"].items())
 _STACK_HELP = (
@@ -204,9 +204,14 @@ def timing_options(command: F) -> F:
     return calls_option(taken)
 
 
-def served_by(words: tuple[str, ...]) -> tuple[str, ...]:
-    """What serves a recorded run: what none of the words names is served by `auto`, or as it ran where one of them says so."""
-    return tuple(word for word in words if word != RECORDED) if RECORDED in words else (AUTO, *words)
+def served_by(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
+    """What serves a recorded run: as `chosen_by`, or as it ran where one of the words says so."""
+    return tuple(word for word in words if word != RECORDED) if RECORDED in words else chosen_by(words, stack)
+
+
+def chosen_by(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
+    """What serves a step: what none of the words names is served by `auto`, or as the stack's library would serve it."""
+    return (stack.library or AUTO, *words)
 
 
 def print_json(value: object) -> None:

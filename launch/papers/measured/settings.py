@@ -169,4 +169,5 @@ def request_of(run: Run, model: Model, where: str) -> EstimateRequest:
         InputError: as `setting_of` and `plan_of`.
     """
     name = setting_of(run, where)
-    return EstimateRequest(model, plan_of(run, name, where), stack_of(run, name), (AUTO,))
+    stack = stack_of(run, name)
+    return EstimateRequest(model, plan_of(run, name, where), stack, (stack.library or AUTO,))

@@ -67,7 +67,7 @@ def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[Row]:
     """What a stack makes of some sizes."""
     topology = topology_under(stack, build_topology(NODE))
     sizes = tuple(size for size, _ in which)
-    found = bench(topology, BenchRequest("all_reduce", AUTO, sizes, launch_s=stack.launch_s))
+    found = bench(topology, BenchRequest("all_reduce", stack.library or AUTO, sizes, launch_s=stack.launch_s))
     return [
         Row(size_bytes=size, measured_s=taken, ours_s=row.time_s, ratio=row.time_s / taken, algorithm=row.built)
         for (size, taken), row in zip(which, found, strict=True)
@@ -91,7 +91,7 @@ def fit(which: Sequence[tuple[int, float]]) -> Stack:
 
 def _stack(values: F64) -> Stack:
     launch, alpha, adding, share = values.tolist()
-    words = f"launch={launch:.4g}us,alpha={alpha:.4g}us,adding={adding:.4g}us,bandwidth={share:.4g}"
+    words = f"library=nccl,launch={launch:.4g}us,alpha={alpha:.4g}us,adding={adding:.4g}us,bandwidth={share:.4g}"
     return parse_stack(words)
 
 

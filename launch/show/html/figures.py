@@ -9,6 +9,7 @@ from emu.study.training.train import Trained
 from emu.trace.report.busy import busiest
 from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.page import Cell, Figure, Table, table_of
+from launch.show.text.changed import changed_told
 from launch.show.text.describe import link_classes
 from launch.show.text.estimates import exposed_axes
 from launch.show.text.spread import spread_told
@@ -131,6 +132,7 @@ def settings_of(step: Step) -> list[str]:
             f"global batch {step.global_batch}; stack {step.stack}",
             f"placement {step.axes}: the axis of neighbouring NPUs first",
         ]
+    told += [f"auto: {changed_told(step)}"] if step.auto is not None else []
     return [*told, *spread_told("the step", step.spread)]
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from emu.study.training.estimate import Estimated
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
+from launch.show.text.changed import changed_told
 from launch.show.text.table import table
 
 _PLAN = ("tp", "cp", "ep", "dp", "pp")
@@ -35,6 +36,7 @@ def estimates_report(results: Sequence[Estimated]) -> str:
     rows = [_row(r, axes) for r in results]
     of = dict.fromkeys(f"{r.model} by {r.plan}, as {r.software} asks" for r in results)
     algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
+    algorithms += [f"{r.topology}: auto, {changed_told(r)}" for r in results if r.auto is not None]
     lines = [
         *of,
         f"{first.device}; placement {first.axes}: the axis of neighbouring NPUs first",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from emu.study.planning.search.row import Planned, PlanRow
-from emu.study.planning.search.search import STEPS
+from emu.study.planning.search.search import REQUESTS, STEPS
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.estimates import in_order
@@ -51,9 +51,10 @@ def not_searched_told(planned: Planned) -> str:
 
 def undecided_told(planned: Planned) -> str:
     """What is left of a search that ended before all candidates were decided."""
+    told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps and {REQUESTS:,} requests"
     return (
-        f"{planned.decided['undecided']:,} candidates, as the search ended after {STEPS:,} steps: none of them takes less than "
-        f"{format_time(planned.least_s or 0.0)}, the least bound; search some of them with words (--plan)"
+        f"{told}, as a search ends after {ends}: none of them takes less than {format_time(planned.least_s or 0.0)}, the least "
+        "bound; search some of them with words (--plan)"
     )
 
 

@@ -7,6 +7,7 @@ from emu.study.training.step.step import Costly, Step
 from emu.trace.report.path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_lines
+from launch.show.text.changed import changed_told
 from launch.show.text.paced import paced_lines, warned
 from launch.show.text.spread import spread_told
 from launch.show.text.table import table
@@ -45,6 +46,7 @@ def foot_lines(step: Step) -> list[str]:
         f"busiest links   {_links(step)}",
         f"peak memory     {format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}",
         f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
+        *([f"  auto          {changed_told(step)}"] if step.auto is not None else []),
         "",
         *assumed_lines(step.assumptions),
     ]

@@ -115,4 +115,4 @@ def test_the_constants_that_were_fitted_are_used_and_those_of_other_devices_are_
 
 def test_the_words_of_stacks_are_read():
     assert set(STACKS) == {"nccl", "nccl-ahead"}
-    assert STACKS["nccl"] == f"launch=17.1us,{STACKS['nccl-ahead']}"
+    assert STACKS["nccl"] == f"launch=10.36us,{STACKS['nccl-ahead']}"

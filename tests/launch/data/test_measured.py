@@ -101,7 +101,8 @@ def test_no_constant_of_nccl_alone_would_be_moved_by_a_fit():
 
     def errors(changed):
         launch, alpha, adding, share = changed.tolist()
-        stack = parse_stack(f"launch={launch:.6g}us,alpha={alpha:.6g}us,adding={adding:.6g}us,bandwidth={share:.6g}")
+        times = f"launch={launch:.6g}us,alpha={alpha:.6g}us,adding={adding:.6g}us"
+        stack = parse_stack(f"library={kept.library},{times},bandwidth={share:.6g}")
         return np.log([row.ratio for row in on_node(stack, which)])
 
     now = errors(values)

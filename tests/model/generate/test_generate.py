@@ -79,6 +79,7 @@ QUICK = {
     "dp=2,recompute=full,microbatch=2",
     "tp=2,sp,recompute=full",
     "tp=2,dp=2,sharding=fsdp,microbatch=2",
+    "sharding=fsdp",
 }
 
 
@@ -105,6 +106,10 @@ def test_stages_that_a_place_has_several_of_take_turns_as_they_run(words):
 @pytest.mark.slow
 def test_weights_of_more_stages_than_are_whole_at_a_time_are_dropped_as_they_run():
     assert compared("pp=2,vp=4,dp=2,sharding=fsdp", "llama-tiny", seq=4).first is None
+
+
+def test_a_rank_that_shards_alone_gathers_from_nobody_in_a_pipeline_either():
+    assert compared("pp=2,vp=2,sharding=fsdp", FOUR_LAYERS, global_batch=4, seq=8).first is None
 
 
 @pytest.mark.slow

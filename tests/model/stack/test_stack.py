@@ -19,7 +19,7 @@ def test_what_is_left_out_is_as_the_software_has_it():
     [
         "software=pytorch", "software=megatron", "software=megatron,tp=overlapped,dp=overlapped,attention=unfused",
         "software=megatron,accumulation=unfused,launch=14.6us,alpha=880ns,gradient=bfloat16,master=bfloat16",
-        "software=megatron,dispatch=float8_e4m3fn",
+        "software=megatron,dispatch=float8_e4m3fn", "software=megatron,alpha=880ns,bandwidth=0.8/0.9,library=nccl",
     ],
 )  # fmt: skip
 def test_a_stack_is_spelled_as_it_is_read(words):
@@ -57,13 +57,11 @@ def test_a_stack_that_is_none_is_refused_with_what_is_near(words, message):
 
 
 def test_where_a_step_ran_only_what_calls_take_and_shares_of_bandwidth_count():
-    found = beside(parse_stack("launch=1us,alpha=2us,adding=3us,bandwidth=0.5/0.9"))
-    assert found == Stack(launch_s=1e-6, alpha_s=2e-6, adding_s=3e-6, bandwidth=(0.5, 0.9))
+    found = beside(parse_stack("launch=1us,alpha=2us,adding=3us,bandwidth=0.5/0.9,library=nccl"))
+    assert found == Stack(launch_s=1e-6, alpha_s=2e-6, adding_s=3e-6, bandwidth=(0.5, 0.9), library="nccl")
     for words in ("software=megatron", "weight=float32"):
-        with pytest.raises(
-            InputError,
-            match=f"stack: words must be launch, alpha, adding and bandwidth alone, where what ran is timed, got .*{words}",
-        ):
+        told = "launch, alpha, adding, bandwidth and library alone, where what ran is timed"
+        with pytest.raises(InputError, match=f"stack: words must be {told}, got .*{words}"):
             beside(parse_stack(words))
 
 

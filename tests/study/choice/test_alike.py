@@ -86,3 +86,9 @@ def _by_number(topology):
         return topology.router(np.where(src == 0, 1, src), np.where(src == 0, np.where(dst == 1, 2, dst), dst), key)
 
     return routes
+
+
+def test_where_no_symmetry_is_declared_all_npus_are_themselves():
+    ring, npus = build_topology("ring:n=12,bandwidth=50GB/s,latency=500ns"), np.array([5, 6, 7])
+    assert first_equal(ring, npus).min() == 0
+    assert np.array_equal(first_equal(replace(ring, symmetry=None), npus), npus)

@@ -5,8 +5,12 @@ import pytest
 from emu.collective.algorithm import Request, Served
 from emu.collective.library import LIBRARIES, Around, Pick
 from emu.errors import InputError
+from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.library import around, picked
+from emu.study.measure.bench import bench
+from emu.study.measure.request import BenchRequest
+from emu.study.training.composed.calls import topology_under
 from emu.topology.catalogue import build_topology
 
 HOSTS = build_topology("servers:nodes=4,gpus=4")
@@ -70,6 +74,31 @@ def test_what_a_library_has_no_word_for_is_served_as_where_none_is_named() -> No
     assert choice_on(HOSTS, ("nccl",), "float32").served(request("scatter", npus)) == choice_on(HOSTS, (), "float32").served(
         request("scatter", npus)
     )
+
+
+def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_never_do() -> None:
+    """Then NVLS serves where it did not, in a host and over several; without a stack or with adds=no nothing changes."""
+    npus, stack = tuple(range(16)), Stack(library="nccl")
+    for adds, asked, always in (("asked", True, False), ("yes", True, True), ("no", False, False)):
+        fabric = build_topology(f"servers:nodes=2,adds={adds}")
+        assert (fabric.adds, topology_under(stack, fabric).adds) == (always, asked)
+        own = [choice_on(each, ("nccl",), "float32") for each in (fabric, topology_under(stack, fabric))]
+        found = [[choice.served(request("all_reduce", ranks)) for ranks in (npus, npus[:8])] for choice in own]
+        adding, without = (
+            [Served("in-switch-tree", (2, 8)), Served("in-switch-tree", (1, 8))],
+            [Served("rail-ring", (2, 8)), Served("ring")],
+        )
+        assert found == [adding if always else without, adding if asked else without]
+
+
+def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_trees_does() -> None:
+    """Of 2 hosts each NIC carries an eighth of the block once each way; a rank's NVLinks carry it and an eighth."""
+    fabric = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))
+    found = list(bench(fabric, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
+    assert found[0].time_s == pytest.approx(2**30 / 8 / 50e9, rel=0.05)
+    slow = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=60GB/s"))
+    found = list(bench(slow, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
+    assert found[0].time_s == pytest.approx(2**30 * 9 / 8 / 60e9, rel=0.1)
 
 
 def test_a_library_that_names_no_algorithm_of_the_catalogue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

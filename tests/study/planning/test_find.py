@@ -13,6 +13,7 @@ from emu.study.planning.reasons import parts_s, why
 from emu.study.planning.search import frontier, kept, search, timed
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import Candidate
+from launch.show.text.plans import plans_report
 from tests.study.planning.spaces import (
     H100,
     asked,
@@ -63,6 +64,19 @@ def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     assert table(planned) == exhaustive(request_, line)
     assert planned.timed <= planned.candidates <= len(enumerated(request_)) == sum(planned.decided.values())
     assert len(planned.rows) == request_.best
+
+
+def test_what_a_bound_decides_are_candidates_that_it_puts_behind_the_last_of_the_table():
+    """Of each placement of each plan, with the times of all of them at hand; what is left takes requests, or a step."""
+    request, line = SMALL
+    every, best, placed, decided = enumerated(request), {}, of(request, line), found(request, line).decided
+    for each in every:
+        took_s = step_s(request, each, line, composed=True)
+        best[each.plan] = min(took_s, best.get(each.plan, took_s))
+    worst_s = sorted(best.values())[request.best - 1]
+    behind = sum(placed.anywhere_s(each.plan)[0] > worst_s for each in every)
+    assert (decided["memory"], decided["bound"]) == (0, behind)
+    assert 0 < behind < len(every) - request.best
 
 
 def test_one_npu_that_asks_nobody_has_a_plan():
@@ -249,9 +263,23 @@ def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeyp
     decided = ended[0].decided
     assert sum(decided.values()) == sum(whole.decided.values())
     assert (decided["composed"], decided["undecided"] > 0) == (12, True)
-    assert whole.rows[0].bound_s <= whole.rows[0].step_time_s
+    assert f"\nnot decided     {decided['undecided']:,} candidates, as a search ends after " in plans_report(ended[0])
+    assert "not decided" not in plans_report(whole)
     assert 0 < ended[0].least_s <= ended[0].rows[-1].step_time_s
     assert {row.plan for row in ended[0].rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
+
+
+@pytest.mark.parametrize(("most", "few"), [("REQUESTS", 3), ("PLANS", 10)])
+def test_a_search_of_pytorchs_plans_leaves_those_that_would_take_too_long_to_bound(monkeypatch, most, few):
+    request, line = asked("llama-tiny", 2, 2, 64, "pytorch", best=2), "servers:nodes=2,gpus=2"
+    whole = found(request, line)
+    monkeypatch.setattr(search, most, few)
+    ended = [found(request, line, processes=processes) for processes in (1, 2)]
+    assert replace(ended[0], wall_s=0) == replace(ended[1], wall_s=0)
+    assert ended[0].decided["undecided"] > 0
+    assert sum(ended[0].decided.values()) == sum(whole.decided.values())
+    assert ended[0].least_s <= whole.rows[-1].step_time_s
+    assert ended[0].rows[0].step_time_s >= whole.rows[0].step_time_s
 
 
 def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):

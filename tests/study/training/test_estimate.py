@@ -68,7 +68,11 @@ def test_a_model_that_does_not_fit_the_device_is_refused_unless_its_memory_is_no
 
 def under(words, plan, **batch):
     stack = parse_stack(words)
-    found = estimate(EstimateRequest("llama3-8b", parse_plan(plan, **batch), stack, ("auto",)), SWITCH, H100)
+    found = estimate(
+        EstimateRequest("llama3-8b", parse_plan(plan, **batch), stack, ("auto", "all_reduce=recursive-doubling")),
+        SWITCH,
+        H100,
+    )
     assert found.step_time_s == pytest.approx(found.compute_s + found.exposed_comm_s + found.idle_s)
     return found
 

@@ -54,6 +54,17 @@ def test_each_groups_collectives_run_in_order_whatever_the_others_do(words):
     assert (run(laid.graph).end_fs[laid.ends[:4]] / 10**12).tolist() == [8, 8, 16, 16]
 
 
+def test_what_a_switch_sends_is_of_no_event_and_what_a_rank_sends_of_its_request(words):
+    """Rank 0 asks in its second event, rank 1 in its first; the switch sends each of them the sum."""
+    asks, switch = words.collective(MS_OF_FLOATS), build_topology("nvl:72")
+    roles = (words.events(words.compute(1), asks, words.mark([1])), words.events(asks, words.mark([0])))
+    trace = trace_of(*roles, role_of_rank=(0, 1), groups=(Group("tp", (0, 1)),))
+    graph = replay(trace, Choice({"all_reduce": "in-switch"}), switch, np.arange(2), DEVICE, "float32").graph
+    sends = np.diff(graph.hop_start) > 0
+    of = set(zip(graph.owner[sends].tolist(), graph.origin[sends].tolist(), strict=True))
+    assert of == {(0, 1), (1, 0), (-1, -1)}
+
+
 def test_collectives_of_different_groups_overlap(words):
     # Rows and columns of a square of ranks, every pair of which has its own link.
     groups = Group("tp", (0, 1)), Group("tp", (2, 3)), Group("dp", (0, 2)), Group("dp", (1, 3))

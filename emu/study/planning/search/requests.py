@@ -4,14 +4,17 @@ A composed step is made of these times; it lasts no less where its requests wait
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice
+from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
+from emu.errors import InputError
 from emu.fabric.lower import busiest_fs
 from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
@@ -21,6 +24,9 @@ from emu.study.planning.search.groups import Groups, Where
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.once import LIGHT, time_each
 from emu.study.training.composed.parts import parts_of
+from emu.study.training.served.coordinates import Option
+from emu.study.training.served.library import others
+from emu.study.training.served.options import bounds_of, by_name, first_request, is_open, with_option
 from emu.topology.topology import Topology
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.replay.replay import lay_request
@@ -28,6 +34,8 @@ from emu.units import TICKS_PER_S, seconds
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # which requests are timed first: those of layers at place 0, at others, and the rest
+_MOST_ROOTS = 16  # of a rooted operation, that are timed
+_NEAR = 0.03  # of a time, by which a bound of all that is left may be below it and is taken in its place
 _BETWEEN = 1e-3  # of a bound, more than a composed step is below it where it goes between the times of two sizes
 
 
@@ -43,6 +51,12 @@ class Request(NamedTuple):
         """Equal for equal ones."""
         ask = self.ask
         return ask.operation, ask.elements, ask.dtype, ask.splits, self.groups.name, self.axis
+
+    @property
+    def roots(self) -> range | None:
+        """Those from which the operation may go out; None: too many to be timed."""
+        members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
+        return range(members) if members <= _MOST_ROOTS else None
 
     def different(self, number: int) -> Different:
         """As a composed step has it whose communicator has that number."""
@@ -60,14 +74,14 @@ class Missing(NamedTuple):
 
 
 def time_request(request: Request, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> Taken:
-    """What a request takes by itself at least, whichever number its communicator has.
+    """What a request takes by itself at least, whichever number its communicator has and whatever the step chooses for it.
 
     Of one of many messages it is what its busiest link takes, of others just so long.
 
     Args:
         request: What is asked for.
         topology: As the software has it.
-        algorithms: OPERATION=NAME, or `auto`.
+        algorithms: OPERATION=NAME, AXIS.OPERATION=NAME, or `auto`.
         launch_fs: Ticks that each rank takes to enter it.
 
     Raises:
@@ -75,8 +89,42 @@ def time_request(request: Request, topology: Topology, algorithms: tuple[str, ..
     """
     npus = np.arange(topology.n_npus)
     choice = choice_on(topology, algorithms, "float32", npus=npus)
-    each = [_taken(request.different(n), choice, topology, npus, launch_fs) for n in range(request.groups.numbers)]
+    roots = request.roots
+    if roots is None:
+        return Taken(0.0, 0.0)
+    asked = [request.different(n) for n in range(request.groups.numbers)]
+    each = [_least(replace(of, root=root), choice, topology, npus, launch_fs) for of in asked for root in roots]
     return Taken(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+
+
+def _least(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Taken:
+    """By whatever may serve it within a step: each that could be faster is timed."""
+    taken = _taken(asked, choice, topology, npus, launch_fs)
+    if not is_open(asked, choice):
+        return taken
+    bounds = bounds_of(asked, topology, npus, taken.there_s * TICKS_PER_S)
+    for chooser in others(topology, "float32", npus).values():
+        option = Option("", chooser)
+        if not _among(asked, option, [by_name(bound.name, topology, npus) for bound in bounds]):
+            with suppress(InputError):
+                taken = _faster(taken, _taken(asked, with_option(asked, choice, option), topology, npus, launch_fs))
+    for bound in bounds:
+        if bound.least_fs >= (1 - _NEAR) * taken.there_s * TICKS_PER_S:
+            return _faster(taken, Taken(0.0, bound.least_fs / TICKS_PER_S))
+        by = with_option(asked, choice, by_name(bound.name, topology, npus))
+        taken = _faster(taken, _taken(asked, by, topology, npus, launch_fs))
+    return taken
+
+
+def _among(asked: Different, option: Option, options: Sequence[Option]) -> bool:
+    """Whether what an option chooses for the first of the groups is what one of several others is."""
+    request = first_request(asked)
+    served = option.chooser(request)
+    return served is not None and any(each.name == served.algorithm and each.chooser(request) == served for each in options)
+
+
+def _faster(one: Taken, other: Taken) -> Taken:
+    return Taken(min(one.left_s, other.left_s), min(one.there_s, other.there_s))
 
 
 def _taken(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Taken:

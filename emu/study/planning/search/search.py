@@ -33,7 +33,8 @@ from emu.units import format_time
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 _NO_TIME = float("inf")
-STEPS, REQUESTS = 1_000, 10_000  # that a search times at most, so that it ends where bounds say little
+STEPS, REQUESTS = 1_000, 3_000  # that a search times at most, so that it ends where bounds say little
+PLANS = 5_000  # of PyTorch's pieces whose passes are generated at most: each takes milliseconds
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
@@ -83,7 +84,8 @@ class Search:
     fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
     requests: int = 0  # of which times were asked for
-    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many steps, and may be among the best
+    generated: int = 0  # plans whose passes were
+    left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many, and may be among the best
 
     def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
         """Time all that may be among the best."""
@@ -96,7 +98,7 @@ class Search:
         try:
             with self.progress(f"searching {left:,} plans for the best", left) as advance:
                 self._search(frontier, advance, submit, side_by_side)
-                self.left = [entry for entry in frontier.entries if entry.bound_s <= self.worst_s]
+                self.left = [entry for entry in (*self.left, *frontier.entries) if entry.bound_s <= self.worst_s]
                 for _ in range(sum(entry.known in (PLAN, WORKS) for entry in frontier.entries)):
                     advance()
         except KeyboardInterrupt as stopped:
@@ -147,6 +149,8 @@ class Search:
         def times(topology: int, wanted: Mapping[Hashable, Request]) -> Mapping[Hashable, Taken]:
             return self._times(topology, wanted, submit, side_by_side)
 
+        self.left += (entry for entry in entries if self._leaves(entry))
+        entries = [entry for entry in entries if not self._leaves(entry)]
         for entry in entries:
             if entry.known == PLAN:
                 works_s = self.placed.works_s(entry.candidate.plan)
@@ -158,6 +162,12 @@ class Search:
         found = self.placed.nearer([candidate for _, candidate in together], times)
         for (bound_s, candidate), near in zip(together, found, strict=True):
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+
+    def _leaves(self, entry: Entry) -> bool:
+        """Whether a plan is not looked at, as so many were before it."""
+        if not self.placed.reduces or entry.known not in (PLAN, WORKS, REDUCED):
+            return False
+        return self.generated >= PLANS or (self.requests >= REQUESTS and entry.known != REDUCED)
 
     def _reduce(self, entries: Sequence[Entry], frontier: Frontier, times: Times) -> None:
         """Bound plans by what their gradients take, those that may fit."""
@@ -179,6 +189,7 @@ class Search:
     def _bound(self, entry: Entry, frontier: Frontier) -> None:
         """A plan in any placement, on each topology, unless it does not fit."""
         plan, bounds = entry.candidate.plan, list[float]()
+        self.generated += 1
         if not self.has or self.floors.bytes(plan) <= self.has:
             with suppress(InputError):  # it cannot be generated
                 bounds = [max(entry.bound_s, each) for each in self.placed.anywhere_s(plan)]

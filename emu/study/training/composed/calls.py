@@ -13,18 +13,28 @@ from emu.units import format_time, ticks
 
 
 def topology_under(stack: Stack, topology: Topology) -> Topology:
-    """The same where data reach a share of the links' bandwidth, and each message takes alpha besides their latencies."""
-    changes = stack.alpha_s or stack.adding_s or stack.bandwidth
+    """The same where data reach a share of the links' bandwidth, and each message takes alpha besides their latencies.
+
+    Switches that add where the software asks them to are asked by a library.
+    """
+    changes = stack.alpha_s or stack.adding_s or stack.bandwidth or _asked(topology, stack)
     return _under(topology, stack) if changes else topology  # one value, of which what was timed is known
+
+
+def _asked(topology: Topology, stack: Stack) -> bool:
+    """Whether switches add that did not."""
+    return bool(stack.library) and topology.adders is not None and not topology.adds
 
 
 @kept(4)
 def _under(topology: Topology, stack: Stack) -> Topology:
+    topology, asked = replace(topology, adds=topology.adds or _asked(topology, stack)), _asked(topology, stack)
     told = (
         f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
         * bool(stack.alpha_s),
         f"a message to or from a switch that adds takes {format_time(stack.adding_s)} more"
         * bool(stack.adding_s and topology.adds),
+        "switches inside hosts add what they pass on, as the software asks them to" * asked,
         f"data reach {_shares_told(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
     )
     return replace(

@@ -31,7 +31,7 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service
-from emu.trace.report.report import report
+from emu.trace.report.report import StepReport, report
 from emu.trace.report.requests import Coming, requests_of
 from emu.units import format_time
 
@@ -131,31 +131,46 @@ class Composition:
         """
         began, of = time.perf_counter(), self.asked.of
         device = device.over(len(of.place_of_rank))
-        composed, timeline = self._closest(device)
+        composed, timeline, first = self._closest(device)
         replayed = composed.replayed(timeline, self.services, device.assumptions)
         found = report(self.asked.trace, replayed, timeline)
         shares = self.busy_s / (found.step_time_s or 1.0)
-        low, high = self._between(device, composed, timeline)
+        low, high = self._between(device, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
         timed = self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares
         return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked, between_s)
 
-    def _closest(self, device: Device) -> tuple[Composed, Timeline]:
-        """The step with those stretches laid message by message that need it, and when its tasks ran."""
+    def judged(self, device: Device) -> StepReport:
+        """The figures without a stretch that is laid: sooner, to hold one choice of algorithms against another.
+
+        Raises:
+            InputError: as `timed`.
+        """
+        device = device.over(len(self.asked.of.place_of_rank))
         composed, timeline = self._composed(device, Sharing.FLOWS)
+        return report(self.asked.trace, composed.replayed(timeline, self.services, device.assumptions), timeline)
+
+    def _closest(self, device: Device) -> tuple[Composed, Timeline, Timeline]:
+        """The step with those stretches laid message by message that need it; when its tasks ran, and when bodies alone did."""
+        composed, timeline = self._composed(device, Sharing.FLOWS)
+        first = timeline
         for _ in range(_CLOSER):
             each = self.stretches.closer(composed, timeline, self.most_tasks) if self.most_tasks else None
             if each is None:
                 break
             composed, timeline = self._composed(device, Sharing.FLOWS, each)
-        return composed, timeline
+        return composed, timeline, first
 
-    def _between(self, device: Device, composed: Composed, timeline: Timeline) -> tuple[float, float]:
-        """What the step takes at least and at most, as shares of what it takes: where bodies ask less of links, and more."""
+    def _between(self, device: Device, composed: Composed, timeline: Timeline, first: Timeline) -> tuple[float, float]:
+        """What the step takes at least and at most, as shares of what it takes: where bodies ask less of links, and more.
+
+        Where there was no room for more, bodies alone tell it, too.
+        """
         shares = [1.0]
         if self.stretches.shared(composed, timeline).ticks or self.stretches.uneven(composed, timeline).ticks:
             others = (self._composed(device, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL))
             shares += [other.end_s / timeline.end_s for other in others]
+            shares += [first.end_s / timeline.end_s] if self.stretches.worth(composed, timeline).ticks else []
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
     def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[Composed, Timeline]:

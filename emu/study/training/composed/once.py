@@ -45,7 +45,13 @@ class Once(NamedTuple):
     flows: float  # messages that cross the busiest of them at one time, 1 or more
     tasks: int
     apart: int = 0  # ticks from when the first rank has left it to when the last has, or takes a message
+    apart_mean: int = 0  # ... from when ranks have on average
     messages: int = 0  # of all groups
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its busiest link carries it still when a sender, or a rank of a rooted operation on average, has left."""
+        return bool(len(self.busy_s)) and float(self.busy_s.max()) * TICKS_PER_S > self.ticks - self.tail + 1
 
     @property
     def first_left(self) -> "Once":
@@ -53,13 +59,21 @@ class Once(NamedTuple):
         ticks = self.ticks - self.apart
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0)
 
+    @property
+    def left_on_average(self) -> "Once":
+        """Until ranks have left it on average."""
+        ticks = self.ticks - self.apart_mean
+        return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
+
     def between(self, other: "Once", part: float) -> "Once":
         """So far on the way to another of the same links."""
         ticks = round(self.ticks + part * (other.ticks - self.ticks))
         busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
         tail = round(self.tail + part * (other.tail - self.tail))
-        flows, apart = self.flows + part * (other.flows - self.flows), round(self.apart + part * (other.apart - self.apart))
-        return Once(ticks, tail, self.link, busy_s, flows, self.tasks, apart, self.messages)
+        flows = self.flows + part * (other.flows - self.flows)
+        apart = round(self.apart + part * (other.apart - self.apart))
+        mean = round(self.apart_mean + part * (other.apart_mean - self.apart_mean))
+        return Once(ticks, tail, self.link, busy_s, flows, self.tasks, apart, mean, self.messages)
 
 
 def time_each(
@@ -68,7 +82,7 @@ def time_each(
     """[Q] what each takes.
 
     Of large ones that differ in nothing but their size, the smallest and the largest are timed; between them time is taken to
-    grow evenly, as it does where it is latency and bytes over a bandwidth. One root is timed for all.
+    grow evenly, as it does where it is latency and bytes over a bandwidth. Of many tasks one root is timed for all.
 
     Args:
         requests: [Q].
@@ -86,9 +100,13 @@ def time_each(
         by_size: dict[int, Once] = {}
         sizes = sorted({requests[i].size_bytes for i in alike})
         for size in (sizes[0], sizes[-1], *sizes[1:-1]):
-            first = next(i for i in alike if requests[i].size_bytes == size)
-            by_size[size] = _between(by_size, size) or _asked(parts[first], topology, placement, launch_fs, known)
-        found |= {i: by_size[requests[i].size_bytes] for i in alike}
+            own = [i for i in alike if requests[i].size_bytes == size]
+            of_root = {requests[i].root: i for i in reversed(own)}
+            first = of_root.pop(requests[own[0]].root)
+            once = by_size[size] = _between(by_size, size) or _asked(parts[first], topology, placement, launch_fs, known)
+            few = once.tasks * len(of_root) <= LIGHT
+            others = {root: _asked(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
+            found |= {i: others.get(requests[i].root, once) for i in own}
     return [found[i] for i in range(len(requests))]
 
 
@@ -124,6 +142,7 @@ class _Ran(NamedTuple):
     flows: F64  # [K] messages that cross each at one time
     tasks: int
     first: int  # when the first rank has left it, or takes a message
+    mean: float  # when ranks have on average
 
 
 Known = dict[Hashable, _Ran]  # by what is sent and over which ways
@@ -233,6 +252,7 @@ def _timed(
     np.maximum.at(ticks, of_exit, timeline.end_fs[exits])
     own = slice(1, None, 2) if what.served is None else slice(None)
     np.minimum.at(first, of_exit[own], timeline.end_fs[exits[own]])
+    mean = np.bincount(of_exit[own], timeline.end_fs[exits[own]]) / np.bincount(of_exit[own])
     np.maximum.at(left, of_sent, timeline.left_fs[sent])
     leaves: F64 | I64 = left if what.served is None else ticks
     if what.name in ROOTED:
@@ -240,8 +260,9 @@ def _timed(
     busy_s, lasts_fs = timeline.busy_s(graph.capacity_Bps), np.repeat(timeline.left_fs - timeline.start_fs, hops)
     crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
     flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
-    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), tasks.tolist(), links, first.tolist(), strict=True)
-    return [_Ran(last, leave, size, busy_s[link], flows[link], n, early) for last, leave, size, n, link, early in counts]
+    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), links, tasks.tolist(), strict=True)
+    ran = (_Ran(last, leave, size, busy_s[link], flows[link], n, 0, 0.0) for last, leave, size, link, n in counts)
+    return [each._replace(first=f, mean=m) for each, f, m in zip(ran, first.tolist(), mean.tolist(), strict=True)]
 
 
 def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
@@ -269,5 +290,6 @@ def _once(ran: Sequence[_Ran], links: Sequence[I64], what: What) -> Once:
         return Once(ticks, 0, link, busy_s, 1.0, tasks)
     if what.name in ROOTED:
         left = sum(each.left * each.groups for each in ran) / sum(each.groups for each in ran)
-    apart = ticks - min(each.first for each in ran)
-    return Once(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks, apart)
+    mean = sum(each.mean * each.groups for each in ran) / sum(each.groups for each in ran)
+    apart = ticks - min(each.first for each in ran), ticks - round(mean)
+    return Once(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks, *apart)

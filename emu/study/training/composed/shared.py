@@ -32,7 +32,8 @@ class Bodies(NamedTuple):
     @property
     def has_tail(self) -> Bool:
         """[Q] whether anything comes after."""
-        return self.alpha_fs[len(self.alpha_fs) // 2 :] > 0
+        half = len(self.alpha_fs) // 2
+        return (self.alpha_fs[half:] > 0) | (self.size_bytes[half:] > 0)
 
     def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
         """The columns of a message for each of `requests`, any number of times."""
@@ -72,7 +73,9 @@ def bodies_of(
     """
     stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
     if sharing == Sharing.NOTHING:
-        once, stand = [each.first_left for each in once], stand[:0]
+        once, stand = [each.left_on_average for each in once], stand[:0]
+    if sharing == Sharing.ALL:
+        once = [each._replace(tail=0) for each in once]
     crossed = _on(stand, once, len(capacity_Bps))
     body = _whole_body if sharing == Sharing.ALL else _body
     parts = [body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
@@ -80,15 +83,17 @@ def bodies_of(
     private = len(stand) + np.cumsum([0, *(part.rate_Bps > 0 for part in parts)])
     links = [np.append(part.link, own) if part.rate_Bps else part.link for part, own in zip(parts, private, strict=False)]
     weights = [np.append(part.weight, 1) if part.rate_Bps else part.weight for part in parts]
-    tail = np.array([each.tail for each in once], dtype=np.int64)
-    none = np.zeros_like(tail)
+    late = [slice(None) if part.late_bytes else slice(0) for part in parts]  # what comes after crosses links, or none
+    hops = [*links, *(of[which] for of, which in zip(links, late, strict=True))]
+    weighed = [*weights, *(of[which] for of, which in zip(weights, late, strict=True))]
+    none = np.empty(0, np.int64)
     return Bodies(
         np.concatenate((_PARTS * capacity_Bps[stand], rates)),
-        np.concatenate(([part.size_bytes for part in parts], none)).astype(np.int64),
-        np.concatenate(([part.alpha_fs for part in parts], tail)).astype(np.int64),
-        np.cumsum([0, *map(len, links), *none]),
-        column(np.concatenate([none[:0], *links]), np.int32),
-        column(np.concatenate([none[:0], *weights]), np.int32),
+        np.array([*(part.size_bytes for part in parts), *(part.late_bytes for part in parts)], dtype=np.int64),
+        np.array([*(part.alpha_fs for part in parts), *(part.late_fs for part in parts)], dtype=np.int64),
+        np.cumsum([0, *map(len, hops)]),
+        column(np.concatenate([none, *hops]), np.int32),
+        column(np.concatenate([none, *weighed]), np.int32),
     )
 
 
@@ -98,6 +103,8 @@ class _Body(NamedTuple):
     rate_Bps: float  # at which it flows alone; 0: it has none, as it shares nothing
     link: I64  # of those that stand for others
     weight: I64
+    late_bytes: int  # that go over the same links once the sender, or a rank of a rooted operation on average, has left
+    late_fs: int  # and what comes after these
 
 
 def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
@@ -106,26 +113,29 @@ def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     What shares nothing is a delay, unless ranks leave it before its end: that has a link to itself, by which a report tells
     it from a join.
     """
-    link = np.flatnonzero(busy)
+    link, until = np.flatnonzero(busy), once.ticks - once.tail
     if not len(link) and not once.tail:
-        return _Body(0, once.ticks - once.tail, 0.0, link, link)
+        return _Body(0, until, 0.0, link, link, 0, 0)
     worst = int(once.busy_s.argmax())
-    lasts_s = float(once.busy_s[worst])
-    ticks = min(max(1, round(lasts_s * TICKS_PER_S)), once.ticks - once.tail)
-    size = max(1, round(lasts_s * float(capacity_Bps[once.link[worst]]) / once.flows))
-    weight = np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / size)
-    return _Body(size, once.ticks - once.tail - ticks, size / seconds(ticks), link, np.maximum(1, weight).astype(np.int64))
+    lasts_fs = max(1, round(float(once.busy_s[worst]) * TICKS_PER_S))
+    whole = max(1, round(float(once.busy_s[worst]) * float(capacity_Bps[once.link[worst]]) / once.flows))
+    ticks = min(lasts_fs, until)
+    size = max(1, round(whole * ticks / lasts_fs))
+    after = min(lasts_fs - ticks, once.tail) if len(link) else 0  # a link to itself would be shared with the next like it
+    late = round((whole - size) * after / max(1, lasts_fs - ticks))
+    weight = np.maximum(1, np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / whole)).astype(np.int64)
+    return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, once.tail - after)
 
 
 def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     """The same of one that needs each link that it crosses all the time."""
-    link, ticks = np.flatnonzero(busy), once.ticks - once.tail
+    link, ticks = np.flatnonzero(busy), once.ticks
     if not len(link) or ticks <= 0:
         return _body(once, busy, capacity_Bps, stand)
     rate = float(capacity_Bps[once.link[int(once.busy_s.argmax())]])
     size = max(1, round(rate * seconds(ticks)))
     weight = np.maximum(1, np.floor(_PARTS * capacity_Bps[stand[link]] / rate)).astype(np.int64)
-    return _Body(size, 0, size / seconds(ticks), link, weight)
+    return _Body(size, 0, size / seconds(ticks), link, weight, 0, 0)
 
 
 def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
@@ -140,13 +150,16 @@ def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
 
 
 def _standing(once: Sequence[Once], kinds: Sequence[Hashable], total_s: F64) -> I64:
-    """[S] of the links that the same two kinds or more cross, the one that carries most; none that another stands for too."""
+    """[S] of the links that the same two kinds or more cross, the one that carries most; none that another stands for too.
+
+    What goes on once ranks have left it meets the next of its own kind.
+    """
     random = np.random.default_rng(0)
     code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)
     for kind in dict.fromkeys(kinds):
         crosses = np.unique(np.concatenate([each.link for each, of in zip(once, kinds, strict=True) if of == kind]))
         code[crosses] += random.integers(1, 2**63, dtype=np.uint64)
-        n_kinds[crosses] += 1
+        n_kinds[crosses] += 1 + any(each.goes_on for each, by in zip(once, kinds, strict=True) if by == kind)
     shared = np.flatnonzero(n_kinds > 1)
     by_total = shared[np.argsort(-total_s[shared], kind="stable")]
     _, first = np.unique(code[by_total], return_index=True)

@@ -79,6 +79,13 @@ class Stretches:
         began, ended = composed.spans(timeline)
         return Spans(began[most], ended[most])
 
+    def worth(self, composed: Composed, timeline: Timeline) -> Spans:
+        """Return those of both that are worth to be laid with all ranks."""
+        worth_fs = WORTH * int(timeline.end_fs.max(initial=0))
+        shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, worth_fs)
+        parts = [uneven] + [shared] * (shared.ticks > worth_fs)
+        return Spans(*map(np.concatenate, zip(*parts, strict=True)))
+
     def closer(self, composed: Composed, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
         """Return [X] the events that each rank should have for itself; None: no more than now, or there is no room for more.
 
@@ -88,9 +95,7 @@ class Stretches:
             most_tasks: Messages and computations of ranks for themselves that there may be.
         """
         step_fs, began = int(timeline.end_fs.max(initial=0)), composed.began(timeline)
-        shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, WORTH * step_fs)
-        parts = [uneven] + [shared] * (shared.ticks > WORTH * step_fs)
-        spans = Spans(*map(np.concatenate, zip(*parts, strict=True)))
+        spans = self.worth(composed, timeline)
         for gap in _GAPS:
             each = composed.each | (spans.joined(round(gap * step_fs)).holding(began) >= 0)
             if self._tasks(each) <= most_tasks:

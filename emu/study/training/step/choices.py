@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, digest
 from emu.collective.algorithm import AUTO, Choice, Request, Served, operation_of
-from emu.study.choice.axes import axes_named, check_axes
 from emu.study.choice.chooser import choice_on
+from emu.study.training.axes import axes_named, check_axes
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.meet.meet import requests_of
@@ -18,6 +18,7 @@ from emu.trace.trace import Kind, Trace
 
 # The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.
 _ALGORITHMS, _REQUESTS = "algorithms", "requests"
+_TIMED = "timed by"  # ... by which words a run was timed, on which fabrics
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,7 +29,8 @@ class RecordedChooser:
 
     def __call__(self, request: Request) -> Served | None:
         """What served it; traces of an older Emu name no axis."""
-        return self.by_request.get(request) or self.by_request.get(request._replace(axis=""))
+        one = request._replace(groups=1)
+        return self.by_request.get(one) or self.by_request.get(one._replace(axis=""))
 
 
 def with_choice(trace: Trace, choice: Choice) -> Trace:
@@ -46,6 +48,22 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
     return replace(trace, meta=(*trace.meta, *noted))
 
 
+def with_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology], dtype: str) -> Trace:
+    """The trace, with the words by which the run itself was timed noted in its meta, and on which topologies that was."""
+    noted = json.dumps([list(words), [_fabric(each, dtype) for each in topologies]])
+    return replace(trace, meta=(*trace.meta, (_TIMED, noted)))
+
+
+def words_of(trace: Trace, topology: Topology, dtype: str) -> tuple[str, ...] | None:
+    """The words by which the run was timed on a topology; None: it was not."""
+    words, fabrics = json.loads(dict(trace.meta).get(_TIMED, "[[], []]"))
+    return tuple(words) if _fabric(topology, dtype) in fabrics else None
+
+
+def _fabric(topology: Topology, dtype: str) -> str:
+    return digest((topology.digest(), dtype))
+
+
 def choice_of(trace: Trace) -> Choice:
     """What served a trace when it ran.
 
@@ -59,9 +77,14 @@ def choice_of(trace: Trace) -> Choice:
     return replace(noted, chooser=RecordedChooser(served)) if served else noted
 
 
+def is_noted(trace: Trace) -> bool:
+    """Whether a trace says what served it."""
+    return _ALGORITHMS in dict(trace.meta)
+
+
 def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
     """Whether some request of a trace was served by another algorithm when it ran."""
-    if _ALGORITHMS not in dict(trace.meta):
+    if not is_noted(trace):
         return False
     ran = choice_of(trace)
     return any(ran.served(each.request) != each.by for each in services)

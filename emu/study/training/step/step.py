@@ -11,7 +11,9 @@ from emu.collective.algorithm import Choice
 from emu.fabric.named import named
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
-from emu.study.training.step.choices import served_otherwise
+from emu.study.choice.chooser import is_automatic
+from emu.study.training.step.changed import ChosenForStep
+from emu.study.training.step.choices import RecordedChooser, served_otherwise
 from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
 from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
 from emu.study.training.step.recorded import is_whole
@@ -27,6 +29,7 @@ from emu.trace.report.report import StepReport, report
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
 
+EACH_ALONE = "what serves a request was chosen for it by itself, not for the step: a run needs it before there is a step"
 LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning for every step
 
 
@@ -84,6 +87,7 @@ class Step:
     peak_memory_bytes: int  # of the rank that holds most
     memory_by_part_bytes: Mapping[str, int]  # of it
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
+    auto: ChosenForStep | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
     assumptions: tuple[str, ...]
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
@@ -109,6 +113,7 @@ class TimedTrace:
     shares: F64  # [L] as `busy_shares`
     spread: Spread | None
     wall_fabric_s: float
+    auto: ChosenForStep | None = field(default=None, kw_only=True)  # None: nothing was chosen for the step as a whole
 
     @property
     def ranks(self) -> int:
@@ -161,6 +166,7 @@ class TimedTrace:
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
+            auto=self.auto,
             assumptions=(*self.assumptions(), *peaks_told(self.trace, self.device, products)),
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
@@ -175,6 +181,9 @@ class TimedTrace:
         ]
         if served_otherwise(self.trace, self.replayed.services):
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
+        chooser = self.choice.chooser
+        if self.auto is None and (is_automatic(chooser) or isinstance(chooser, RecordedChooser)):
+            own.append(EACH_ALONE)
         if self.dtype == AS_RAN:
             own.append(AS_RAN_TOLD)
         elif self.dtype != "float32":

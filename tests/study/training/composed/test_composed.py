@@ -16,7 +16,7 @@ from emu.study.training.composed import once as timing
 from emu.study.training.composed.asked import asked_by, by_plan
 from emu.study.training.composed.composed import COMPOSED, standing
 from emu.study.training.composed.once import Once, time_once
-from emu.study.training.composed.shared import bodies_of
+from emu.study.training.composed.shared import Sharing, bodies_of
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
@@ -127,6 +127,28 @@ def test_requests_share_a_link_that_both_cross_flow_by_flow():
 
 def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
     assert ends_of([once(4, 1), once(4, 4)], "ab") == pytest.approx([5, 5], rel=0.01)
+
+
+def test_what_goes_on_once_a_rank_has_left_meets_the_next_of_its_kind():
+    """Of 4 ms ranks leave after 1 on average: the next begins then, and both keep the link busy for 8 ms."""
+    broadcast = Once(4 * MS, 3 * MS, np.array([0]), np.array([4 / 1000]), 1.0, 1)
+    bodies = bodies_of([broadcast, broadcast], "aa", np.ones(2, np.int64), np.full(2, 1e9))
+    builder = Builder(bodies.capacity_Bps)
+    first, after, second, last = builder.messages(*bodies.of(np.array([0, 2, 1, 3])))
+    for task, pred in ((after, first), (second, first), (last, second)):
+        builder.wait(np.array([task]), np.array([pred]))
+    ends = run(builder.graph()).end_fs / MS
+    assert ends[first] == pytest.approx(1)
+    assert ends.max() == pytest.approx(8, rel=0.02)
+
+
+@pytest.mark.parametrize(("sharing", "ends"), [(Sharing.NOTHING, [4, 4]), (Sharing.FLOWS, [5, 5]), (Sharing.ALL, [8, 8])])
+def test_requests_that_overlap_ask_less_or_more_of_a_link(sharing, ends):
+    asked = [once(4, 4), once(4, 1)]
+    bodies = bodies_of(asked, "ab", np.ones(2, np.int64), np.full(2, 1e9), sharing)
+    builder = Builder(bodies.capacity_Bps)
+    builder.messages(*bodies.of(np.arange(2)))
+    assert (run(builder.graph()).end_fs / MS).tolist() == pytest.approx(ends, rel=0.01)
 
 
 def test_places_that_do_not_meet_are_refused():

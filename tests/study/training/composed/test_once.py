@@ -45,8 +45,13 @@ def timed(line, parts, known=None):
 @pytest.mark.parametrize(("line", "name", "served", "ranks"), ASKS)
 def test_each_kind_of_groups_timed_once_is_what_all_of_them_take_at_once(line, name, served, ranks):
     topology, asked = build_topology(line), part(name, served, ranks)
-    graph = launched(lowered(lay_request(asked.what, topology, ranks)), LAUNCH_FS).graph
+    piece = launched(lowered(lay_request(asked.what, topology, ranks)), LAUNCH_FS)
+    graph = piece.graph
     whole, found = run(graph), timed(line, [asked])
+    leaves = whole.end_fs[piece.exit.reshape(len(ranks), -1)[:, 0 if served else 1 : ranks.shape[1]]]  # who takes a message
+    assert found.apart == leaves.max() - leaves.min()
+    assert found.apart_mean == pytest.approx(leaves.max() - leaves.mean(), abs=1)
+    assert found.messages == (np.diff(graph.hop_start) > 0).sum()
     busy_s = whole.busy_s(graph.capacity_Bps)
     assert found.ticks == whole.end_fs.max()
     assert found.link.tolist() == np.flatnonzero(busy_s).tolist()

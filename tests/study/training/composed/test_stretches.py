@@ -7,12 +7,13 @@ from benchmarks.composed.battery import both_ways as measured
 from benchmarks.composed.drawn import wide
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition
-from emu.study.training.composed.graph import compose
 from emu.study.training.composed.shared import Sharing
 from emu.study.training.composed.stretches import Spans
-from emu.study.training.estimate import model_of, standing_of
+from emu.study.training.estimate import model_of
+from emu.study.training.generated import standing_of
 from emu.study.training.placed import npus_of
 from emu.topology.catalogue import build_topology
+from emu.trace.report.report import report
 from tests.study.training.composed.ways import H100, both_ways
 
 WORST = 0.02
@@ -59,17 +60,17 @@ def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
 
 
 def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
-    """Of Megatron-LM, whose ranks of a stage do the same: to a tick for each that the order of equal ones moves."""
-    few, whole = both_ways(
-        "fat-tree:radix=8", "tp=2,dp=4,pp=2", "llama-tiny", "software=megatron,dp=overlapped", global_batch=16, seq=64
-    )
-    drawn = few.asked.trace
-    every = np.ones(sum(map(len, drawn.events)), np.bool_)
+    """Of Megatron-LM, whose ranks of a stage do the same; it is told of the ranks that end last, of which none is the first."""
+    words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
+    few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
     step = composition(few.asked.of, few.choice, few.topology, 0)
-    laid = compose(step.asked, step.bodies[Sharing.FLOWS], H100.over(16), every, step.sending)
+    every = np.ones(sum(map(len, few.asked.trace.events)), np.bool_)
+    laid, timeline = step._composed(H100.over(16), Sharing.FLOWS, every)
     assert laid.each.all()
-    assert laid.graph.n_tasks >= whole.replayed.graph.n_tasks
-    assert abs(step._composed(H100.over(16), Sharing.FLOWS, every)[1].end_s / whole.timeline.end_s - 1) < 1e-9
+    assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
+    told = report(laid.asked.trace, laid.replayed(timeline, (), ()), timeline)
+    assert told.step_time_s == timeline.end_s
+    assert laid._last(timeline).any()
 
 
 def test_spans_are_one_where_they_meet_or_are_near():

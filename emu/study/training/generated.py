@@ -1,0 +1,123 @@
+"""A generated step on a topology: served by what is best for it, and timed with one device or another."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.collective.algorithm import Choice
+from emu.errors import must_be
+from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
+from emu.model.model import Model
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
+from emu.study.choice.chooser import choice_on, is_automatic
+from emu.study.training.composed.asked import Standing, by_plan
+from emu.study.training.composed.composed import Composition, composition, standing
+from emu.study.training.placed import npus_of, with_axes
+from emu.study.training.served.chosen import choices_for, timed_by
+from emu.study.training.served.library import others
+from emu.study.training.served.served import StepToServe
+from emu.study.training.step.rate import with_work, work_of
+from emu.study.training.step.step import TimedTrace, time_trace
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.replay.replay import SizeError
+from emu.trace.trace import Trace
+
+
+@lru_cache(maxsize=1)  # the placements of one plan are asked for one after another
+def roles_of(model: Model, plan: Plan, stack: Stack) -> list[list[Role]]:
+    """As `roles_by_place`."""
+    return roles_by_place(model, plan, stack)
+
+
+@lru_cache(maxsize=1)
+def standing_of(model: Model, plan: Plan, stack: Stack) -> Standing:
+    """What one rank of each place does, wherever they are."""
+    return by_plan(standing(roles_of(model, plan, stack)), plan, (*meta_of(model, plan, stack), *work_of(model, plan)))
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedStep:
+    """A step on a topology; the dtypes of a generated trace are those of its precision: none is timed as another.
+
+    Args:
+        model: What is trained.
+        plan: How.
+        stack: By which software.
+        algorithms: Words of what serves its requests.
+        axes: Of the plan, that of neighbouring NPUs first.
+        topology: Where, as the software has it.
+        most_events: Of all ranks, of which the whole graph is made; of more, the step is composed.
+        speed: [ranks] the share of the device's speed that each computes at; None: all at all of it.
+    """
+
+    model: Model
+    plan: Plan
+    stack: Stack
+    algorithms: tuple[str, ...]
+    axes: tuple[str, ...]
+    topology: Topology
+    most_events: int
+    speed: F64 | None
+
+    def timed(self, device: Device) -> TimedTrace:
+        """With a device, served by what is chosen for the step where words leave a choice.
+
+        Raises:
+            InputError: a request that cannot be timed, or a step that is composed while ranks compute at several speeds.
+        """
+        step = self.to_serve(device)
+        if step is None:
+            return self._timed(self.choice, device)
+        key = self.model.digest(), repr(self.plan), self.stack, replace(device, memory_bytes=0), self.algorithms, self._npus
+        return timed_by(choices_for(step, *key), lambda choice: self._timed(choice, device))
+
+    def to_serve(self, device: Device) -> StepToServe | None:
+        """The step as one whose requests are chosen for; None: words name all of them."""
+        alone = self.choice.chooser
+        if alone is None or not is_automatic(alone):
+            return None
+        by = others(self.topology, "float32", self._npus)
+        return StepToServe(self._standing, self.choice, alone, by, self.topology, self._npus, device)
+
+    @cached_property
+    def choice(self) -> Choice:
+        """What words choose; of what they leave open, the fastest for each request alone."""
+        return choice_on(self.topology, self.algorithms, "float32", npus=self._npus)
+
+    @cached_property
+    def _npus(self) -> I64:
+        return npus_of(self.topology, self.plan, self.axes)
+
+    @property
+    def _standing(self) -> Standing:
+        return standing_of(self.model, self.plan, self.stack)
+
+    @cached_property
+    def _is_large(self) -> bool:
+        roles = roles_of(self.model, self.plan, self.stack)
+        return self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in roles) > self.most_events
+
+    @cached_property
+    def _trace(self) -> Trace:
+        roles = roles_of(self.model, self.plan, self.stack)
+        return with_work(trace_of(roles, self.model, self.plan, self.stack), self.model, self.plan)
+
+    def _timed(self, choice: Choice, device: Device) -> TimedTrace:
+        """The whole graph of all ranks or of those that stand for all, where it is not too large; else the step composed."""
+        if not self._is_large:
+            placed = with_axes(self.topology, self.plan, self.axes)
+            try:
+                return time_trace(self._trace, choice, placed, device, "float32", briefly=True, speed=self.speed)
+            except SizeError:
+                pass
+        return self._composition(choice, device.request_overhead_fs).timed(device)
+
+    def _composition(self, choice: Choice, launch_fs: int) -> Composition:
+        if self.speed is not None and (self.speed != 1).any():
+            what = "one, as the step is composed of one rank a stage"
+            raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
+        return composition(self._standing, choice, self.topology, launch_fs, self._npus)

@@ -1,0 +1,65 @@
+"""What is chosen of a step: for each axis, operation and class of sizes one way to serve it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emu.collective.algorithm import Chooser, Request, Served, algorithm
+from emu.dtypes import item_bytes
+from emu.study.choice.alike import first_alike
+from emu.study.choice.site import Site
+from emu.topology.topology import Topology
+
+_CLASS_BITS = 4  # sizes of one class differ by less than a factor of 2**4
+
+
+class Coordinate(NamedTuple):
+    """Requests of one axis, operation and class of sizes, which one algorithm serves."""
+
+    axis: str
+    operation: str
+    size_class: int
+
+    @staticmethod
+    def of(request: Request) -> "Coordinate":
+        """That of a request; its size is as it ran, whatever it is timed as."""
+        size = request.elements * item_bytes(request.dtype)
+        return Coordinate(request.axis, request.operation, size.bit_length() // _CLASS_BITS)
+
+
+class Option(NamedTuple):
+    """One way to serve the requests of a coordinate."""
+
+    name: str  # of an algorithm, or of what chooses for each request
+    chooser: Chooser
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ServedByName:
+    """Chooses one algorithm for every group that takes it, on the shape that suits the group; nothing for others."""
+
+    name: str
+    topology: Topology
+    npus: tuple[int, ...]  # of each rank
+
+    def __call__(self, request: Request) -> Served | None:
+        """What serves it."""
+        group = tuple(self.npus[rank] for rank in request.ranks)
+        site, found = Site.of(self.topology, first_alike(self.topology, group)), algorithm(request.operation, self.name)
+        if not site.takes(found):
+            return None
+        shape = found.fit(len(group), site.grid)
+        return Served(self.name, () if isinstance(shape, int) else shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepChooser:
+    """Chooses for a whole step: by the option of a request's coordinate, else what is the fastest for it alone."""
+
+    alone: Chooser
+    options: Mapping[Coordinate, Option]
+
+    def __call__(self, request: Request) -> Served | None:
+        """What serves it."""
+        option = self.options.get(Coordinate.of(request))
+        return (option.chooser(request) if option is not None else None) or self.alone(request)

@@ -1,0 +1,107 @@
+"""Which algorithms are worth a try for a request of a step: those that take least, and those that leave most to others.
+
+What a request costs others is how many of its messages cross its busiest link at one time: of n, a message of another request
+that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both, its time and that number;
+and the three that take least.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from emu.arrays import I64
+from emu.collective.algorithm import Choice, Request
+from emu.study.choice.alike import first_alike
+from emu.study.choice.chooser import is_automatic
+from emu.study.choice.fastest import Bound, bounds
+from emu.study.choice.site import Site
+from emu.study.choice.wanted import Wanted
+from emu.study.training.composed.asked import Different
+from emu.study.training.composed.once import Once, time_each
+from emu.study.training.composed.parts import parts_of
+from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
+from emu.topology.topology import Topology
+from emu.trace.meet.requests import MESSAGE
+
+_SLOWER = 4.0  # times what serves a request alone, that another may take at most
+_FASTEST = 3  # that are tried whatever they leave to others: these may be on other links
+_MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
+
+
+class Candidate(NamedTuple):
+    """An algorithm with what a request takes that it serves; in the order in which they are tried."""
+
+    ticks: int
+    flows: float  # messages that cross the busiest link at one time
+    name: str
+
+
+def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
+    """The algorithms that may serve a request better within its step, the fastest first.
+
+    Args:
+        asked: The request, on all groups that ask for it at once.
+        choice: What serves it otherwise.
+        topology: Where.
+        npus: [ranks] where they are.
+        launch_fs: Ticks that each rank takes to enter it.
+    """
+    where, found = (topology, npus, launch_fs), list[Candidate]()
+    taken = once_of(asked, choice, *where)
+    for bound in bounds_of(asked, topology, npus, _SLOWER * taken.ticks):
+        if bound.messages <= _MESSAGES:
+            once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
+            found.append(Candidate(once.ticks, once.flows, bound.name))
+    worth = sorted({*front(found), *sorted(found)[:_FASTEST]})
+    return [by_name(each.name, topology, npus) for each in worth]
+
+
+def is_open(asked: Different, choice: Choice) -> bool:
+    """Whether it is a collective that may be served otherwise: no word names what serves it."""
+    request = first_request(asked)
+    return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
+
+
+def by_name(name: str, topology: Topology, npus: I64) -> Option:
+    """An algorithm as an option."""
+    return Option(name, ServedByName(name, topology, tuple(npus.tolist())))
+
+
+def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
+    """The choice where an option serves a request that is open; groups that cannot have it are served as before."""
+    assert choice.chooser is not None, "it is open"
+    return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
+
+
+def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float) -> list[Bound]:
+    """As `bounds`, of the first of its groups."""
+    site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
+    item = max(1, asked.size_bytes // max(1, asked.elements))
+    wanted = Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
+    return bounds(site, wanted, within_fs)
+
+
+def front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that no other beats in both time and messages at once, the fastest first; of equal ones the first by name."""
+    found: list[Candidate] = []
+    for each in sorted(candidates):
+        if not found or each.flows < found[-1].flows:
+            found.append(each)
+    return found
+
+
+def once_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Once:
+    """What a request takes by itself, all groups at once; arguments as of `options_of`.
+
+    Raises:
+        InputError: it cannot be timed.
+    """
+    [once] = time_each([asked], parts_of([asked], choice, topology), topology, npus, launch_fs)
+    return once
+
+
+def first_request(asked: Different) -> Request:
+    """What the first of its groups that choose asks for, as a composed step has it."""
+    request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
+    each = len(asked.choosing) == len(asked.ranks)
+    return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))

@@ -1,0 +1,92 @@
+"""The descent over what serves each coordinate, on steps whose times are a formula."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from emu.collective.algorithm import Served
+from emu.study.training.served.coordinates import Coordinate, Option
+from emu.study.training.served.descent import Descent, Judged
+from emu.study.training.served.options import Candidate, front
+
+ALONE = Option("each alone", lambda _: None)
+A, B, C = (Coordinate(axis, "all_reduce", 5) for axis in ("a", "b", "c"))
+
+
+def options(*names: str) -> list[Option]:
+    return [ALONE, *(Option(name, lambda _, name=name: Served(name)) for name in names)]
+
+
+def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100, floor_s: float = 0.0, **of):
+    known = of or {"a": ("ring", "tree"), "b": ("ring", "tree"), "c": ("ring",)}
+    every = {c: options(*known[c.axis]) for c in (A, B, C) if c.axis in known}
+    judged = []
+
+    def judge(served):
+        names = {c: option.name for c, option in served.items()}
+        judged.append(names)
+        return Judged(time_s(names), {"a": 3.0, "b": 2.0, "c": 1.0})
+
+    found = Descent(every, dict.fromkeys(every, 1.0), judge, most, floor_s)
+    served, found_s = found.best([dict.fromkeys(every, ALONE)])
+    return {c: option.name for c, option in served.items()}, found_s, judged
+
+
+def test_each_coordinate_moves_to_what_makes_the_step_the_shortest():
+    cost = {"each alone": 3.0, "ring": 2.0, "tree": 1.0}
+    names, time_s, _ = descent(lambda names: sum(cost[names[c]] for c in names))
+    assert (names, time_s) == ({A: "tree", B: "tree", C: "ring"}, 4.0)
+
+
+def test_two_move_together_where_neither_helps_by_itself():
+    """One ring leaves the other's messages in the way."""
+    names, time_s, _ = descent(lambda names: 1.0 if names[A] == names[B] == "ring" else 2.0)
+    assert (names[A], names[B], names[C], time_s) == ("ring", "ring", "each alone", 1.0)
+
+
+def test_what_saves_nothing_stays_as_it_is_alone():
+    """The ring of b helps only as long as a is as it was."""
+
+    def time_s(names):
+        return 1.0 if names[A] == "tree" else 2.0 if names[B] == "ring" else 3.0
+
+    names, found_s, _ = descent(time_s)
+    assert (names, found_s) == ({A: "tree", B: "each alone", C: "each alone"}, 1.0)
+    start = {A: options("ring", "tree")[2], B: options("ring")[1], C: ALONE}
+    known = {c: options("ring", "tree") for c in (A, B, C)}
+    of = Descent(known, dict.fromkeys(known, 1.0), lambda s: Judged(time_s({c: o.name for c, o in s.items()}), {}), 100, 0.0)
+    served, _ = of.best([start])
+    assert {c: o.name for c, o in served.items()} == {A: "tree", B: "each alone", C: "each alone"}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 8])
+def test_it_ends_after_so_many_steps_and_one_more_for_each_coordinate_and_times_none_twice(most):
+    cost = {"each alone": 3.0, "ring": 2.0, "tree": 1.0}
+    _, _, judged = descent(lambda names: sum(cost[names[c]] for c in names), most)
+    assert len(judged) <= most + 3
+    assert len({tuple(names.items()) for names in judged}) == len(judged)
+
+
+def test_a_start_that_takes_no_longer_than_the_floor_is_taken_as_it_is():
+    names, time_s, judged = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), floor_s=2.0)
+    assert (set(names.values()), time_s, len(judged)) == ({"each alone"}, 2.0, 1)
+    names, _, _ = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), floor_s=1.99)
+    assert names[A] == "ring"
+
+
+def test_a_gain_of_less_than_a_ten_thousandth_is_none():
+    names, _, _ = descent(lambda names: 1.0 - 0.9e-4 * (names[A] == "ring"))
+    assert set(names.values()) == {"each alone"}
+
+
+def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_once():
+    rows = [
+        ("direct", 10, 7.0),
+        ("ring", 14, 1.0),
+        ("bruck", 11, 2.0),
+        ("swing", 12, 2.0),
+        ("twin", 10, 7.0),
+        ("slow", 99, 1.0),
+    ]
+    found = front([Candidate(ticks, flows, name) for name, ticks, flows in rows])
+    assert [each.name for each in found] == ["direct", "bruck", "ring"]

@@ -1,0 +1,120 @@
+"""What serves a step: no slower than what is fastest alone or a library chooses, as brute force finds it, the same kept."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.choosing import NEAR, SHARE, WORST, compare, to_serve
+from benchmarks.composed.drawn import several
+from emu.model.plan.spell import parse_plan
+from emu.model.stack.spell import parse_stack
+from emu.store import Store
+from emu.study.choice import kept
+from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
+from emu.study.training.served import chosen
+from emu.study.training.served.served import StepToServe
+from emu.topology.catalogue import build_topology
+from launch.data.devices import find_device
+
+H100 = find_device("h100", "bfloat16")
+# 16 ranks of dp on as many hosts: every algorithm moves as many bytes over a NIC, and `direct` 15 messages at once.
+HOSTS = build_topology("servers:nodes=64,gpus=1,network=switch")
+OVERLAPPED = EstimateRequest(
+    "llama3-8b",
+    parse_plan("dp=16,pp=4,vp=2,sharding=zero1,microbatch=1", global_batch=64, seq=1024),
+    parse_stack("software=megatron,dp=overlapped"),
+    ("auto",),
+)
+
+
+def by(request, *words):
+    return replace(request, algorithms=("auto", *words))
+
+
+@pytest.fixture(scope="module")
+def served():
+    return estimate(OVERLAPPED, HOSTS, H100, most_events=0)
+
+
+def test_a_step_is_no_longer_than_with_any_algorithm_for_its_gradients_and_weights(served):
+    assert served.auto is not None
+    assert served.auto.changed
+    assert served.step_time_s < 0.99 * served.auto.alone_step_time_s
+    for word in ("ring", "direct", "bruck"):
+        named = by(OVERLAPPED, f"dp.all_gather={word}", f"dp.reduce_scatter={word}")
+        assert served.step_time_s <= estimate(named, HOSTS, H100, most_events=0).step_time_s * 1.0001
+
+
+def test_what_it_says_it_changed_is_what_gives_its_time_when_it_is_named(served):
+    words = [f"{each.axis}.{each.operation}={each.algorithm}" for each in served.auto.changed]
+    assert len({word.partition("=")[0] for word in words}) == len(words)
+    named = estimate(by(OVERLAPPED, *words), HOSTS, H100, most_events=0)
+    assert named.step_time_s == pytest.approx(served.step_time_s, rel=1e-3)
+    assert not named.auto.changed
+
+
+@pytest.mark.parametrize("others", [("all_gather=ring", "reduce_scatter=ring", "all_reduce=ring"), ("nccl",)])
+def test_a_step_is_no_longer_than_by_the_defaults_or_a_library(served, others):
+    named = replace(OVERLAPPED, algorithms=others)
+    assert served.step_time_s <= estimate(named, HOSTS, H100, most_events=0).step_time_s
+
+
+def test_the_whole_graph_is_served_by_what_is_best_for_it():
+    """Composed steps are close, but whole graphs are what is told: the best of those that may be is timed as one."""
+    small = replace(OVERLAPPED, plan=parse_plan("dp=8,pp=2,sharding=zero1,microbatch=1", global_batch=16, seq=512))
+    step, timed = estimate_moments(small, HOSTS, H100)
+    assert step.how != "composed"
+    assert step.step_time_s <= step.auto.alone_step_time_s
+    assert step.step_time_s <= estimate(replace(small, algorithms=("nccl",)), HOSTS, H100).step_time_s
+    assert timed.auto == step.auto
+
+
+def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_path, monkeypatch):
+    store = Store(tmp_path / "choices", 2**20)
+    kept.keep_in(store)
+    try:
+        cold = estimate(OVERLAPPED, HOSTS, H100, most_events=0)
+        monkeypatch.setattr(StepToServe, "find", lambda _: pytest.fail("it is kept"))
+        again = estimate(OVERLAPPED, build_topology("servers:nodes=64,gpus=1,network=switch"), H100, most_events=0)
+        other = replace(OVERLAPPED, plan=replace(OVERLAPPED.plan, clip=0.0))
+        with pytest.raises(pytest.fail.Exception, match="it is kept"):
+            estimate(other, HOSTS, H100, most_events=0)
+    finally:
+        kept.keep_in(None)
+    wall = {"wall_s": 0.0, "wall_fabric_s": 0.0}
+    assert replace(cold, **wall) == replace(again, **wall) == replace(served, **wall)
+
+
+@pytest.mark.parametrize("damaged", [None, 3, [], [[], 1.0], [[["dp", "all_gather"]], 1.0, {}], [[], 1.0, 5]])
+def test_what_is_kept_and_cannot_be_read_is_found_again(damaged):
+    assert chosen._read(damaged) is None
+
+
+def test_a_word_for_an_axis_is_not_changed_and_nothing_is_chosen_where_words_name_all():
+    named = by(OVERLAPPED, "dp.all_gather=direct")
+    step = estimate(named, HOSTS, H100, most_events=0)
+    assert "direct" in step.algorithms["all_gather"]
+    assert ("dp", "all_gather") not in {(each.axis, each.operation) for each in step.auto.changed}
+    assert estimate(replace(OVERLAPPED, algorithms=("nccl",)), HOSTS, H100, most_events=0).auto is None
+
+
+def near_the_best(found):
+    """Whether steps are as near as is aimed at."""
+    assert all(each.auto_s <= min(each.alone_s, each.others_s) for each in found)
+    assert max(each.above for each in found) <= WORST
+    assert sum(each.above <= NEAR for each in found) >= SHARE * len(found)
+
+
+def test_some_steps_drawn_at_random_are_served_as_well_as_by_any_combination():
+    near_the_best([each for each in map(compare, several(6, 2)) if each is not None])
+
+
+@pytest.mark.slow
+def test_two_hundred_steps_drawn_at_random_are_served_as_well_as_by_any_combination():
+    near_the_best([each for each in map(compare, several(270, 1)) if each is not None])
+
+
+def test_a_step_that_is_drawn_is_served_the_same_twice():
+    [drawn] = several(1, 2)
+    first, second = (to_serve(drawn).find() for _ in range(2))
+    assert first == second
