@@ -66,7 +66,7 @@ def on(trace: Trace, topology: Topology, *texts: str) -> list[float]:
 def test_without_a_fault_in_time_the_steps_are_those_of_the_whole_fabric(trace: Trace) -> None:
     found = job(trace, RACK, "link 0-1 at 1s")
     assert times(found) == on(trace, RACK)
-    assert found.goodput == 1
+    assert found.goodput == pytest.approx(1, rel=1e-12)
     with pytest.raises(
         InputError, match=r"the moment of 'link 0-1 at 1s' must be before .*, when the job has ended, got '1 s'"
     ):
