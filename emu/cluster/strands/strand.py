@@ -39,20 +39,14 @@ class Turns(Protocol):
     def wake(self, key: object) -> bool:
         """Let the strands go on that wait for that; return whether any did."""
 
-    def step_out(self, strand: "Strand") -> None:
-        """Let others run while the strand runs on without the turn."""
+    def step_out(self, strand: "Strand", *, awaits: bool = False) -> None:
+        """Let others run while the strand runs on without the turn, or waits for processes that are at work."""
 
-    def step_in(self, strand: "Strand") -> None:
-        """Return when it is the turn of a strand that ran on without it."""
-
-    def await_processes(self, strand: "Strand") -> None:
-        """Let others run while the strand waits for processes; no time comes before what these bring while they are at work."""
+    def step_in(self, strand: "Strand", *, is_last: bool = False) -> None:
+        """Return when it is the turn of a strand that ran on without it: in its order, or once no other is ready."""
 
     def await_idle(self, strand: "Strand") -> None:
         """Let others go on before the strand that waits for processes: these are not at work."""
-
-    def step_in_last(self, strand: "Strand") -> None:
-        """Return when it is the turn of a strand that has waited for processes: once no other is ready."""
 
     def stopped(self) -> Exception:
         """Return what a strand is told that goes on after the run has failed."""
@@ -160,14 +154,18 @@ def natively() -> Iterator[None]:
         strand.is_native = before
 
 
-def take_turn(strand: Strand) -> None:
+def take_turn(strand: Strand, *, is_last: bool = False) -> None:
     """Return when it is the turn of the calling thread's strand, which may have run without it.
+
+    Args:
+        strand: That strand.
+        is_last: Whether all that are ready go before it.
 
     Raises:
         StrandEnd: its rank or the run has ended.
     """
     if strand.is_free:
-        strand.turns.step_in(strand)
+        strand.turns.step_in(strand, is_last=is_last)
         strand.is_free = False
     check_goes_on(strand)
 

@@ -20,7 +20,7 @@ import torch
 from emu.backend.rank.lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
 from emu.cluster.strands.processes import Idle, are_of_processes
-from emu.cluster.strands.strand import Strand, Wait, check_goes_on, current, take_turn
+from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 
 _LOOK_S, _IDLE_S = 0.02, 0.1  # between two looks at processes, and how long they do nothing that are not at work
 _monotonic = time.monotonic
@@ -79,18 +79,18 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
 def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
     """Wait for processes while others run; what these bring comes once no other strand is ready, even if it is there."""
     until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
-    strand.turns.await_processes(strand)
+    strand.turns.step_out(strand, awaits=True)
     try:
-        idle = Idle()
+        idle: Idle | None = Idle()
         while not (found := select(selector, min(_LOOK_S, max(0.0, until_s - _monotonic())))):
             if _monotonic() >= until_s or strand.ends or strand.turns.failure is not None:
                 break
-            if idle.time_s() > _IDLE_S:
+            if idle is not None and idle.time_s() > _IDLE_S:
                 strand.turns.await_idle(strand)
+                idle = None  # others go on before it from now on
         return found
     finally:
-        strand.turns.step_in_last(strand)
-        check_goes_on(strand)
+        take_turn(strand, is_last=True)
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:

@@ -190,11 +190,11 @@ class Rests:
         """Return whether a rank has more than one strand that takes turns."""
         return self.baton.has_others(rank)
 
-    def step_out(self, strand: Strand, turn: int | None = None) -> None:
-        """Let others run while a strand runs on without the turn, if it has it: in that turn, if one is given."""
+    def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
+        """Let others run while a strand runs on without the turn, if it has it; arguments as of `Baton.step_out`."""
         strand.is_free = True  # before another has the turn
         with self.held_by_none():
-            strand.is_free = self.baton.step_out(strand.number, turn)
+            strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
 
     def let_run(self, strand: Strand, turn: int) -> None:
         """Let others run while a strand is blocked that had that turn: in code that hands on none."""
@@ -202,29 +202,16 @@ class Rests:
             return  # whatever it waits for, another rank cannot know
         self.step_out(strand, turn)
 
-    def step_in(self, strand: Strand) -> None:
-        """Return when it is the turn of a strand that ran on without it."""
+    def step_in(self, strand: Strand, *, is_last: bool = False) -> None:
+        """Return when it is the turn of a strand that ran on without it: in its order, or once no other is ready."""
         with self.held_by_none():
-            self.baton.step_in(strand.number)
+            self.baton.step_in(strand.number, is_last=is_last)
         self._resume()
-
-    def await_processes(self, strand: Strand) -> None:
-        """Let others run while a strand waits for processes; no time comes before what these bring while they are at work."""
-        strand.is_free = True
-        with self.held_by_none():
-            self.baton.step_out(strand.number, awaits=True)
 
     def await_idle(self, strand: Strand) -> None:
         """Let others go on before a strand that waits for processes: these are not at work."""
         with self.held_by_none():
             self.baton.await_idle(strand.number)
-
-    def step_in_last(self, strand: Strand) -> None:
-        """Return when it is the turn of a strand that has waited for processes: once no other is ready."""
-        with self.held_by_none():
-            self.baton.step_in(strand.number, is_last=True)
-        strand.is_free = False
-        self._resume()
 
     def _resume(self) -> None:
         if not self.baton.abandoned:  # else nobody has a turn, and what ranks share is as it was before them
