@@ -4,7 +4,6 @@ What is chosen depends on the request and the topology alone: every rank, every 
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -15,47 +14,37 @@ from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.alike import first_alike
 from emu.study.choice.fastest import fastest
-from emu.study.choice.library import ByLibrary
+from emu.study.choice.library import ByLibrary, ChooserOnNpus
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted, choosers, item_bytes_of
-from emu.topology.placement import order
 from emu.topology.topology import Topology
-from emu.trace.device.dtypes import check_dtype, timed_as
+from emu.trace.device.dtypes import check_dtype
 
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Fastest:
-    """Chooses for a run with its ranks on NPUs, each group as if it were alone; call it with a request."""
+class Fastest(ChooserOnNpus):
+    """Chooses what is the fastest by timing."""
 
-    topology: Topology
-    dtype: str  # what float32 is timed as
-    asked: frozenset[str] = frozenset(OPERATIONS)  # OPERATION or AXIS.OPERATION that it chooses for
-    otherwise: Chooser | None = None  # chooses for the others; None: nobody does
-    npus: I64 | None = None  # [ranks] where they are; None: on the first NPUs, in their order
+    __slots__ = ()
 
-    def __call__(self, request: Request) -> Served | None:
-        """What serves it: the first by name of those that take as little."""
-        if self.asked.isdisjoint((request.operation, request.word)):
-            return self.otherwise(request) if self.otherwise else None
-        npus = order(self.topology) if self.npus is None else self.npus
-        own = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), axis="")
-        return _served(self.topology, timed_as(request.dtype, self.dtype), own, edition())
+    def chosen(self, request: Request) -> Served | None:
+        """Return the first by name of those that take as little."""
+        return _served(self.topology, request, edition())
 
 
 @lru_cache(maxsize=2**16)
-def _served(topology: Topology, dtype: str, request: Request, edition: int) -> Served:
+def _served(topology: Topology, request: Request, edition: int) -> Served:
     """Of a request whose ranks are told as their NPUs, among the algorithms of an edition."""
     npus = first_alike(topology, request.ranks)
-    wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(dtype), groups=request.groups)
+    wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:
     """Whether what serves a request is looked for by timing; without a request: whether that may be so of any."""
-    while isinstance(chooser, Fastest | ByLibrary):
-        if request is None or not chooser.asked.isdisjoint((request.operation, request.word)):
+    while isinstance(chooser, ChooserOnNpus):
+        if request is None or chooser.is_asked(request):
             if isinstance(chooser, Fastest):
                 return True
             if request is not None:
@@ -95,7 +84,7 @@ def choice_on(
     chooser = rest.chooser
     for name, asked in _levels(whole, chosen):
         of = topology, dtype, asked, chooser, npus
-        chooser = Fastest(*of) if name == AUTO else ByLibrary(name, *of)
+        chooser = Fastest(*of) if name == AUTO else ByLibrary(*of, name)
     return Choice(by_operation, dims, chooser)
 
 

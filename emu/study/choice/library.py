@@ -1,5 +1,6 @@
 """What a library would choose for each request of a run on a topology: by its own rules, whatever would be the fastest."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +18,9 @@ from emu.trace.device.dtypes import timed_as
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ByLibrary:
-    """Chooses for a run with its ranks on NPUs as the library of that name would; call it with a request."""
+class ChooserOnNpus(ABC):
+    """Chooses for a run with its ranks on NPUs, each group as if it were alone; call it with a request."""
 
-    name: str
     topology: Topology
     dtype: str  # what float32 is timed as
     asked: frozenset[str] = frozenset(OPERATIONS)  # OPERATION or AXIS.OPERATION that it chooses for
@@ -28,12 +28,32 @@ class ByLibrary:
     npus: I64 | None = None  # [ranks] where they are; None: on the first NPUs, in their order
 
     def __call__(self, request: Request) -> Served | None:
-        """What serves it; None: what serves where none is named."""
-        if self.asked.isdisjoint((request.operation, request.word)):
+        """Return what serves a request; None: what serves where none is named."""
+        if not self.is_asked(request):
             return self.otherwise(request) if self.otherwise else None
         npus = order(self.topology) if self.npus is None else self.npus
-        size = request.elements * item_bytes_of(timed_as(request.dtype, self.dtype))
-        found = picked(self.name, self.topology, tuple(npus[list(request.ranks)].tolist()), request.operation, size)
+        dtype = timed_as(request.dtype, self.dtype)
+        return self.chosen(request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis=""))
+
+    def is_asked(self, request: Request) -> bool:
+        """Return whether it chooses for a request itself."""
+        return not self.asked.isdisjoint((request.operation, request.word))
+
+    @abstractmethod
+    def chosen(self, request: Request) -> Served | None:
+        """Return what serves a request whose ranks are told as their NPUs, in the dtype in which it is timed."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ByLibrary(ChooserOnNpus):
+    """Chooses as a library would."""
+
+    name: str = ""
+
+    def chosen(self, request: Request) -> Served | None:
+        """Return what the library of that name takes; None: it says nothing of the operation."""
+        size = request.elements * item_bytes_of(request.dtype)
+        found = picked(self.name, self.topology, request.ranks, request.operation, size)
         return found.served if found else None
 
 

@@ -20,6 +20,6 @@ def others(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None
         npus: [ranks] where they are.
         ran: What served the run; None: there was none, or it is not known.
     """
-    libraries = {name: ByLibrary(name, topology, dtype, npus=npus) for name, _ in LIBRARIES}
+    libraries = {name: ByLibrary(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
     found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
     return found if ran is None else {**found, RAN: ran}
