@@ -7,8 +7,9 @@ body, which shares links as `shared` says. P places, L links.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
@@ -114,7 +115,7 @@ class Composition:
 
     asked: Asked
     services: tuple[Service, ...]
-    bodies: tuple[Bodies, ...]  # by what they ask of links
+    bodies: Callable[[Sharing], Bodies]  # by what they ask of links; each is worked out once it is asked for
     busy_s: F64  # [L] of each link of the topology at full rate
     sending: Sending
     stretches: Stretches
@@ -174,7 +175,7 @@ class Composition:
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
     def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[Composed, Timeline]:
-        composed = compose(self.asked, self.bodies[sharing], device, each, self.sending)
+        composed = compose(self.asked, self.bodies(sharing), device, each, self.sending)
         with named("compose", composed.event_name):
             return composed, run(composed.graph)
 
@@ -208,8 +209,8 @@ def composition(
     met = [(part.request, part.what) for of_request in parts for part in of_request]
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
     times, kinds = np.bincount(asked.different, minlength=len(once)), [each.kind for each in asked.requests]
-    bodies = (bodies_of(once, kinds, times, topology.links.bandwidth_Bps, sharing) for sharing in Sharing)
-    laid = tuple(bodies), busy_s(once, times, len(topology.links)), Sending(asked, parts, topology, placement, launch_fs)
+    bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
+    laid = bodies, busy_s(once, times, len(topology.links)), Sending(asked, parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
     close = Stretches.of(asked, once, len(topology.links)), most_tasks
     return Composition(asked, tuple(services), *laid, *close, choice, topology, time.perf_counter() - began)
