@@ -1,4 +1,4 @@
-"""What `auto` finds for a step, against every combination of the three fastest algorithms of each of its coordinates.
+"""Compare the step time that `auto` finds with the best over all combinations of the three fastest algorithms for each choice.
 
     python -m benchmarks.choosing [COUNT [SEED]]
 

@@ -97,7 +97,7 @@ _RAIL_CLAIM = Claim("link", alpha=lambda dims: 2 * _deep(dims), beta=_rail_beta)
 
 @collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_of_nodes)
 def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
-    """As a double tree between nodes, from several ranks of a node at once; behind each its others are a chain."""
+    """Reduce over double trees between nodes, one from each of several ranks of a node; the node's other ranks form a chain."""
     m, g, deep = dims[0], prod(dims[1:]), _deep(dims)
     trees = [_chained(edges, m, g, head) for head in range(0, g, g // dims[1]) for edges in _trees(m)]
     rounds = range(2 * deep + RAIL_PIECES - 1)

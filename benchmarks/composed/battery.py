@@ -45,12 +45,12 @@ class Both:
 
     @property
     def error(self) -> float:
-        """Of the composed time, as a share of the whole graph's."""
+        """Return how much longer the composed step takes than the whole graph, as a share of the whole graph's time."""
         return self.composed_s / self.whole_s - 1
 
     @property
     def covered(self) -> bool:
-        """Whether the whole graph takes what composing said."""
+        """Return whether the time of the whole graph lies in the interval that the composed step gave."""
         return self.between_s[0] <= self.whole_s <= self.between_s[1]
 
 

@@ -73,7 +73,7 @@ class Drawn:
 
     @property
     def request(self) -> EstimateRequest:
-        """What is asked for."""
+        """Return the request for an estimate of this step."""
         return EstimateRequest(self.model, self.plan, parse_stack(self.stack), self.algorithms, self.axes)
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ def wide(seed: int) -> Drawn:
 
 
 def _runs(drawn: Drawn) -> bool:
-    """Whether the product takes it, and the graph of all its ranks is small."""
+    """Return whether Emu accepts the plan, and the graph of all its ranks is small enough to be timed whole."""
     try:
         plan, model, stack = drawn.plan, find_model(drawn.model), parse_stack(drawn.stack)
         check_fits(plan, model)

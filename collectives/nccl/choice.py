@@ -30,7 +30,7 @@ _CALLED: Mapping[str, str] = MappingProxyType(
 
 
 class Taken(NamedTuple):
-    """What NCCL takes."""
+    """An algorithm with its protocol and its number of channels, as NCCL chooses them together."""
 
     way: Way
     channels: int
@@ -48,14 +48,14 @@ def _known(operation: str, around: Around) -> tuple[Graphs, dict[Way, Expected]]
 
 
 def taken(operation: str, size: int, around: Around) -> Taken:
-    """What NCCL takes for a size in bytes of a tuned operation: the first of those that it expects to be the fastest."""
+    """Return what NCCL chooses for an operation of so many bytes: what its tuning model expects to be the fastest."""
     on, ways = _known(operation, around)
     best = min(ways, key=lambda way: time_us(operation, way, ways[way], on, size))
     return Taken(best, _channels(best, size, on))
 
 
 def _channels(way: Way, size: int, on: Graphs) -> int:
-    """As many as there are, or as keep all their threads busy."""
+    """Return the number of channels: all that NCCL has built, or only so many that each has enough bytes to send."""
     if way.algorithm.startswith("nvls"):
         within, across = known.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]

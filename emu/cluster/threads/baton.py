@@ -120,10 +120,11 @@ class Baton:
                 self._hand_on()
             return None
 
-    def _wake_timed(self) -> bool:
-        """Make the strand ready whose time is the first to come, if it is now or nobody else is ready, now or last.
+    def _wake_next(self) -> bool:
+        """Make the strands ready that go on now without being woken: the first of the last, and that whose time comes first.
 
-        Which it is, and after which turn, is the same in every run: it does not depend on how long computations take here.
+        Of the last one is made ready if nobody is; one whose time comes, if that is now or still nobody is ready. Which it is,
+        and after which turn, is the same in every run: it does not depend on how long computations take here.
 
         Returns:
             Whether somebody may run: nobody does until the time of that strand has come by this host's clock, too.
@@ -269,7 +270,7 @@ class Baton:
     def _hand_on(self) -> None:
         self._lies, self.running = True, None
         self.turns += 1
-        if not self._wake_timed() or not self._ready:
+        if not self._wake_next() or not self._ready:
             return
         self._lies, self.running = False, self._ready.popleft()
         self._due.discard(self.running)
