@@ -3,7 +3,7 @@
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.model.generate.megatron import rank as megatron
+from emu.model.generate.passes import Parts
 from emu.model.generate.rank import tapes_of
 from emu.model.generate.states import Held
 from emu.model.generate.tape import Tape
-from emu.model.memory.peak import Live, Place, certain
+from emu.model.memory.rank import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.fits import check_executed, check_fits
 from emu.model.plan.plan import Plan
@@ -46,6 +47,7 @@ class Role(NamedTuple):
     tape: Tape
     ranks: I64  # of the run
     held: Held  # of the states, where each rank has a part of its own
+    peak: PeakBytes
     routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: as Megatron-LM has them
     at: int = 0  # their place in a ring of cp
     even: bool = True  # whether all ranks for which the same rows travel have as much of the states
@@ -63,15 +65,15 @@ def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits |
     """One for each part of the states, and for each place in a ring of cp."""
     first = place * plan.stage_ranks
     if stack.software == "megatron":
-        for at, tape in enumerate(megatron.tapes_of(model, plan, stack, place)):
-            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), Held(0, 0), at=at)
+        for at, (tape, peak) in enumerate(megatron.tapes_of(model, plan, stack, place)):
+            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), Held(0, 0), peak, at=at)
         return
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = _at(plan, ranks, at)
-            found = [*tapes_of(model, plan, stack, place, own, routed, at)] if len(own) else []
+            found = [*tapes_of(Parts(model, plan, stack, routed, at), place, own)] if len(own) else []
             for alike in found:
-                yield Role(alike.tape, first + alike.ranks, alike.held, routed, at, len(found) == 1)
+                yield Role(alike.tape, first + alike.ranks, alike.held, alike.peak, routed, at, len(found) == 1)
 
 
 def _at(plan: Plan, ranks: I64, at: int) -> I64:
@@ -97,22 +99,22 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
         column(role_of_rank, np.int32),
         groups,
         tuple(row for place, each in enumerate(of_places) for row in _rows(each[0].tape, number, place, plan.stage_ranks)),
-        _peaks(of_places, model, plan, stack),
+        _peaks(of_places, plan, stack),
         meta_of(model, plan, stack),
     )
 
 
-def _peaks(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> I64:
-    """[R, P] of each role; 0 where it is not known as it is where ranks run."""
-    if not certain(model, plan, stack) or not all(role.even or plan.sharding != "fsdp" for role in chain(*of_places)):
+def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
+    """Return [R, P] the bytes of each role at its peak, by part; 0 where real ranks may hold others."""
+    if not certain(plan, stack) or not all(role.even or plan.sharding != "fsdp" for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
-    known: dict[Hashable, Place] = {}
+    return np.array([role.peak for role in chain(*of_places)])
 
-    def most(place: int, role: Role) -> Live:
-        found = known.setdefault((place, role.routed), Place(model, plan, stack, place, routed=role.routed))
-        return found.most(role.held)
 
-    return np.array([most(place, role) for place, roles in enumerate(of_places) for role in roles])
+def certain(plan: Plan, stack: Stack) -> bool:
+    """Return whether a test holds the peak memory of such plans equal to what real ranks hold; else it is an estimate."""
+    alone = plan.sharding == "fsdp" and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
+    return stack.software == "pytorch" and not alone
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:

@@ -1,12 +1,14 @@
 """What becomes of the gradients of a rank: added up over its passes, and reduced as the plan's data parallelism does."""
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Gradient, Wait, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Keeper, Tape
-from emu.model.memory.peak import BUCKET
+from emu.model.memory.rank import BUCKET
+from emu.model.moment import Moment
 from emu.model.stack.stack import Precision
 
 _FIRST_BUCKET = 1 << 20  # bytes, as BUCKET
@@ -58,17 +60,14 @@ class Whole(Keeper):
     def leave(self, place: int) -> None:
         """It has ended."""
 
-    def turn(self) -> None:
-        """The gradient of what the module gave is there."""
-
     def enter_backward(self, place: int) -> None:
         """The backward of a part begins."""
 
     def leave_backward(self, place: int, pass_: int) -> None:
         """It has ended."""
 
-    def inner(self, moment: str, place: int, pass_: int) -> None:
-        """A block of experts in a part begins or ends."""
+    def reach(self, moment: Moment, place: int, pass_: int) -> None:
+        """A block of experts in a part begins or ends, or the loss's gradient is there."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """The gradient of a parameter is there."""
@@ -87,11 +86,16 @@ class Buckets(Whole):
     autograd waits for is waited for at the end of the backward. Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp.
     """
 
-    def __init__(self, axis: str, passes: int, elements: int) -> None:
-        self.axis, self.last, self.elements = axis, passes - 1, elements
+    def __init__(self, axis: str, parts: tuple[Part, ...]) -> None:
+        self.axis, self.last, self.parts = axis, parts[0].plan.passes - 1, parts
         self.filled, self.buckets, self.total = 0, 0, 0
         self.requests: list[int] = []
         self.part: Part | None = None
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements of all gradients that are averaged; those of experts that tokens travel to are not among them."""
+        return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """One of them is there."""
@@ -124,17 +128,33 @@ class Averaged(Whole):
     """
 
     def __init__(self, tape: Tape, axis: str, ranks: int, parts: tuple[Part, ...]) -> None:
-        self.tape, self.axis, self.ranks = tape, axis, ranks
-        of_parts = ((item, part) for part in parts for item in reversed(part.backward))
+        self.tape, self.axis, self.ranks, self.parts = tape, axis, ranks, parts
+
+    @cached_property
+    def gradients(self) -> list[tuple[Gradient, Part]]:
+        """The gradients that are averaged, each with its part, as the model has them."""
+        of_parts = ((item, part) for part in self.parts for item in reversed(part.backward))
         found = ((item, part) for item, part in of_parts if isinstance(item, Gradient))
-        self.gradients = [(item, part) for item, part in found if not (item.travels or item.shared)]  # as the model has them
+        return [(item, part) for item, part in found if not (item.travels or item.shared)]
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """One of them is there."""
         super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
 
+    def end(self, tape: Tape, pass_: int) -> None:
+        """A backward has ended; after the last one gradients are added up and put together in buckets, to be averaged."""
+        layers = [part.memory for part in self.parts]
+        if pass_ < layers[0].plan.passes - 1:
+            return
+        for layer, operator in ((each, o) for each in layers for o in each.operators if each.partial(o)):
+            tape.memory.change(gradients=layer.made(operator), activations=-layer.waits(operator))
+        averaged = sum(layer.averaged for layer in layers) if self.ranks > 1 else 0
+        tape.memory.rise(activations=min(averaged, BUCKET))
+
     def reduce(self) -> None:
         """The stage has had its last backward."""
+        if self.tape.silent:
+            return
         for gradient, _ in self.gradients:
             run(self.tape, gradient.before)
         for elements, part in self._buckets() if self.ranks > 1 else ():

@@ -5,6 +5,7 @@ All amounts are of one pass of one rank. What comes next waits for a request.
 
 from typing import NamedTuple
 
+from emu.model.moment import Moment
 from emu.trace.kernel import MOVES, Shape
 
 
@@ -62,20 +63,5 @@ class Gradient(NamedTuple):
 Doing = Work | Ask | Wait
 
 
-class Inner(NamedTuple):
-    """A block of experts, whose weights are sharded apart from those of their layer, begins or ends."""
-
-    moment: str
-
-
-# Of a forward, of one that is worked out again before a backward, and of a backward.
-ENTER, ENTER_AGAIN, ENTER_BACKWARD = "enter", "enter again", "enter backward"
-LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD = "leave", "leave again", "leave backward"
-
-
-class Turn(NamedTuple):
-    """The loss has its gradient: the backward comes to the module itself."""
-
-
-Step = Doing | Inner
-Item = Step | Gradient | Turn
+Step = Doing | Moment
+Item = Step | Gradient

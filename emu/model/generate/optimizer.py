@@ -8,7 +8,7 @@ from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
 from emu.model.generate.states import Held, own_size, shared_over
 from emu.model.generate.tape import Tape
-from emu.model.memory.peak import owned_by
+from emu.model.memory.rank import owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan

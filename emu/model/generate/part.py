@@ -11,30 +11,12 @@ from functools import cached_property
 from emu.errors import InputError
 from emu.model.generate.context import Context
 from emu.model.generate.exchange import EXCHANGE, exchange
-from emu.model.generate.item import (
-    ENTER,
-    ENTER_AGAIN,
-    ENTER_BACKWARD,
-    ENTERS,
-    GRADIENT,
-    LEAVE,
-    LEAVE_AGAIN,
-    LEAVE_BACKWARD,
-    Alone,
-    Ask,
-    Doing,
-    Gradient,
-    Inner,
-    Item,
-    OfWeight,
-    Step,
-    Turn,
-    Wait,
-    Work,
-)
+from emu.model.generate.item import ENTERS, GRADIENT, Alone, Ask, Doing, Gradient, Item, OfWeight, Step, Wait, Work
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
+from emu.model.memory.layer import LayerMemory
 from emu.model.model import EMBEDDING, HEAD
+from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import (
     ATTENTION,
     BIAS,
@@ -61,22 +43,27 @@ class Part(Share):
     """An embedding, a layer of one kind, or a head, on one rank."""
 
     @cached_property
+    def memory(self) -> LayerMemory:
+        """The memory of the layer on this rank."""
+        return LayerMemory(self.model, self.plan, self.stack, self.name, self.routed)
+
+    @cached_property
     def forward(self) -> tuple[Step, ...]:
         """One pass; what came before is waited for where it is read."""
         lead = () if self.operators[0].ahead.elements else (Wait(ENTERS),)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
-    def _forward(self, operators: tuple[ModelOperator, ...], enter: str, leave: str) -> list[Step]:
+    def _forward(self, operators: tuple[ModelOperator, ...], enter: Moment, leave: Moment) -> list[Step]:
         items: list[Step] = []
         for i, operator in enumerate(operators):
             items += [item for style in self._begun_by(i) for item in style.enter]
-            items += [Inner(enter)] if i == self._inner[0] else []
+            items += [enter] if i == self._inner[0] else []
             items += [item for style in self._begun_by(i) for item in style.inside]
             if operator.kind == ATTENTION and self.plan.cp > 1:
                 items += Context(self, operator).forward()
             else:
                 items = self._then(items, operator, _forward(operator))
-            items += [Inner(leave)] if i == self._inner[1] else []
+            items += [leave] if i == self._inner[1] else []
             items += [item for style in self._ended_by(i) for item in style.leave]
         return items
 
@@ -111,7 +98,7 @@ class Part(Share):
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(arrived) if i == self._again_at else arrived
         if i == self._inner[1]:
-            yield Inner(ENTER_BACKWARD)
+            yield ENTER_BACKWARD
         if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
             return
         if operator.kind == ATTENTION:
@@ -125,9 +112,9 @@ class Part(Share):
         yield from self._gradients(operator)
         yield self.work(operator.name, late, precision.weight)
         if operator.kind == LOSS:
-            yield Turn()
+            yield LOSS_GRADIENT
         if i == self._inner[0]:
-            yield Inner(LEAVE_BACKWARD)
+            yield LEAVE_BACKWARD
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
     def _attention(self, operator: ModelOperator) -> Iterable[Doing]:

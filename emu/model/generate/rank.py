@@ -1,6 +1,8 @@
 """The step of one rank of a plan, by PyTorch's pieces: its passes, its gradients, its optimizer."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,17 +13,16 @@ from emu.model.generate.gradients import Averaged, Buckets, Whole
 from emu.model.generate.item import Ask
 from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
 from emu.model.generate.part import Part
-from emu.model.generate.passes import Passes, elements_of, stage_parts, travelling_elements
+from emu.model.generate.passes import Parts, Passes, memory_of
 from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
 from emu.model.generate.sharded import Sharded
 from emu.model.generate.states import Held, held_by, of_one_size
-from emu.model.generate.tape import Tape
-from emu.model.model import Model
+from emu.model.generate.tape import Known, Tape
+from emu.model.memory.rank import PeakBytes, RankMemory
+from emu.model.memory.stage import StageMemory
 from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import DATA
-from emu.model.routed import RoutedOf
-from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE, Kind
 
 
@@ -31,39 +32,81 @@ class Alike(NamedTuple):
     ranks: I64  # numbers in their stage
     held: Held
     tape: Tape
+    peak: PeakBytes
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int, ranks: I64, routed: RoutedOf, at: int = 0) -> Iterator[Alike]:
-    """What ranks at one place of their pipelines do in a step.
+@dataclass(frozen=True)
+class RankParts:
+    """The parts of a model that a rank has, by stage and pass."""
+
+    parts: Parts
+    place: int  # in the pipeline
+    stages: Mapping[int, tuple[tuple[Part, ...], ...]]
+
+    @staticmethod
+    def at(parts: Parts, place: int) -> "RankParts":
+        """Return the parts of the ranks at a place of their pipelines."""
+        return RankParts(parts, place, {n: parts.of_stage(n) for n in parts.plan.stages_of(place * parts.plan.stage_ranks)})
+
+    @property
+    def first(self) -> tuple[Part, ...]:
+        """The parts in the first pass, stage after stage."""
+        return tuple(part for of_passes in self.stages.values() for part in of_passes[0])
+
+    @cached_property
+    def memory(self) -> RankMemory:
+        """What the rank stores of them during the whole step."""
+        return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
+
+
+class Walked(NamedTuple):
+    """The passes of a rank that have gone by."""
+
+    tape: Tape
+    stages: Mapping[int, Passes]
+
+
+def tapes_of(parts: Parts, place: int, ranks: I64) -> Iterator[Alike]:
+    """Yield what ranks at one place of their pipelines do in a step, those together that do the same.
 
     Args:
-        model: What is trained.
-        plan: How it is laid over ranks.
-        stack: By which software, in which precision.
+        parts: What the ranks have of the model; the same rows of tokens travel for all of them.
         place: In the pipeline.
         ranks: Numbers in their stage.
-        routed: Rows that travel in each pass of each layer; the ranks are those for which they are the same.
-        at: Their place in context parallelism.
     """
-    tape = Tape(stack.precision.activation)
-    stages = {n: _passes(tape, model, plan, stack, n, routed, at) for n in plan.stages_of(place * plan.stage_ranks)}
+    rank = RankParts.at(parts, place)
+    tape, stages = walk(rank, Tape)
+    for each in stages.values():
+        each.experts.settle()
+    for together in of_one_size(rank.first, parts.plan, held_by(parts.plan, ranks)):
+        yield from _finished(tape.copy(), rank, together)
+
+
+def walk(rank: RankParts, kind: type[Tape], known: Known | None = None) -> Walked:
+    """Let the passes of a rank go by.
+
+    Args:
+        rank: What the rank has of the model.
+        kind: A tape of events and memory, or a silent one of memory alone.
+        known: Stretches that a silent tape has in common with those of other ranks.
+    """
+    plan, stack = rank.parts.plan, rank.parts.stack
+    tape = kind(stack.precision.activation, memory=rank.memory.opened(), known={} if known is None else known)
+    stages = {number: _passes(tape, rank, number) for number in rank.stages}
     if plan.pp == 1:
         for number in range(plan.passes):
             stages[0].forward(number)
             stages[0].backward(number)
     else:
-        _pipelined({n: (each, ends_of(tape, model, plan, stack, n)) for n, each in stages.items()}, plan, place)
-    parts = tuple(part for each in stages.values() for part in each.parts[0])
-    for each in stages.values():
-        each.experts.settle()
-    for together in of_one_size(parts, plan, held_by(plan, ranks)):
-        yield from _finished(tape.copy(), parts, plan, together)
+        ends = {number: ends_of(tape, rank.parts.model, plan, stack, number) for number in stages}
+        _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
+    return Walked(tape, stages)
 
 
-def reduced_by(model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf) -> list[Ask]:
-    """What a rank asks for in a step for the gradients of one stage, and for weights that are sharded, at least."""
-    tape = Tape(stack.precision.activation)
-    passes = _passes(tape, model, plan, stack, stage, routed, 0)
+def reduced_by(parts: Parts, stage: int) -> list[Ask]:
+    """Return the requests of a rank in a step for the gradients of a stage, and for weights that are sharded, at least."""
+    tape, rank = Tape(parts.stack.precision.activation), RankParts(parts, 0, {stage: parts.of_stage(stage)})
+    passes = _passes(tape, rank, stage)
     if isinstance(passes.gradients, Sharded):
         return [*passes.gradients.least()]
     passes.once_backward(passes.last)
@@ -75,27 +118,24 @@ def reduced_by(model: Model, plan: Plan, stack: Stack, stage: int, routed: Route
     return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
 
 
-def _finished(tape: Tape, parts: tuple[Part, ...], plan: Plan, together: list[tuple[Held, I64]]) -> Iterator[Alike]:
-    """The end of a step, on ranks whose parts of the gradients are of one size."""
-    held = together[0][0]
+def _finished(tape: Tape, rank: RankParts, together: list[tuple[Held, I64]]) -> Iterator[Alike]:
+    """Yield the end of a step, on ranks whose parts of the gradients are of one size."""
+    held, parts, plan = together[0][0], rank.first, rank.parts.plan
     add_tied(tape, parts, plan, held)
     clip(tape, parts, plan, held)
     tape.mark(UPDATE)
     if plan.sharding == "zero1":
-        yield from (Alike(own, each, optimize_share(tape.copy(), parts, plan, each)) for each, own in together)
+        for each, own in together:
+            yield Alike(own, each, optimize_share(tape.copy(), parts, plan, each), rank.memory.peak(tape.memory, each))
     else:
-        yield Alike(np.concatenate([own for _, own in together]), held, optimize(tape, parts, held))
+        ranks = np.concatenate([own for _, own in together])
+        yield Alike(ranks, held, optimize(tape, parts, held), rank.memory.peak(tape.memory, held))
 
 
-def _passes(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int, routed: RoutedOf, at: int) -> Passes:
-    parts = stage_parts(model, plan, stack, stage, routed, at)
-    return Passes(
-        tape,
-        stage,
-        parts,
-        _gradients(tape, plan, parts[0], stage),
-        ExpertGradients(tape, plan, stage),
-    )
+def _passes(tape: Tape, rank: RankParts, stage: int) -> Passes:
+    parts, plan, ends, scatters = rank.stages[stage], rank.parts.plan, rank.memory.ends(stage), rank.memory.scatters
+    memory = tuple(StageMemory(memory_of(of_pass), ends, scatters) for of_pass in parts)
+    return Passes(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
@@ -106,7 +146,7 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
         return Sharded(tape, plan, parts, stage)
     if plan.dp * plan.cp == 1:
         return Whole()
-    return Buckets(axis, plan.passes, elements_of(parts) - travelling_elements(parts))
+    return Buckets(axis, parts)
 
 
 def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:

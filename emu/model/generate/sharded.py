@@ -10,24 +10,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from emu.dtypes import item_bytes
 from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import (
-    ENTER,
-    ENTER_AGAIN,
-    ENTER_BACKWARD,
-    LEAVE,
-    LEAVE_AGAIN,
-    LEAVE_BACKWARD,
-    Ask,
-    Doing,
-    Gradient,
-    Work,
-)
+from emu.model.generate.item import Ask, Doing, Gradient, Work
 from emu.model.generate.part import Part
 from emu.model.generate.states import Over, padded, shared_over
 from emu.model.generate.tape import Tape, shifted
+from emu.model.memory.layer import LayerMemory
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.operator import Amount
+from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
+from emu.model.operator import Amount, ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import REPLICATE
 
@@ -66,7 +58,9 @@ class Sharded(Whole):
     whole: set[_Group] = field(default_factory=set)  # groups whose weights are there
     coming: dict[_Group, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
     before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
+    buffered: int = 0  # bytes of the buffer that these were gathered into
     scattered: tuple[int, ...] = ()  # when the gradients scattered last were
+    copied: int = 0  # bytes of the copy that these were scattered from
     reduced: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by stream, when those last worked on there are done
     partial: dict[_Group, list[tuple[Doing, ...]]] = field(
         default_factory=dict
@@ -76,11 +70,12 @@ class Sharded(Whole):
     def state(self, at: int) -> Hashable:
         """What is known between passes, events counted from this one."""
         named = (tuple((name, shifted(events, -at)) for name, events in of.items()) for of in (self.coming, self.reduced))
-        return frozenset(self.whole), *named, shifted(self.before, -at), shifted(self.scattered, -at)
+        after = shifted(self.before, -at), shifted(self.scattered, -at)
+        return frozenset(self.whole), *named, *after, self.buffered, self.copied
 
     def restore(self, state: Any, at: int) -> None:
         """Know that, there."""
-        whole, coming, reduced, before, scattered = state
+        whole, coming, reduced, before, scattered, self.buffered, self.copied = state
         self.whole = set(whole)
         self.coming, self.reduced = ({name: shifted(events, at) for name, events in of} for of in (coming, reduced))
         self.before, self.scattered = shifted(before, at), shifted(scattered, at)
@@ -88,6 +83,7 @@ class Sharded(Whole):
     def gather(self) -> None:
         """All weights are asked for, on the default stream."""
         for group in self._groups:
+            self._open_buffer(group)
             self._copy_in(group)
             self.coming[group] = self._ask(group)
 
@@ -98,7 +94,8 @@ class Sharded(Whole):
 
     def drop(self) -> None:
         """They are dropped."""
-        self.whole.clear()
+        for group in sorted(self.whole):
+            self._drop(group)
 
     def begin(self) -> None:
         """A forward begins: nothing is gathered before the optimizer has ended."""
@@ -112,13 +109,10 @@ class Sharded(Whole):
 
     def leave(self, place: int) -> None:
         """A part's forward has ended."""
-        self.whole -= {self._group(place)} - {_ROOT}
+        if self._group(place) != _ROOT:
+            self._drop(self._group(place))
         if place == len(self.parts) - 1:
             self._free()
-
-    def turn(self) -> None:
-        """The gradient of what the model gave is there."""
-        self._next(_ROOT)
 
     def enter_backward(self, place: int) -> None:
         """A part's backward begins."""
@@ -130,16 +124,19 @@ class Sharded(Whole):
         if self._group(place) != _ROOT:
             self._leave(self._group(place), pass_)
 
-    def inner(self, moment: str, place: int, pass_: int) -> None:
+    def reach(self, moment: Moment, place: int, pass_: int) -> None:
         """Experts of a layer are a group of their own; what gathers them once more in a backward keeps them until then."""
         group = _Group(place, experts=True)
-        if moment == ENTER:
+        if moment == LOSS_GRADIENT:
+            self._next(_ROOT)
+        elif moment == ENTER:
             self._forward(group)
         elif moment == LEAVE:
-            self.whole.discard(group)
+            self._drop(group)
         elif moment == ENTER_AGAIN:
             self._hold_back(self.tape.now())
             self._forward(group)
+            self._close_buffer()
         elif moment == LEAVE_AGAIN:
             self._free()
         elif moment == ENTER_BACKWARD:
@@ -171,12 +168,14 @@ class Sharded(Whole):
     def _leave(self, group: _Group, pass_: int) -> None:
         if self.plan.pp > 1:
             return
-        self.whole.discard(group)
+        self._drop(group)
         if pass_ == self.plan.passes - 1:
             self._scatter(group)
 
     def _settle(self) -> None:
         """All gradients are waited for."""
+        self.tape.memory.change(activations=-self.copied)
+        self.copied = 0
         for events in self.reduced.values():
             self.tape.join(*events)
         self.reduced = {}
@@ -193,6 +192,16 @@ class Sharded(Whole):
     def _ended(self) -> list[_Group]:
         """The same in the order in which their forwards end."""
         return sorted(self._sizes, key=lambda each: (each == _ROOT, each.place, not each.experts))
+
+    @cached_property
+    def _operators(self) -> dict[_Group, list[tuple[LayerMemory, ModelOperator]]]:
+        """The operators with parameters of each group, each with the memory of its layer."""
+        found: dict[_Group, list[tuple[LayerMemory, ModelOperator]]] = {group: [] for group in self._sizes}
+        for place, part in enumerate(self.parts):
+            for operator in (o for o in part.memory.operators if o.parameters):
+                group = _Group(place, experts=True) if part.memory.travels(operator) else self._group(place)
+                found[group].append((part.memory, operator))
+        return found
 
     @cached_property
     def _sizes(self) -> dict[_Group, _Sizes]:
@@ -229,7 +238,7 @@ class Sharded(Whole):
         self._gather(group)
         self._free()
         self._arrive(group)
-        self.before = self.tape.now()
+        self.before, self.buffered = self.tape.now(), self._buffer(group)
         if self._over(group).ranks == 1:
             self._free()
 
@@ -242,6 +251,7 @@ class Sharded(Whole):
 
     def _free(self) -> None:
         """What was gathered before is in its place, and its buffer may be used again."""
+        self._close_buffer()
         self._hold_back(self.before)
         self.before = ()
 
@@ -260,6 +270,7 @@ class Sharded(Whole):
         """Unless its weights are there, or come."""
         if group in self.whole or group in self.coming:
             return
+        self._open_buffer(group)
         tape, copies, gathers = self.tape, self._number(_COPY_IN), self._number(_GATHER)
         if self._over(group).ranks == 1:
             self.coming[group] = ()
@@ -283,19 +294,46 @@ class Sharded(Whole):
     def _arrive(self, group: _Group) -> None:
         self.tape.join(*self.coming.pop(group))
         self.tape.compute(self._weights("copied out", 2 * self._sizes[group].padded))
+        self.tape.memory.change(weights=self._bytes(group))
         self.whole.add(group)
 
     def _arrive_early(self, group: _Group) -> None:
         """In a backward, or ahead of a turn: the buffer is free at once."""
         self._arrive(group)
+        self.tape.memory.change(activations=-self._buffer(group))
         self._hold_back(self.tape.now())
+
+    def _drop(self, group: _Group) -> None:
+        """Free the whole weights of a group, if they are there."""
+        if group in self.whole:
+            self.tape.memory.change(weights=-self._bytes(group))
+            self.whole.remove(group)
+
+    def _bytes(self, group: _Group) -> int:
+        """Return the bytes of the whole weights of a group."""
+        return self._sizes[group].elements * item_bytes(self.parts[0].stack.precision.weight)
+
+    def _buffer(self, group: _Group) -> int:
+        """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
+        return self._bytes(group) if self._over(group).ranks > 1 else 0
+
+    def _open_buffer(self, group: _Group) -> None:
+        """Let the buffer of a group live that is to be gathered."""
+        if group not in self.whole and group not in self.coming:
+            self.tape.memory.change(activations=self._buffer(group))
+
+    def _close_buffer(self) -> None:
+        """Free the buffer of the weights gathered last in a forward."""
+        self.tape.memory.change(activations=-self.buffered)
+        self.buffered = 0
 
     def _weights(self, name: str, elements: int) -> Work:
         part = self.parts[0]
         return part.work(name, Amount(parameters=elements), part.stack.precision.weight)
 
     def _scatter(self, group: _Group) -> None:
-        self.whole.discard(group)
+        self._drop(group)
+        self._copy_gradients(group)
         tape, sizes, over = self.tape, self._sizes[group], self._over(group)
         scatters = self._number(_SCATTER)
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
@@ -312,6 +350,20 @@ class Sharded(Whole):
         self.reduced[scatters] = tape.now(scatters)
         if self.plan.sharded < self.plan.dp and not group.experts:
             self._reduce(sizes.padded // over.ranks)
+
+    def _copy_gradients(self, group: _Group) -> None:
+        """Let the gradients of a group be copied, to be scattered from there; the copy lives until that of the next group."""
+        made, memory = sum(layer.gradient(o) for layer, o in self._operators[group]), self.tape.memory
+        lived = sum(layer.waits(operator) for layer, operator in self._operators[group])
+        memory.change(activations=-self.copied)
+        memory.change(activations=made)
+        own = made // self._over(group).ranks
+        divided = own if group.experts else 0  # added up, they are divided into another tensor
+        if own == made:  # nothing is sent: what was copied lives until the copy is divided
+            memory.rise(gradients=own, activations=divided)
+        memory.change(gradients=own, activations=-lived)
+        memory.rise(activations=divided)
+        self.copied = made
 
     def _divide(self, group: _Group, stream: int) -> None:
         """What one rank has is copied; gradients of experts are added up, and then divided."""

@@ -5,13 +5,14 @@ Computations are kept apart: one takes the longer of its FLOPs and bytes, so tha
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Work
+from emu.model.memory.ledger import Ledger
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.order import queues_of
 from emu.trace.trace import Events, Kind
@@ -56,6 +57,7 @@ class Keeper:
 
 
 _KNOWS_NOTHING = Keeper()
+Known = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # stretches by how they begin, and how they end
 
 
 @dataclass(slots=True)
@@ -80,7 +82,9 @@ class Tape:
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
     shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
-    known: dict[Hashable, tuple[_Stretch, Hashable, Hashable]] = field(default_factory=dict)
+    memory: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
+    known: Known = field(default_factory=dict)
+    silent: ClassVar[bool] = False  # whether nobody wants the events, so that none need be written down
 
     def __len__(self) -> int:
         return self.begins + len(self.rows)
@@ -91,13 +95,17 @@ class Tape:
         at = len(self)
         begun = (what, self._state(at), keeper.state(at))
         if begun in self.known:
-            stretch, own, kept = self.known[begun]
+            stretch, memory, own, kept = self.known[begun]
             self._add_stretch(stretch)
             self._restore(own, at)
             keeper.restore(kept, at)
+            self.memory.append(memory)
             return
+        before, self.memory = self.memory, Ledger()
         do()
-        self.known[begun] = (self._close(), self._state(at), keeper.state(at))
+        memory, self.memory = self.memory, before
+        before.append(memory)
+        self.known[begun] = (self._close(), memory, self._state(at), keeper.state(at))
 
     def compute(self, work: Work, stream: int = 0) -> None:
         """Add a computation, of something."""
@@ -163,6 +171,7 @@ class Tape:
             splits={**self.splits},
             shapes={**self.shapes},
             streams=of,
+            memory=replace(self.memory),
             known={},
         )
 
@@ -248,6 +257,33 @@ class Tape:
 
     def _split(self, sizes: tuple[int, ...]) -> int:
         return self.splits.setdefault(sizes, len(self.splits))
+
+
+class SilentTape(Tape):
+    """A tape on which no event is written down: it tells what lives on a rank during a step, and no more."""
+
+    silent: ClassVar[bool] = True
+
+    def compute(self, work: Work, stream: int = 0) -> None:
+        """Write nothing."""
+
+    def mark(self, name: str) -> None:
+        """Write nothing."""
+
+    def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
+        """Write nothing."""
+        return 0
+
+    def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
+        """Write nothing."""
+        return 0
+
+    def join(self, *events: int, stream: int = 0) -> None:
+        """Wait for nothing."""
+
+    def now(self, stream: int = 0) -> tuple[int, ...]:
+        """Return no event."""
+        return ()
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:

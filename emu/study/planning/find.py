@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
-from emu.model.memory.peak import memory_by_part
+from emu.model.generate.peak import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import read_words, spell
 from emu.model.plan.vocabulary import filled_up_told

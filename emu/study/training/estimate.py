@@ -8,8 +8,7 @@ from typing import Any
 
 from emu.arrays import F64
 from emu.errors import must_be
-from emu.model.generate.generate import members
-from emu.model.memory.peak import certain
+from emu.model.generate.generate import certain, members
 from emu.model.model import Model
 from emu.model.plan.fits import check_fits, check_world
 from emu.model.plan.plan import Plan
@@ -227,7 +226,7 @@ def _memory_told(model: Model, plan: Plan, stack: Stack) -> str:
     """What is assumed of memory."""
     kept = _KEEPERS[stack.software]
     told = f"memory is the most that lives at once: states, gradients, and what {kept} for the backward of the passes under way"
-    if certain(model, plan, stack):
+    if certain(plan, stack):
         return f"{told}; tests hold it equal to what real ranks have"
     return f"{told}; no run holds it: states are so many bytes a parameter, activations what each kernel is known to keep"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.model.generate.item import Ask
-from emu.model.memory.peak import memory_by_part
+from emu.model.generate.peak import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.aside import Charts

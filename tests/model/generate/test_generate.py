@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate
-from emu.model.memory.peak import holds, memory_by_part
+from emu.model.generate.peak import holds, memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model

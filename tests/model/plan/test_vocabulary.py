@@ -6,7 +6,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.generate import generate
-from emu.model.memory.peak import memory_by_part
+from emu.model.generate.peak import memory_by_part
 from emu.model.model import EMBEDDING, MODELS
 from emu.model.plan.fits import check_fits
 from emu.model.plan.plan import Plan

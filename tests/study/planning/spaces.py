@@ -5,7 +5,7 @@ from functools import cache
 from random import Random
 
 from emu.errors import InputError
-from emu.model.memory.peak import memory_by_part
+from emu.model.generate.peak import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.memory.peak import memory_by_part
+from emu.model.generate.peak import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.fits import check_fits
 from emu.model.plan.spell import parse_plan, spell

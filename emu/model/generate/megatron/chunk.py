@@ -1,15 +1,17 @@
 """One chunk of a model on one rank of Megatron-LM's: its microbatches forward and backward, and where its gradients go."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
 from emu.model.generate.megatron.buffers import Buffer, Tensor, bucket_limit
 from emu.model.generate.megatron.kernel import Kernel
 from emu.model.generate.megatron.layer import Layer
-from emu.model.generate.passes import stage_parts
+from emu.model.generate.passes import Parts
 from emu.model.generate.tape import Tape
+from emu.model.memory.stage import Pass, StageMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
@@ -19,64 +21,93 @@ from emu.model.stack.stack import OVERLAPPED, Stack
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stage of a pipeline, or the whole model."""
+    """A stage of a pipeline, or the whole model, on one rank."""
 
     tape: Tape
     number: int
-    layers: tuple[Layer, ...]
-    buffers: dict[str, Buffer]  # by the axis of the ranks that have copies
-    last: int  # pass of the step
-    overlaps: bool  # whether gradients are reduced, and weights gathered, beside what is computed
+    memory: StageMemory
+    layers: tuple[Layer, ...] = ()  # none on a silent tape, where nobody wants the events
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by the axis of the ranks that have copies
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether gradients are reduced, and weights gathered, beside what is computed."""
+        return bool(self.layers) and self.layers[0].part.stack.overlaps_gradients
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         for buffer in self.buffers.values():
             buffer.cleared()
             if self.overlaps:
                 buffer.ahead()
 
     def forward(self, pass_: int) -> None:
-        """Of one microbatch."""
+        """Run the forward of one microbatch."""
         if self.overlaps and pass_ == 0:
             self._forward(gathers=True)
         else:
-            self.tape.again((self.number, FORWARD), self._forward)
+            self.tape.again((self._key, FORWARD), self._forward)
 
     def backward(self, pass_: int) -> None:
-        """Of one microbatch."""
-        if self.overlaps and pass_ == self.last:
+        """Run the backward of one microbatch."""
+        if self.overlaps and pass_ == self.layers[0].part.plan.passes - 1:
             self._backward(reduces=True)
         else:
-            self.tape.again((self.number, BACKWARD), self._backward)
+            self.tape.again((self._key, BACKWARD), self._backward)
+
+    @property
+    def _key(self) -> Hashable:
+        return self.memory.key if self.tape.silent else self.number
 
     def _forward(self, *, gathers: bool = False) -> None:
         for place, layer in enumerate(self.layers):
             for buffer in self.buffers.values() if gathers else ():
                 buffer.needs(place)
             layer.forward(self.tape)
+        for place in range(len(self.memory.layers)):
+            deque(self.memory.forward(place, self.tape.memory), maxlen=0)
+        self.memory.end_forward(self.tape.memory)
 
     def _backward(self, *, reduces: bool = False) -> None:
         for layer in reversed(self.layers):
-            layer.backward(self.tape, partial(self._arrived, layer) if reduces else nowhere)
+            layer.backward(self.tape, partial(self._arrived, layer) if reduces else leave_gradient)
+        # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
+        memory = self.memory.backward(self.tape.memory, Pass(first=True, last=False))
+        for place in reversed(range(len(self.memory.layers))):
+            deque(memory.layer(place), maxlen=0)
+        memory.end()
 
     def _arrived(self, layer: Layer, kernel: Kernel) -> None:
         self.buffers[layer.axis(kernel)].arrived()
 
 
-def nowhere(kernel: Kernel) -> None:
-    """Gradients stay where they are added up."""
+def leave_gradient(kernel: Kernel) -> None:
+    """Do nothing: the gradient of a kernel's parameters stays where it is added up."""
 
 
-def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at: int) -> Chunk:
-    """What a rank at a place of its group of cp has of a stage."""
+def parts_of(model: Model, plan: Plan, stack: Stack, at: int = 0) -> Parts:
+    """Return what a rank at a place of its group of context parallelism has; all wait for the fullest expert."""
     routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
-    parts = stage_parts(model, plan, stack, number, lambda layer, _: routed[model.kinds[layer]])[0]
-    layers = tuple(Layer(part, at) for part in parts)
-    overlaps = stack.overlaps_gradients
-    axes = dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
+    return Parts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], at)
+
+
+def chunk_of(tape: Tape, parts: Parts, number: int, memory: StageMemory) -> Chunk:
+    """Return what a rank has of a stage."""
+    layers = layers_of(parts, number)
+    return Chunk(tape, number, memory, layers, buffers_of(tape, layers, number))
+
+
+def layers_of(parts: Parts, number: int) -> tuple[Layer, ...]:
+    """Return the layers of a stage."""
+    return tuple(Layer(part, parts.at) for part in parts.of_stage(number)[0])
+
+
+def buffers_of(tape: Tape, layers: tuple[Layer, ...], number: int) -> dict[str, Buffer]:
+    """Return the buffers of gradients of a stage, by the axis of the ranks that have copies of its parameters."""
+    plan, stack = layers[0].part.plan, layers[0].part.stack
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
     limit = bucket_limit(plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
-    buffers = {
+    return {
         axis: Buffer(
             tape,
             stack.precision,
@@ -86,9 +117,8 @@ def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at
             tuple(tensor for tensor, of in _backwards(layers) if of == axis),
             limit,
         )
-        for axis in axes
+        for axis in dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
     }
-    return Chunk(tape, number, layers, buffers, plan.passes - 1, overlaps)
 
 
 def ranks_of(plan: Plan, axis: str) -> int:

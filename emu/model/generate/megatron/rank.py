@@ -6,31 +6,75 @@ loss, counts of zeros), to check for numbers that are none, and at the beginning
 
 from collections.abc import Mapping
 
-from emu.model.generate.megatron.chunk import Chunk, chunk_of
+from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of
 from emu.model.generate.megatron.finish import finish
 from emu.model.generate.pipeline import Ends, ends_of
-from emu.model.generate.tape import Tape
+from emu.model.generate.tape import Known, SilentTape, Tape
+from emu.model.memory.layer import LayerMemory
+from emu.model.memory.rank import PeakBytes, RankMemory
+from emu.model.memory.stage import StageMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.pipeline.turns import all_turns, needed
-from emu.model.plan.fits import check_megatron
+from emu.model.plan.fits import check_megatron, part_names
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import INTERLEAVED, OVERLAPPED, Stack
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[Tape]:
-    """What the ranks at one place of their pipelines do in a step: all the same, or one for each place in a ring of cp.
+def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[tuple[Tape, PeakBytes]]:
+    """Return what the ranks at one place of their pipelines do in a step, and what they hold at its peak.
+
+    All ranks do the same, but those at other places of a ring of context parallelism: one for each of these.
 
     Raises:
         InputError: a plan or a stack that Megatron-LM has not, or that cannot be generated yet.
     """
     check_megatron(plan, model, stack)
-    return [_tape(model, plan, stack, place, at) for at in range(plan.ring)]
+    memory = _memory(model, plan, stack, place)
+    return [(tape, memory.peak(tape.memory)) for tape in (_tape(model, memory, place, at) for at in range(plan.ring))]
 
 
-def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
-    tape, stages = Tape(stack.precision.activation), plan.stages_of(place * plan.stage_ranks)
-    chunks = {number: chunk_of(tape, model, plan, stack, number, at) for number in stages}
+def peak_of(model: Model, plan: Plan, stack: Stack, place: int, known: Known) -> PeakBytes:
+    """Return what a rank at a place of its pipeline holds at the peak of a step.
+
+    Args:
+        model: What is trained.
+        plan: How it is laid over ranks.
+        stack: In which precision.
+        place: In the pipeline.
+        known: Stretches that its silent tape has in common with those of other places.
+    """
+    memory = _memory(model, plan, stack, place)
+    tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
+    _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
+    return memory.peak(tape.memory)
+
+
+def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
+    """Return what a rank stores during the whole step; rows of tokens are spread evenly over experts."""
+    made: dict[str, LayerMemory] = {}
+    stages = {
+        number: tuple(made.setdefault(name, LayerMemory(model, plan, stack, name)) for name in part_names(plan, model, number))
+        for number in plan.stages_of(place * plan.stage_ranks)
+    }
+    return RankMemory(plan, stack, stages)
+
+
+def _of_stage(memory: RankMemory, number: int) -> StageMemory:
+    return StageMemory(memory.stages[number], memory.ends(number), adds=True)
+
+
+def _tape(model: Model, memory: RankMemory, place: int, at: int) -> Tape:
+    plan, stack = memory.plan, memory.stack
+    tape, parts = Tape(stack.precision.activation, memory=memory.opened()), parts_of(model, plan, stack, at)
+    chunks = {number: chunk_of(tape, parts, number, _of_stage(memory, number)) for number in memory.stages}
+    _take_passes(tape, model, plan, stack, place, chunks)
+    finish(tape, tuple(chunks.values()))
+    return tape
+
+
+def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int, chunks: Mapping[int, Chunk]) -> None:
+    """Let the forwards and backwards of a step go by."""
     for chunk in chunks.values():
         chunk.begin()
     if plan.pp == 1:
@@ -40,8 +84,6 @@ def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
     else:
         ends = {number: ends_of(tape, model, plan, stack, number) for number in chunks}
         _pipelined(tape, chunks, ends, plan, place, waits=not overlaps_messages(plan, stack))
-    finish(tape, tuple(chunks.values()))
-    return tape
 
 
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:

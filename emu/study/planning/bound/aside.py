@@ -12,7 +12,7 @@ import numpy as np
 from emu.errors import InputError
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.megatron.chunk import chunk_of
+from emu.model.generate.megatron.chunk import buffers_of, layers_of, parts_of
 from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
 from emu.model.plan.fits import part_names
@@ -90,7 +90,8 @@ class Charts:
 
     def _bucketed(self, plan: Plan, number: int) -> list[Buffer]:
         """A stage's, in buckets."""
-        return list(chunk_of(Tape(self.ways.dtype), self.ways.model, plan, self.ways.stack, number, 0).buffers.values())
+        layers = layers_of(parts_of(self.ways.model, plan, self.ways.stack), number)
+        return list(buffers_of(Tape(self.ways.dtype), layers, number).values())
 
     def _whole(self, plan: Plan, names: Sequence[str]) -> list[Buffer]:
         """Each in one bucket."""

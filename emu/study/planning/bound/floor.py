@@ -1,7 +1,7 @@
 """Bytes that a rank of a plan holds at least, without counting through its turns.
 
 On place 0: weights, the optimizer's states, and what is kept of the forwards before the first backward, or all gradients as the
-optimizer begins. `emu.model.memory.peak` has these at two of its moments, with more beside.
+optimizer begins. `emu.model.generate.peak` has these at two of its moments, with more beside.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.memory.piece import Piece
+from emu.model.memory.layer import LayerMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import FORWARD
 from emu.model.pipeline.turns import turns
@@ -71,7 +71,7 @@ class Floors:
     def _piece(self, plan: Plan, name: str) -> _Held:
         key = (name, plan.pass_batch, plan.cut, plan.cp, plan.recompute, plan.cp_comm, plan.capacity, plan.pp == 1)
         if key not in self._pieces:
-            piece = Piece(self.model, plan, self.stack, name)
+            piece = LayerMemory(self.model, plan, self.stack, name)
             largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
             self._pieces[key] = _Held(piece.kept, piece.parameters, largest)
         return self._pieces[key]

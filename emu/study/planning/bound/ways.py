@@ -16,16 +16,18 @@ import numpy as np
 from emu.collective.operation import ROOTED
 from emu.model.generate.expert_gradients import ExpertGradients
 from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import Alone, Ask, Gradient, Inner, OfWeight, Turn
+from emu.model.generate.item import Alone, Ask, Gradient, OfWeight
 from emu.model.generate.megatron.buffers import Buffer, Tensor
-from emu.model.generate.megatron.chunk import nowhere
+from emu.model.generate.megatron.chunk import leave_gradient
 from emu.model.generate.megatron.layer import Layer
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
-from emu.model.generate.passes import Passes
+from emu.model.generate.passes import Parts, Passes
 from emu.model.generate.rank import reduced_by
 from emu.model.generate.tape import Tape
+from emu.model.memory.stage import StageEnds, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.moment import Moment
 from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
 from emu.model.routed import classes
@@ -152,7 +154,7 @@ class Ways:
         layer = Layer(Part(self.model, plan, self.stack, name))
         forward, backward = Tape(self.dtype), Tape(self.dtype)
         layer.forward(forward)
-        layer.backward(backward, nowhere)
+        layer.backward(backward, leave_gradient)
         later = self._way(backward)
         return Turns(self._way(forward), later, later)
 
@@ -163,11 +165,12 @@ class Ways:
         for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
             experts = ExpertGradients(tape, plan, 0)
             experts.last = _LATER
-            passes = Passes(tape, 0, ((part,),) * (_LATER + 1), _Nowhere() if plan.sharding == "fsdp" else Whole(), experts)
+            gradients, n = _Nowhere() if plan.sharding == "fsdp" else Whole(), _LATER + 1
+            passes = Passes(tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts)
             if tape is tapes[0]:
                 passes.once_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself
-                run(tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Turn | Inner)))
+                run(tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Moment)))
                 run(tape, (item for item in part.backward if isinstance(item, OfWeight)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
@@ -192,7 +195,7 @@ class Ways:
             [(_, routed), *_] = classes(plan, self.model, place, None)
             tape = Tape(self.dtype)
             for number in numbers:
-                asks = reduced_by(self.model, plan, self.stack, number, routed)
+                asks = reduced_by(Parts(self.model, plan, self.stack, routed), number)
                 tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
             self._reductions[key] = self._way(tape)
         return self._reductions[key]

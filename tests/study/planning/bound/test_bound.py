@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.memory.peak import memory_by_part
+from emu.model.generate.peak import memory_by_part
 from emu.model.plan.spell import parse_plan
 from emu.model.read import find_model
 from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack

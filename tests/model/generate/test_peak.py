@@ -9,8 +9,9 @@ from math import ceil
 
 import pytest
 
-from emu.model.memory.peak import memory_by_part
-from emu.model.memory.piece import Piece
+from emu.model.generate.generate import roles_by_place
+from emu.model.generate.peak import memory_by_part
+from emu.model.memory.layer import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.spell import parse_plan
 from emu.model.stack.spell import parse_stack
@@ -22,7 +23,7 @@ SCORES = 2 * A * S / H  # 5 a s / h in the paper
 
 def piece(words, name="dense"):
     plan = parse_plan(f"{words},microbatch={B}", global_batch=B, seq=S)
-    return Piece(GPT, plan, parse_stack("software=megatron,attention=unfused"), name)
+    return LayerMemory(GPT, plan, parse_stack("software=megatron,attention=unfused"), name)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +124,24 @@ def test_a_rank_of_the_large_model_with_experts_holds_what_arithmetic_says():
 
 def plan_of(words, global_batch, seq):
     return parse_plan(words, global_batch=global_batch, seq=seq)
+
+
+WALKED = [
+    ("llama-tiny", "tp=2,sp,pp=2,dp=2,order=1f1b,sharding=fsdp", "pytorch"),
+    ("llama-tiny", "dp=4,sharding=fsdp,shard=2,recompute=full", "pytorch"),
+    ("gpt-tiny", "tp=2,pp=4,dp=2,order=gpipe", "pytorch"),
+    ("gpt-tiny", "pp=2,vp=2,dp=2,order=zero-bubble", "pytorch"),
+    ("deepseek-tiny", "pp=2,vp=2,dp=2,order=interleaved,sharding=fsdp", "pytorch"),
+    ("gpt-moe-tiny", "tp=2,ep=2,dp=4,sharding=fsdp,recompute=full", "pytorch"),
+    ("mixtral-tiny", "ep=2,dp=2,sharding=zero1", "pytorch"),
+    ("llama-tiny", "tp=2,sp,pp=2,vp=2,dp=2,order=interleaved,sharding=zero1", "megatron"),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "software"), WALKED)
+def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, words, software):
+    """A silent tape goes through equal stages once, and through no event: what lives must not depend on either."""
+    model, plan = MODELS.find(name), parse_plan(f"{words},microbatch=1", global_batch=16, seq=64)
+    stack = parse_stack(f"software={software}")
+    written = [role.peak for place in roles_by_place(model, plan, stack) for role in place]
+    assert memory_by_part(model, plan, stack) == max(written, key=sum)._asdict()

@@ -1,0 +1,77 @@
+"""What one rank has of an embedding, a layer or a head: its operators, cut as the plan has them, for the tokens of one pass."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.operator import SUM, ModelOperator, Tokens
+from emu.model.plan.plan import Plan
+from emu.model.plan.vocabulary import filled_up
+from emu.model.routed import Routed
+from emu.model.stack.stack import Stack
+
+
+@dataclass(frozen=True)
+class LayerOnRank:
+    """An embedding, a layer of one kind, or a head, as far as one rank computes and stores it."""
+
+    model: Model
+    plan: Plan
+    stack: Stack
+    name: str  # EMBEDDING, HEAD, or a kind of layer of the model
+    routed: Routed | None = None  # rows that travel to experts in one pass; None: none travel here
+
+    @cached_property
+    def operators(self) -> tuple[ModelOperator, ...]:
+        """The rank's share of each operator.
+
+        Where tokens travel to their experts, the operators of a block of experts see the rank's own tokens, or the rows that
+        its experts take. All other operators see the tokens of the whole tensor-parallel group.
+        """
+        model = filled_up(self.plan, self.model, self.stack) if not self.is_layer else self.model
+        cut, every = self.plan.cut, model.part(self.name, self.tokens)
+        if self.name == HEAD and self.model.tied and not self.tied:
+            every = tuple(operator.untied() for operator in every if operator.kind != SUM)
+        if self.routed is None:
+            # PyTorch's router sees whole sequences where no token travels; Megatron-LM's sees the rank's own tokens.
+            whole = (1, 1) if self.stack.software == "pytorch" else None
+            return tuple(operator.on(cut, whole if operator.routed else None) for operator in every)
+        own, rows = self.model.part(self.name, self.own_tokens), self.routed.share
+        return tuple(
+            mine.on(cut, rows if mine.experts else (1, 1)) if mine.experts or mine.routed else whole.on(cut)
+            for whole, mine in zip(every, own, strict=True)
+        )
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a layer, and neither the embedding nor the head."""
+        return self.name not in (EMBEDDING, HEAD)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the rank's head has the embedding's weight. Where two ranks are the ends of a pipeline, each has a copy."""
+        return self.model.tied and self.plan.ends_meet
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of one pass."""
+        return Tokens(self.plan.rank_seq, sequences=self.plan.pass_batch, capacity=self.plan.capacity)
+
+    @property
+    def own_tokens(self) -> Tokens:
+        """The tokens that the rank itself routes to experts: each rank of tensor parallelism routes its own share."""
+        return replace(self.tokens, length=self.plan.rank_seq // self.plan.tp)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the activations between two blocks, of all tokens."""
+        return self.tokens.n * self.model.hidden
+
+    def travels(self, operator: ModelOperator) -> bool:
+        """Return whether the operator is of experts that tokens travel to."""
+        return bool(operator.experts) and self.routed is not None
+
+    def within(self, path: str) -> Iterable[int]:
+        """Yield the positions of the operators of a module and of the modules inside it."""
+        return (i for i, o in enumerate(self.operators) if o.name == path or o.name.startswith(f"{path}."))
