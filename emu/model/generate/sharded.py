@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from emu.model.generate.gradients import Whole, moved, run
+from emu.model.generate.gradients import Whole, cast, moved, run
 from emu.model.generate.item import (
     ENTER,
     ENTER_AGAIN,
@@ -208,11 +208,11 @@ class Sharded(Whole):
 
     def least(self) -> Iterator[Ask]:
         """What is asked for at least once in a step."""
-        precision = self.parts[0].stack.precision
+        precision, gathered = self.parts[0].stack.precision, self.parts[0].stack.gathered
         for group in self._groups:
             over, size = self._over(group), self._sizes[group].padded
             if over.ranks > 1:
-                yield Ask(over.axis, "all_gather", size, precision.weight)
+                yield Ask(over.axis, "all_gather", size, gathered)
                 yield Ask(over.axis, "reduce_scatter", size, precision.gradient)
             if self.plan.sharded < self.plan.dp and not group.experts:
                 yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
@@ -272,10 +272,12 @@ class Sharded(Whole):
     def _copy_in(self, group: _Group, stream: int = 0) -> None:
         over = self._over(group)
         if over.ranks > 1:
-            self.tape.compute(self._weights("copied in", 2 * self._sizes[group].padded // over.ranks), stream)
+            own, part = self._sizes[group].padded // over.ranks, self.parts[0]
+            read, written = part.stack.precision.weight, part.weight
+            self.tape.compute(cast("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
-        over, weight = self._over(group), self.parts[0].stack.precision.weight
+        over, weight = self._over(group), self.parts[0].weight
         if over.ranks == 1:
             return ()
         return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, weight), stream),)
@@ -292,7 +294,7 @@ class Sharded(Whole):
 
     def _weights(self, name: str, elements: int) -> Work:
         part = self.parts[0]
-        return part.work(name, Amount(parameters=elements), part.stack.precision.weight)
+        return part.work(name, Amount(parameters=elements), part.weight)
 
     def _scatter(self, group: _Group) -> None:
         self.whole.discard(group)
@@ -301,7 +303,8 @@ class Sharded(Whole):
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
             run(tape, doing)
         tape.join(*self.scattered)
-        tape.compute(self._moved(sizes.elements + sizes.padded))
+        part = self.parts[0]
+        tape.compute(cast("gradients", sizes.elements, part.made, part.stack.precision.gradient, tape.dtype, sizes.padded))
         tape.join(*tape.now(), stream=scatters)
         if over.ranks > 1:
             self._request("reduce_scatter", over.axis, sizes.padded, scatters)

@@ -7,10 +7,11 @@ from functools import cached_property
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Doing, Work
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import SUM, Amount, ModelOperator, Tokens
+from emu.model.operator import SUM, Amount, ModelOperator, Passes, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.vocabulary import filled_up
 from emu.model.routed import Routed
+from emu.model.stack.kernels import passes_of
 from emu.model.stack.stack import Stack
 from emu.trace.kernel import MOVES, Shape
 
@@ -47,6 +48,25 @@ class Share:
     def tied(self) -> bool:
         """Whether the rank has the embedding's weight in its head, too; where two ranks are the ends each has a copy."""
         return self.model.tied and self.plan.ends_meet
+
+    @property
+    def is_layer(self) -> bool:
+        """Tell whether it is a layer, and not the embedding or the head."""
+        return self.name not in (EMBEDDING, HEAD)
+
+    def passes(self, operator: ModelOperator) -> Passes:
+        """Return what the software moves in each pass of an operator here."""
+        return passes_of(operator, self.stack, layer=self.is_layer)
+
+    @property
+    def weight(self) -> str:
+        """The dtype in which weights enter computations: FSDP2 casts those that it gathers to that of activations."""
+        return self.stack.gathered if self.plan.sharding == "fsdp" else self.stack.precision.weight
+
+    @property
+    def made(self) -> str:
+        """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
+        return self.stack.gathered if self.plan.sharding == "fsdp" else self.stack.precision.gradient
 
     def travels(self, operator: ModelOperator) -> bool:
         """Whether it is of experts that tokens travel to."""

@@ -120,7 +120,7 @@ class Stage:
     @property
     def _scored(self) -> int:
         """Bytes of logits and of what the loss keeps, which live no longer than the gradient of what came in is wanted."""
-        return sum(2 * piece.logits for piece in self.pieces if piece.name == HEAD)
+        return sum(piece.logits + piece.scored for piece in self.pieces if piece.name == HEAD)
 
     def _backward(self, of: _Pass) -> None:
         weights, ledger, late = self.weights, self.weights.ledger, 0
@@ -143,7 +143,7 @@ class Stage:
                 if experts and operator is experts[0]:
                     weights.leave_experts_backward(place, last=of.last)
             weights.leave_backward(place, last=of.last)
-        left = sum(piece.kept - (piece.between if piece.recomputed else sum(piece.saved)) for piece in self.pieces)
+        left = sum(piece.kept + piece.again - sum(piece.saved) for piece in self.pieces)
         ledger.change(activations=-late - left - self.ends.gives)
         weights.end(last=of.last)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.model.memory.life import Ends, Known, Stage
 from emu.model.memory.piece import Piece
-from emu.model.memory.weights import Averaged, Buffered, Bytes, Ledger, Sharded, Whole
+from emu.model.memory.weights import Averaged, Buffered, Bytes, Ledger, Pools, Sharded, Whole
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD, REDUCE, Turn
 from emu.model.pipeline.turns import turns, with_weights
@@ -71,7 +71,7 @@ class Place:
 
     def most(self, held: tuple[int, int] = (0, 0)) -> Live:
         """When most lives; under ZeRO-1 on the rank with those shares of the optimizer's states, of experts the second."""
-        found = self._most
+        found = self._ledger.most
         return Live(found.weights, found.gradients, self._state(held), found.activations)
 
     def _all(self) -> Iterable[Piece]:
@@ -118,14 +118,19 @@ class Place:
             found += kept * -(-sum(own) // (1 if whole else holders)) + (_COUNT * len(own) if pytorch else 0)
         return found
 
+    def reserved(self) -> int:
+        """Return the bytes that PyTorch's allocator has asked for on each of its streams when each had most, in all."""
+        return sum(self._ledger.reserved) + self._state((0, 0))
+
     @cached_property
-    def _most(self) -> Bytes:
+    def _ledger(self) -> Ledger:
         buffer = 0 if self.stack.software == "pytorch" else self._gradients
         always = Bytes(self._weights, buffer, self._always())
-        ledger, stages = Ledger(always, always), {n: self._stage(n) for n in self.pieces}
+        pools = Pools(sum(always))
+        ledger, stages = Ledger(always, always, pools, pools), {n: self._stage(n) for n in self.pieces}
         for turn in self._turns():
             stages[turn.stage].take(turn, ledger)
-        return ledger.most
+        return ledger
 
     def _stage(self, number: int) -> Stage:
         """What a stage gave lives with what it keeps; what it took, in a buffer of its own."""

@@ -11,11 +11,13 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.vocabulary import filled_up
+from emu.model.recompute import OPS, outputs_kept
 from emu.model.routed import Routed
 from emu.model.stack.kernels import kept_by, passes_of
-from emu.model.stack.stack import FUSED, Stack
+from emu.model.stack.stack import FUSED, LAYERS, Stack
 
 _INDEX = 8  # bytes of one of a row
+_SINGLE = item_bytes("float32")
 _TAKES = {
     GATE: 2,
     NORM: 3,
@@ -81,6 +83,11 @@ class Piece:
         return self.item * self.tokens.n * self._filled_up.vocab // (1 if self.stack.software == "pytorch" else self.plan.tp)
 
     @property
+    def scored(self) -> int:
+        """Bytes of what the loss keeps of the logits, and of each gradient on the way through it: of float32 at least."""
+        return self.logits * max(self.item, _SINGLE) // self.item if self.stack.is_narrow else self.logits
+
+    @property
     def is_layer(self) -> bool:
         """Whether it is one; the embedding and the head are what FSDP2 calls the root."""
         return self.name not in (EMBEDDING, HEAD)
@@ -88,8 +95,8 @@ class Piece:
     @cached_property
     def saved(self) -> tuple[int, ...]:
         """By operator, bytes that its forward keeps; tokens and targets are there anyway."""
-        kept = (kept_by(operator, self.stack, self.plan).bytes(self.item) for operator in self.operators)
-        anyway = {LOSS: self.logits, LOOKUP: 0}
+        kept = (kept_by(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators)
+        anyway = {LOSS: self.scored, LOOKUP: 0}
         found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
         if self.routed is not None:  # in which order rows lie by expert, and by where they come from
             found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
@@ -97,20 +104,42 @@ class Piece:
 
     @property
     def recomputed(self) -> bool:
-        """Whether its forward keeps no more than what came in."""
-        return self.plan.recompute == "full" and self.is_layer
+        """Whether its forward keeps no more than what came in, and what single operators gave."""
+        return self.plan.recompute in ("full", OPS) and self.is_layer
 
     @property
     def again(self) -> int:
         """Bytes of what lives once more where it is worked out again, beside what its forward keeps."""
-        return sum(self.saved) - self.between if self.recomputed else 0
+        return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
 
     @cached_property
     def kept(self) -> int:
         """Bytes that a forward leaves for the backward; a head's logits live as long."""
-        own = self.between if self.recomputed else sum(self.saved)
+        own = self.between + self._outputs_kept if self.recomputed else sum(self.saved)
         whole = self.between if self.name == HEAD and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
+
+    @cached_property
+    def _outputs_kept(self) -> int:
+        """Bytes of what single operators gave, where the rest of a layer is worked out again."""
+        return sum(map(self._given, self._keepers))
+
+    @property
+    def _never_read(self) -> int:
+        """Bytes of what was kept though only the sum that ends the layer reads it: a compiler sees that, and keeps it not."""
+        return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
+
+    @property
+    def _keepers(self) -> list[ModelOperator]:
+        if self.plan.recompute != OPS:
+            return []
+        kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
+        return [self.operators[i] for i in sorted(kept)]
+
+    def _given(self, operator: ModelOperator) -> int:
+        """Bytes of what an operator gave, and of the statistics that it kept with it."""
+        statistics = passes_of(operator, self.stack).saved.fixed_bytes
+        return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics
 
     @property
     def parameters(self) -> int:
@@ -123,8 +152,9 @@ class Piece:
         return sum(map(self.weight, self.operators))
 
     def weight(self, operator: ModelOperator) -> int:
-        """Bytes of its parameters."""
-        return operator.parameters * item_bytes(self.stack.precision.weight)
+        """Bytes of its parameters where they are whole: sharded ones as they are gathered."""
+        sharded = self.plan.sharding == "fsdp"
+        return operator.parameters * item_bytes(self.stack.gathered if sharded else self.stack.precision.weight)
 
     def travels(self, operator: ModelOperator) -> bool:
         """Whether it is of experts that tokens travel to."""
@@ -176,7 +206,8 @@ class Piece:
         """
         precision = self.stack.precision
         if self.stack.software == "pytorch":
-            return operator.own_parameters * item_bytes(precision.gradient)
+            gathered = self.plan.sharding == "fsdp"
+            return operator.own_parameters * item_bytes(self.stack.gathered if gathered else precision.gradient)
         fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
         return 0 if fused else operator.own_parameters * item_bytes(precision.weight)
 
@@ -188,7 +219,7 @@ class Piece:
     def whole(self, operator: ModelOperator) -> int:
         """Bytes of the gradient of all of a table, which DTensor makes first under tensor parallelism; 0: it makes none."""
         cut = operator.kind == LOOKUP and operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch"
-        return self.plan.tp * self.gradient(operator) if cut else 0
+        return self.plan.tp * self.made(operator) if cut else 0
 
     def partial(self, operator: ModelOperator) -> bool:
         """Whether DTensor leaves its gradient to be added up till a stage has had its last backward in two."""
@@ -201,7 +232,7 @@ class Piece:
         """Whether its gradient is one of two of the table of words, which are added up on this rank."""
         if not self.model.tied or not self.plan.ends_meet:
             return False
-        return (operator.kind == LOOKUP and bool(operator.cut)) or self.made(operator) > self.gradient(operator)
+        return (operator.kind == LOOKUP and bool(operator.cut)) or operator.own_parameters > operator.parameters
 
     def _attended(self, operator: ModelOperator, given: int) -> int:
         """Elements beside the gradient of what attention gave: those of queries, keys and values.
@@ -225,10 +256,10 @@ class Piece:
     def beside(self, operator: ModelOperator) -> int:
         """Bytes of activations' gradients that live as its backward runs."""
         if operator.kind == LOSS:
-            return 2 * self.logits
+            return 2 * self.scored
         if operator.kind == LOOKUP:
             return self.between + self.whole(operator)
-        if not passes_of(operator, self.stack).backward.elements:  # one kernel with another
+        if not passes_of(operator, self.stack, layer=self.is_layer).backward.elements:  # one kernel with another
             return 0
         given = operator.outputs.whole + operator.outputs.cut
         grouped = operator.experts and self.stack.software == "pytorch"

@@ -31,32 +31,58 @@ class Bytes(NamedTuple):
     activations: int = 0
 
 
+class Pools(NamedTuple):
+    """Bytes by the stream that they were allocated on: PyTorch's allocator gives those of one to no other."""
+
+    default: int = 0
+    gathers: int = 0  # weights as they come
+    reduces: int = 0  # gradients that were added up over the ranks
+
+    def rise(self, by: "Pools") -> "Pools":
+        """Return the bytes of each after so many more."""
+        return Pools(*(own + more for own, more in zip(self, by, strict=True)))
+
+    def most(self, other: "Pools") -> "Pools":
+        """Return the larger of each."""
+        return Pools(*map(max, self, other))
+
+
 _NOTHING = Bytes()
+_EMPTY = Pools()
+_GATHERS, _REDUCES = Pools._fields[1:]
 
 
 @dataclass
 class Ledger:
-    """What lives now, and what lived when it was most, from a beginning on."""
+    """What lives now, and what lived when it was most, from a beginning on; and of each pool of memory the same."""
 
     now: Bytes = _NOTHING
     most: Bytes = _NOTHING
+    pools: Pools = _EMPTY
+    reserved: Pools = _EMPTY  # the most of each pool, whenever that was
 
-    def change(self, weights: int = 0, gradients: int = 0, activations: int = 0) -> None:
+    def change(self, weights: int = 0, gradients: int = 0, activations: int = 0, pool: str = "default") -> None:
         """So many bytes more live, or fewer."""
         w, g, a = self.now
         self.now = Bytes(w + weights, g + gradients, a + activations)
         self._see(self.now)
+        self.pools = self.pools.rise(Pools(**{pool: weights + gradients + activations}))
+        self.reserved = self.reserved.most(self.pools)
 
     def rise(self, gradients: int = 0, activations: int = 0) -> None:
         """So many bytes live for a moment."""
         w, g, a = self.now
         self._see(Bytes(w, g + gradients, a + activations))
+        self.reserved = self.reserved.most(self.pools.rise(Pools(gradients + activations)))
 
     def run(self, other: "Ledger") -> None:
         """What another has gone through from here."""
         (w, g, a), (mw, mg, ma) = self.now, other.most
         self._see(Bytes(w + mw, g + mg, a + ma))
-        self.change(*other.now)
+        self.now = Bytes(w + other.now.weights, g + other.now.gradients, a + other.now.activations)
+        self._see(self.now)
+        self.reserved = self.reserved.most(self.pools.rise(other.reserved))
+        self.pools = self.pools.rise(other.pools)
 
     def _see(self, lives: Bytes) -> None:
         if sum(lives) > sum(self.most):
@@ -282,7 +308,7 @@ class Sharded(Whole):
             self._next(group)
 
     def _free(self) -> None:
-        self.ledger.change(activations=-self.before)
+        self.ledger.change(activations=-self.before, pool=_GATHERS)
         self.before = 0
 
     def _next(self, group: _Group) -> None:
@@ -294,7 +320,7 @@ class Sharded(Whole):
     def _ask(self, group: _Group) -> None:
         """Unless its weights are there, or come."""
         if group not in self.whole | self.coming:
-            self.ledger.change(activations=self._buffer(group))
+            self.ledger.change(activations=self._buffer(group), pool=_GATHERS)
             self.coming |= {group}
 
     def _there(self, group: _Group) -> None:
@@ -304,7 +330,7 @@ class Sharded(Whole):
 
     def _arrive(self, group: _Group) -> None:
         self._there(group)
-        self.ledger.change(activations=-self._buffer(group))
+        self.ledger.change(activations=-self._buffer(group), pool=_GATHERS)
 
     def _drop(self, group: _Group) -> None:
         if group in self.whole:
@@ -323,7 +349,8 @@ class Sharded(Whole):
             divided = own if group.experts else 0  # added up, they are divided into another tensor
             if own == made:  # nothing is sent: what was copied is there until the copy is divided
                 self.ledger.rise(gradients=own, activations=divided)
-            self.ledger.change(gradients=own, activations=-lived)
+            self.ledger.change(activations=-lived)
+            self.ledger.change(gradients=own, pool=_REDUCES)
             self.ledger.rise(activations=divided)
             self.copied = made
 

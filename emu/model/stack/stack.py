@@ -18,6 +18,8 @@ INTERLEAVED = "interleaved"  # in that order of a pipeline only
 CHUNKED = "chunked"  # of each chunk of a pipeline at once, beside what others compute
 FLASH, FUSED, UNFUSED = "flash", "fused", "unfused"
 WHOLE, SCATTERED = "whole", "scattered"
+NOTHING, LAYERS = "nothing", "layers"
+FOREACH = "foreach"
 
 # What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
 SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -30,6 +32,8 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "messages": (WHOLE,),
         "accumulation": (UNFUSED,),
         "attention": (FLASH,),
+        "compile": (NOTHING, LAYERS),
+        "optimizer": (FUSED, FOREACH),
     },
     "megatron": {
         "tp": (BACKWARD, EXPOSED, OVERLAPPED),
@@ -40,6 +44,8 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "messages": (WHOLE, SCATTERED),
         "accumulation": (FUSED, UNFUSED),
         "attention": (FLASH, UNFUSED),
+        "compile": (NOTHING,),
+        "optimizer": (FUSED,),
     },
 }
 SOFTWARE = tuple(SETTINGS)
@@ -91,6 +97,8 @@ class Stack:
     messages: str = ""  # between stages, without sp: each rank of tp sends all, or (scattered) its share
     accumulation: str = ""  # of gradients, by the product that makes them (fused), or after it
     attention: str = ""  # flash: scores are never written; unfused: they are
+    compile: str = ""  # what torch.compile fuses: nothing, or layers, each by itself; head and loss are not compiled
+    optimizer: str = ""  # AdamW as one kernel (fused), or as one for each of its operations (foreach)
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
     adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
@@ -117,6 +125,19 @@ class Stack:
         for name in ("launch_s", "alpha_s", "adding_s"):
             if not getattr(self, name) >= 0:
                 raise must_be("stack", name, "0 or more seconds", getattr(self, name))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Tell whether activations have fewer bytes than float32, which PyTorch then casts to in norms and in the loss."""
+        return self.software == "pytorch" and item_bytes(self.precision.activation) < item_bytes("float32")
+
+    @property
+    def gathered(self) -> str:
+        """The dtype in which weights that are sharded over ranks are gathered.
+
+        Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_api.py, the `param_dtype` of a `MixedPrecisionPolicy`.
+        """
+        return self.precision.activation if self.software == "pytorch" else self.precision.weight
 
     @property
     def overlaps_gradients(self) -> bool:
