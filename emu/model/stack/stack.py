@@ -1,7 +1,7 @@
 """The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan.
 
 Sources: PyTorch's own pieces, as Emu executes them; Megatron-LM, megatron/training/arguments.py and megatron/core, for its
-defaults: what overlaps with computation there, fused accumulation of gradients, flash attention.
+defaults: what overlaps with computation there, fused accumulation of gradients, attention by cuDNN (Transformer Engine).
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,13 @@ from emu.collective.library import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import must_be
 from emu.registry import unknown
+from emu.trace.device.attention import CUDNN, FA2, FA3
 
 EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only
 INTERLEAVED = "interleaved"  # in that order of a pipeline only
 CHUNKED = "chunked"  # of each chunk of a pipeline at once, beside what others compute
-FLASH, FUSED, UNFUSED = "flash", "fused", "unfused"
+FUSED, UNFUSED = "fused", "unfused"
 WHOLE, SCATTERED = "whole", "scattered"
 
 # What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
@@ -29,7 +30,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pp": (OVERLAPPED,),
         "messages": (WHOLE,),
         "accumulation": (UNFUSED,),
-        "attention": (FLASH,),
+        "attention": (FA2, CUDNN, FA3),
     },
     "megatron": {
         "tp": (BACKWARD, EXPOSED, OVERLAPPED),
@@ -39,7 +40,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
         "messages": (WHOLE, SCATTERED),
         "accumulation": (FUSED, UNFUSED),
-        "attention": (FLASH, UNFUSED),
+        "attention": (CUDNN, FA2, FA3, UNFUSED),
     },
 }
 SOFTWARE = tuple(SETTINGS)
@@ -90,7 +91,7 @@ class Stack:
     pp: str = ""
     messages: str = ""  # between stages, without sp: each rank of tp sends all, or (scattered) its share
     accumulation: str = ""  # of gradients, by the product that makes them (fused), or after it
-    attention: str = ""  # flash: scores are never written; unfused: they are
+    attention: str = ""  # by which kernel; by unfused ones scores are written, by any other they never are
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
     adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
