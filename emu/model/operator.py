@@ -144,7 +144,8 @@ class ModelOperator:
     def shape_of(self, what: str) -> Shape:
         """Of its product, or attention, in a pass; experts' products are as many of even rows."""
         if self.attended is not None:
-            return Shape(Kernel.CAUSAL, *self.attended)
+            own = Shape(Kernel.CAUSAL, *self.attended)
+            return own if what == FORWARD else own.backward()
         if self.shape is None:
             return MOVES
         m, n, k = self.shape

@@ -13,6 +13,7 @@ from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_fitted
+from launch.data.kernels import attention_of
 
 
 def _peaks(double: float, single: float, tf32: float, half: float, eighth: float = 0) -> Mapping[str, float]:
@@ -80,10 +81,13 @@ _DEVICES = (
 # By CUDA's count: NVIDIA, CUDA C++ Programming Guide, compute capabilities. The other devices have none.
 _CAPABILITY = {"h100": (9, 0), "h800": (9, 0), "h200": (9, 0), "a100-80g": (8, 0), "b200": (10, 0), "gb200": (10, 0)}
 
+_KERNELS_OF = {"h800": "h100"}  # a device whose kernels are as fast as those of another
+
 
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     """With the constants that published runs gave, if any did."""
-    device = replace(device, capability=_CAPABILITY.get(device.name, BARE))
+    attention = attention_of(_KERNELS_OF.get(device.name, device.name), device.peak_flops)
+    device = replace(device, capability=_CAPABILITY.get(device.name, BARE), attention=attention)
     if device.name not in known:
         return device
     values: dict[str, Any] = dict(known[device.name].constants)

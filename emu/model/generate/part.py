@@ -149,7 +149,7 @@ class Part(Share):
         if self.plan.cp > 1:
             yield from shared.backward()
         else:
-            yield self.work(operator.name, passes.backward_input, weight, shape)
+            yield self.work(operator.name, passes.backward_input, weight, shape.backward())
 
     def _then_again(self, arrived: list[Doing]) -> Iterable[Step]:
         """The forward up to an operator once more; DTensor waits for what came before only where it is read."""
