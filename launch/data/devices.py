@@ -12,7 +12,7 @@ from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
 from emu.units import parse_time, seconds
-from launch.data.fitted import Fitted, read_fitted
+from launch.data.fitted import Fitted, read_clock, read_fitted
 from launch.data.kernels import attention_of
 
 
@@ -94,7 +94,22 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     return replace(device, **values, fitted_on=f"published steps of {', '.join(known[device.name].models)}")
 
 
-DEVICES: Mapping[str, Device] = MappingProxyType({d.name: _fitted(d, read_fitted()) for d in _DEVICES})
+def _of_500_w(h100: Device) -> Device:
+    """The H100 of torchtitan's runs: the kernels of an H100 with less power and other memory, and a clock of its own."""
+    clock, run = read_clock("h100-500w")
+    return replace(
+        h100,
+        name="h100-500w",
+        hbm_Bps=2.4e12,
+        memory_bytes=96 * 10**9,
+        clock=clock * h100.clock,
+        source="torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: H100 SXM with 96 GB of HBM2e at 2.4 TB/s and 500 W",
+        fitted_on=f"{h100.fitted_on}; its clock on the run {run} of torchtitan",
+    )
+
+
+_ALL = {device.name: _fitted(device, read_fitted()) for device in _DEVICES}
+DEVICES: Mapping[str, Device] = MappingProxyType({**_ALL, "h100-500w": _of_500_w(_ALL["h100"])})
 _SETTINGS = (*SHARES, "launch_overhead")
 
 
