@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import SUM, ModelOperator, Tokens
+from emu.model.operator import SUM, ModelOperator, Passes, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.vocabulary import filled_up
 from emu.model.routed import Routed
+from emu.model.stack.kernels import passes_of
 from emu.model.stack.stack import Stack
 
 
@@ -67,6 +68,20 @@ class LayerOnRank:
     def elements(self) -> int:
         """Elements of the activations between two blocks, of all tokens."""
         return self.tokens.n * self.model.hidden
+
+    @property
+    def weight(self) -> str:
+        """The dtype in which weights enter computations: FSDP2 casts those that it gathers to that of activations."""
+        return self.stack.gathered if self.plan.sharding == "fsdp" else self.stack.precision.weight
+
+    @property
+    def made(self) -> str:
+        """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
+        return self.stack.gathered if self.plan.sharding == "fsdp" else self.stack.precision.gradient
+
+    def passes(self, operator: ModelOperator) -> Passes:
+        """Return what the software moves in each pass of an operator of the layer."""
+        return passes_of(operator, self.stack, layer=self.is_layer)
 
     def travels(self, operator: ModelOperator) -> bool:
         """Return whether the operator is of experts that tokens travel to."""

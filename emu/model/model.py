@@ -5,13 +5,14 @@ in the order in which they run. What is summed here is of the whole model and on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, wraps
 from typing import Any, TypeVar
 
 from emu.arrays import digest
 from emu.model.operator import ATTENTION, LOOKUP, Amount, Cut, ModelOperator, Passes, Tokens
+from emu.model.recompute import OPS, outputs_kept
 from emu.registry import Registry
 
 C = TypeVar("C")
@@ -88,19 +89,30 @@ class Model:
         return 3 * sum(n * _forward_flops(o) for n, o in self.operators(Tokens(1, context=seq)))
 
     def recomputed_flops_per_token(self, seq: int, recompute: str) -> int:
-        """FLOPs a token that a backward works out again, counted alike: of attention (`selective`) or of layers (`full`).
+        """Return the FLOPs a token that a backward works out again, counted alike.
+
+        They are those of attention (`selective`), of layers (`full`), or of layers but for what gives outputs that are kept
+        (`ops`).
 
         Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), sections 5 and 6.3.
         """
         again = 0
         for n, name, part in self.parts(Tokens(1, context=seq)):
             if name not in (EMBEDDING, HEAD) and recompute != "none":
-                again += n * sum(_forward_flops(o) for o in part if recompute == "full" or o.kind == ATTENTION)
+                again += n * sum(_forward_flops(o) for o in _again(part, recompute))
         return again
 
     def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> Amount:
         """What one rank keeps for the backward of one pass: activations, indices and statistics."""
         return sum((passes(o).saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
+
+
+def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
+    """Return the operators of a layer that its backward works out again."""
+    if recompute == OPS:
+        kept = outputs_kept(part)
+        return [operator for i, operator in enumerate(part) if i not in kept]
+    return [operator for operator in part if recompute == "full" or operator.kind == ATTENTION]
 
 
 def _forward_flops(o: ModelOperator) -> int:

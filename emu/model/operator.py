@@ -128,6 +128,8 @@ class ModelOperator:
     ahead: Amount = Amount()  # of the forward, what reads nothing of what came in last, so that it does not wait for that
     until_saved: Amount = Amount()  # of the forward, what comes before it keeps the last of what the backward needs
     table_bytes: int = 0  # of constants that its module has beside its parameters, whole on every rank
+    narrow: Passes | None = None  # as `eager`, of activations below float32, with what is worked out in float32; None: as eager
+    compiled: Passes | None = None  # as the compiler of PyTorch fuses it with its neighbours; None: as it is without
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -142,7 +144,8 @@ class ModelOperator:
     def shape_of(self, what: str) -> Shape:
         """Of its product, or attention, in a pass; experts' products are as many of even rows."""
         if self.attended is not None:
-            return Shape(Kernel.CAUSAL, *self.attended)
+            own = Shape(Kernel.CAUSAL, *self.attended)
+            return own if what == FORWARD else own.backward()
         if self.shape is None:
             return MOVES
         m, n, k = self.shape
@@ -200,6 +203,8 @@ def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), h
         parameters=operator.parameters // weights,
         eager=passes(operator.eager),
         fused=passes(operator.fused),
+        narrow=operator.narrow and passes(operator.narrow),
+        compiled=operator.compiled and passes(operator.compiled),
         unfused=passes(operator.unfused),
         outputs=amount(operator.outputs),
         ahead=amount(operator.ahead),
@@ -342,6 +347,8 @@ def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOpera
         parameters=experts * operator.parameters,
         eager=passes(operator.eager),
         fused=passes(operator.fused),
+        narrow=operator.narrow and passes(operator.narrow),
+        compiled=operator.compiled and passes(operator.compiled),
         experts=experts,
         active=active,
     )

@@ -8,9 +8,18 @@ class Kernel(IntEnum):
     """Kinds of kernels that take their time in different ways."""
 
     OTHER = 0  # moves bytes; or FLOPs of unknown shape
-    PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]
+    PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]; of a grouped product M is the rows of each group
     ATTENTION = 2  # one kernel that writes no scores: BATCH heads of all sequences, M queries, N keys, K elements a head
     CAUSAL = 3  # the same under a causal mask, so that it needs to work out only half of the scores
+    ATTENTION_BACKWARD = 4  # the gradients of queries, keys and values of that attention
+    CAUSAL_BACKWARD = 5  # the same under a causal mask
+
+
+ATTENTIONS = (Kernel.ATTENTION, Kernel.CAUSAL, Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL_BACKWARD)
+MASKED = (Kernel.CAUSAL, Kernel.CAUSAL_BACKWARD)
+BACKWARD = (Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL_BACKWARD)
+_UNMASKED = {Kernel.CAUSAL: Kernel.ATTENTION, Kernel.CAUSAL_BACKWARD: Kernel.ATTENTION_BACKWARD}
+_BACKWARD = {Kernel.ATTENTION: Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL: Kernel.CAUSAL_BACKWARD}
 
 
 class Shape(NamedTuple):
@@ -24,9 +33,13 @@ class Shape(NamedTuple):
 
     def unmasked(self, queries: int = 1, keys: int = 1) -> "Shape":
         """Of attention, where one of so many parts of its queries sees all of one of so many parts of the keys."""
-        if self.kernel != Kernel.CAUSAL:
+        if self.kernel not in _UNMASKED:
             return self
-        return self._replace(kernel=Kernel.ATTENTION, m=self.m // queries, n=self.n // keys)
+        return self._replace(kernel=_UNMASKED[self.kernel], m=self.m // queries, n=self.n // keys)
+
+    def backward(self) -> "Shape":
+        """Return the shape of the kernel that works out the gradients of an attention; of any other kernel the same."""
+        return self._replace(kernel=_BACKWARD.get(self.kernel, self.kernel))
 
 
 MOVES = Shape()

@@ -12,8 +12,10 @@ from launch.papers.measured.constants import COMMAND, TRAINING
 from launch.papers.measured.report import ask, fit, row_of, summaries
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
+from launch.papers.torchtitan import report as torchtitan
+from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import told, tracked
-from launch.show.text.measured import measured_report, nccl_report
+from launch.show.text.measured import measured_report, nccl_report, torchtitan_report
 
 _NOTES = (
     "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
@@ -96,6 +98,32 @@ def nccl_command(fits: bool, as_json: bool) -> None:
         print_json(found)
     else:
         print_text(nccl_report(found))
+
+
+@repro_command.command("torchtitan")
+@click.option("--fit", "fit_to", type=OutputFile(), help="Write the clock that these runs set, as launch/data/measured has it.")
+@import_option
+@json_option
+def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
+    """Estimate torchtitan's FSDP2 on 8 and 128 H100, eager and compiled: speed with the clock set on one run, and memory.
+
+    \b
+    emu repro torchtitan
+    emu repro torchtitan --json
+    """
+    runs = read_rows()
+    every = [*tracked((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
+    clock = torchtitan.clock_of(every)
+    rows = [torchtitan.row_of(of, clock) for of in every]
+    compared = [*torchtitan.pairs(rows)]
+    if as_json:
+        told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
+        print_json({"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES})
+    else:
+        print_text(torchtitan_report(rows, compared, clock))
+    if fit_to is not None:
+        with may_fail():
+            torchtitan.write_clock(clock, fit_to)
 
 
 add_papers(repro_command)

@@ -12,7 +12,8 @@ from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
 from emu.units import parse_time, seconds
-from launch.data.fitted import Fitted, read_fitted
+from launch.data.fitted import Fitted, read_clock, read_fitted
+from launch.data.kernels import attention_of
 
 
 def _peaks(double: float, single: float, tf32: float, half: float, eighth: float = 0) -> Mapping[str, float]:
@@ -80,17 +81,35 @@ _DEVICES = (
 # By CUDA's count: NVIDIA, CUDA C++ Programming Guide, compute capabilities. The other devices have none.
 _CAPABILITY = {"h100": (9, 0), "h800": (9, 0), "h200": (9, 0), "a100-80g": (8, 0), "b200": (10, 0), "gb200": (10, 0)}
 
+_KERNELS_OF = {"h800": "h100"}  # a device whose kernels are as fast as those of another
+
 
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     """With the constants that published runs gave, if any did."""
-    device = replace(device, capability=_CAPABILITY.get(device.name, BARE))
+    attention = attention_of(_KERNELS_OF.get(device.name, device.name), device.peak_flops)
+    device = replace(device, capability=_CAPABILITY.get(device.name, BARE), attention=attention)
     if device.name not in known:
         return device
     values: dict[str, Any] = dict(known[device.name].constants)
     return replace(device, **values, fitted_on=f"published steps of {', '.join(known[device.name].models)}")
 
 
-DEVICES: Mapping[str, Device] = MappingProxyType({d.name: _fitted(d, read_fitted()) for d in _DEVICES})
+def _of_500_w(h100: Device) -> Device:
+    """The H100 of torchtitan's runs: the kernels of an H100 with less power and other memory, and a clock of its own."""
+    clock, run = read_clock("h100-500w")
+    return replace(
+        h100,
+        name="h100-500w",
+        hbm_Bps=2.4e12,
+        memory_bytes=96 * 10**9,
+        clock=clock * h100.clock,
+        source="torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: H100 SXM with 96 GB of HBM2e at 2.4 TB/s and 500 W",
+        fitted_on=f"{h100.fitted_on}; its clock on the run {run} of torchtitan",
+    )
+
+
+_ALL = {device.name: _fitted(device, read_fitted()) for device in _DEVICES}
+DEVICES: Mapping[str, Device] = MappingProxyType({**_ALL, "h100-500w": _of_500_w(_ALL["h100"])})
 _SETTINGS = (*SHARES, "launch_overhead")
 
 

@@ -10,6 +10,7 @@ from emu.files import write_file
 
 DATA = Path(__file__).with_name("measured")
 FITTED = DATA / "fitted.json"
+CLOCK = DATA / "clock.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
     """By device."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return {device: Fitted(tuple(of["models"]), of["constants"], of["without"]) for device, of in found.items()}
+
+
+def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
+    """Return the clock of a device, as a share of that of the device whose kernels it has, and the run that sets it."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return float(found[device]["clock"]), str(found[device]["set_by"])
 
 
 def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:

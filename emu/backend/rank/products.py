@@ -107,7 +107,8 @@ def _attention(named: Mapping[str, Any]) -> Shape:
     query, key = named["query"], named["key"]
     heads = query.shape[:-2].numel()
     kernel = Kernel.CAUSAL if named.get("is_causal") else Kernel.ATTENTION
-    return Shape(kernel, heads, query.size(-2), key.size(-2), query.size(-1))
+    shape = Shape(kernel, heads, query.size(-2), key.size(-2), query.size(-1))
+    return shape.backward() if any(name.startswith("grad") for name in named) else shape
 
 
 def computed_in(dtype: torch.dtype, name: str, shape: Shape) -> str:

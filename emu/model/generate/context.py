@@ -65,13 +65,13 @@ class Context:
         if self.share.plan.cp_comm == "all_gather":
             yield from (self.share.asked("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True) for _ in range(2))
             yield self._moved(2 * (1 + self._cp) * self.keys)
-            yield self._whole(self.operator.eager.forward, once=1)
+            yield self._whole(self.operator.eager.forward, self._shape, once=1)
             return
         yield self._moved(4 * self.keys * self._strided)
         for step in range(self._cp):
             yield Wait(_KEYS)
             yield from self._pass_on(step)
-            yield self._block(self.operator.eager.forward, step)
+            yield self._block(self.operator.eager.forward, step, self._shape)
             yield self._moved(self._merge(step))
 
     def backward(self) -> Iterator[Doing]:
@@ -80,7 +80,7 @@ class Context:
         padded = self.operator.outputs.cut < self.queries
         read = (2 - turned - padded) * self.keys * self._strided
         if self.share.plan.cp_comm == "all_gather":
-            yield self._whole(self.operator.eager.backward_input, once=2)
+            yield self._whole(self.operator.eager.backward_input, self._shape.backward(), once=2)
             yield from (self.share.asked("reduce_scatter", self._cp * self.keys, AXIS)._replace(prompt=True) for _ in range(2))
             yield self._moved(2 * (1 + self._cp) * self.keys + 2 * read)
             return
@@ -89,7 +89,7 @@ class Context:
             yield Wait(_KEYS)
             yield from self._pass_on(step)
             yield self._moved(self.rows * self._late(step))
-            yield self._block(self.operator.eager.backward_input, step)
+            yield self._block(self.operator.eager.backward_input, step, self._shape.backward())
             yield Wait(_GRADIENTS)
             yield from self._gradients(step)
         yield Wait(_GRADIENTS)
@@ -110,15 +110,15 @@ class Context:
         splits = tuple(2 * self.keys * (place == to) for place in range(self._cp))
         return self.share.asked("all_to_all", 2 * self.keys, AXIS, splits)._replace(held=what)
 
-    def _block(self, whole: Amount, step: int) -> Doing:
+    def _block(self, whole: Amount, step: int, shape: Shape) -> Doing:
         """The first is whole; of another half of the keys are seen, or half of the queries see it."""
         if not step:
-            return self._named(whole, self._shape)
+            return self._named(whole, shape)
         times = whole.cut // (2 * (self.queries + self.keys))
         seen = self.queries + 2 * self.keys if self._late(step) else 2 * self.queries + self.keys
         rows = whole.fixed_bytes // (2 if self._late(step) else 1)
         half = Amount(whole.flops // 2, cut=times * seen, fixed_bytes=rows)
-        return self._named(half, self._shape.unmasked(queries=2) if self._late(step) else self._shape.unmasked(keys=2))
+        return self._named(half, shape.unmasked(queries=2) if self._late(step) else shape.unmasked(keys=2))
 
     def _merge(self, step: int) -> int:
         """Elements; of half of the rows the rest is put beside them again."""
@@ -136,12 +136,12 @@ class Context:
         yield self._sent(_GRADIENTS)
         yield self._moved((3 * self.queries // 2 + 2 * self.queries) if self._late(step) else 3 * self.queries)
 
-    def _whole(self, own: Amount, once: int) -> Doing:
+    def _whole(self, own: Amount, shape: Shape, once: int) -> Doing:
         """Over all keys, under a mask."""
         more = 2 * once * (self._cp - 1) * self.keys
         mask = self.share.tokens.length * self.share.plan.seq
         under_mask = replace(own, flops=self._cp * own.flops, whole=mask, cut=own.cut + more)
-        return self._named(under_mask, self._shape.unmasked()._replace(n=self._cp * self._shape.n))
+        return self._named(under_mask, shape.unmasked()._replace(n=self._cp * shape.n))
 
     @property
     def _shape(self) -> Shape:

@@ -33,6 +33,12 @@ def moved(precision: Precision, elements: int) -> Work:
     return Work("gradients", 0, elements * item_bytes(precision.gradient), same)
 
 
+def cast(name: str, elements: int, read: str, written: str, activation: str, filled: int = 0) -> Work:
+    """Return the copy of so many elements of one dtype to as many of another, or to as many as are `filled` up."""
+    sides = (elements, read), (filled or elements, written)
+    return Work(name, 0, sum(n * item_bytes(dtype) for n, dtype in sides), sum(n for n, dtype in sides if dtype == activation))
+
+
 class Whole(Keeper):
     """Weights and gradients whole on each rank; gradients are added up over the passes, and no more.
 
@@ -147,7 +153,7 @@ class Averaged(Whole):
         if pass_ < layers[0].plan.passes - 1:
             return
         for layer, operator in ((each, o) for each in layers for o in each.operators if each.partial(o)):
-            tape.memory.change(gradients=layer.made(operator), activations=-layer.waits(operator))
+            tape.memory.change(gradients=layer.made_bytes(operator), activations=-layer.waits(operator))
         averaged = sum(layer.averaged for layer in layers) if self.ranks > 1 else 0
         tape.memory.rise(activations=min(averaged, BUCKET))
 

@@ -13,6 +13,7 @@ from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import ENDS
+from emu.model.stack.stack import FOREACH
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
@@ -97,10 +98,17 @@ def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, 
         tape.join(*sent)
 
 
+# How often AdamW moves each weight that it changes, each gradient, and elements of moments: in one kernel; or, foreach, in one
+# for each of its operations: the weight decays; the first moment is drawn to the gradient; the second is scaled, and the square
+# of the gradient added; its root is taken, scaled, and kept off 0; and the weight is changed by the quotient.
+_ONE_KERNEL, _FOREACH = (2, 1, 4), (4, 2, 14)
+
+
 def adamw(tape: Tape, part: Part, elements: int) -> Work:
     """What the optimizer keeps is read and written, gradients are read, weights written: read too where no copy of them is."""
     precision = part.stack.precision
-    weights = ((1, precision.weight), (2, precision.master)) if precision.has_master else ((2, precision.weight),)
-    roles = (*weights, (1, precision.gradient), (4, precision.moment))
+    changed, gradients, moments = _FOREACH if part.stack.optimizer == FOREACH else _ONE_KERNEL
+    weights = ((1, precision.weight), (changed, precision.master)) if precision.has_master else ((changed, precision.weight),)
+    roles = (*weights, (gradients, precision.gradient), (moments, precision.moment))
     size = sum(times * item_bytes(role) for times, role in roles)
     return Work("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))

@@ -30,7 +30,9 @@ from emu.model.operator import (
     WEIGHT,
     Amount,
     ModelOperator,
+    Passes,
 )
+from emu.model.recompute import OPS, outputs_kept
 from emu.model.shards import EXPERTS, own_tokens
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
@@ -53,7 +55,10 @@ class Part(Share):
         lead = () if self.operators[0].ahead.elements else (Wait(ENTERS),)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
-    def _forward(self, operators: tuple[ModelOperator, ...], enter: Moment, leave: Moment) -> list[Step]:
+    def _forward(
+        self, operators: tuple[ModelOperator, ...], enter: Moment, leave: Moment, kept: frozenset[int] = frozenset()
+    ) -> list[Step]:
+        """Return the forward of some operators, without those whose outputs were kept."""
         items: list[Step] = []
         for i, operator in enumerate(operators):
             items += [item for style in self._begun_by(i) for item in style.enter]
@@ -61,8 +66,8 @@ class Part(Share):
             items += [item for style in self._begun_by(i) for item in style.inside]
             if operator.kind == ATTENTION and self.plan.cp > 1:
                 items += Context(self, operator).forward()
-            else:
-                items = self._then(items, operator, _forward(operator))
+            elif i not in kept:
+                items = self._then(items, operator, self._forward_of(operator))
             items += [leave] if i == self._inner[1] else []
             items += [item for style in self._ended_by(i) for item in style.leave]
         return items
@@ -75,11 +80,16 @@ class Part(Share):
 
     def _then(self, items: list[Step], operator: ModelOperator, amount: Amount) -> list[Step]:
         """Some things, and then an operator: what was asked for last is waited for where it is read."""
-        weight, ahead = self.stack.precision.weight, operator.ahead
+        weight, ahead = self.weight, operator.ahead
         rest = self.work(operator.name, amount + ahead.times(-1), weight, operator.shape_of(FORWARD))
         if not ahead.elements:
             return [*items, rest]
         return [*_held(items), self.work(operator.name, ahead, weight), Wait(ENTERS), rest]
+
+    def _forward_of(self, operator: ModelOperator) -> Amount:
+        """Return what an operator's forward moves; a lookup reads no more than the table that the rank has."""
+        beyond = max(0, operator.outputs.whole - operator.parameters) if operator.kind == LOOKUP else 0
+        return self.passes(operator).forward + Amount(whole=-beyond)
 
     @cached_property
     def backward(self) -> tuple[Item, ...]:
@@ -94,7 +104,7 @@ class Part(Share):
         return tuple(items)
 
     def _backward(self, i: int) -> Iterable[Item]:
-        operator, precision = self.operators[i], self.stack.precision
+        operator = self.operators[i]
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(arrived) if i == self._again_at else arrived
         if i == self._inner[1]:
@@ -104,13 +114,13 @@ class Part(Share):
         if operator.kind == ATTENTION:
             yield from self._attention(operator)
             return
-        early, weight, late = _parted(operator)
-        yield self.work(operator.name, early, precision.weight, operator.shape_of(INPUT))
-        yield OfWeight(*self.work(operator.name, weight, precision.gradient, operator.shape_of(WEIGHT)))
+        early, weight, late = _parted(operator, self.passes(operator))
+        yield self.work(operator.name, early, self.weight, operator.shape_of(INPUT))
+        yield OfWeight(*self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT)))
         if operator.kind == NORM and not late.elements:
-            yield Alone(*self.work(operator.name, early + _outputs(operator).times(-1), precision.weight))
+            yield Alone(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
         yield from self._gradients(operator)
-        yield self.work(operator.name, late, precision.weight)
+        yield self.work(operator.name, late, self.weight)
         if operator.kind == LOSS:
             yield LOSS_GRADIENT
         if i == self._inner[0]:
@@ -119,13 +129,14 @@ class Part(Share):
 
     def _attention(self, operator: ModelOperator) -> Iterable[Doing]:
         """Selective recomputation works it out again before."""
-        shared, weight, shape = Context(self, operator), self.stack.precision.weight, operator.shape_of(FORWARD)
+        shared, weight, shape = Context(self, operator), self.weight, operator.shape_of(FORWARD)
+        passes = self.passes(operator)
         if self.plan.recompute == "selective":
-            yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, operator.eager.forward, weight, shape),)
+            yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, passes.forward, weight, shape),)
         if self.plan.cp > 1:
             yield from shared.backward()
         else:
-            yield self.work(operator.name, operator.eager.backward_input, weight, shape)
+            yield self.work(operator.name, passes.backward_input, weight, shape.backward())
 
     def _then_again(self, arrived: list[Doing]) -> Iterable[Step]:
         """The forward up to an operator once more; DTensor waits for what came before only where it is read."""
@@ -138,7 +149,9 @@ class Part(Share):
         """What of the forward is worked out again before a backward."""
         if self._again < 0:
             return ()
-        items, operator = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN), self.operators[self._again]
+        kept = outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
+        operator = self.operators[self._again]
+        items = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN, kept)
         return tuple(self._then(items, operator, operator.until_saved) if operator.until_saved.elements else items)
 
     @cached_property
@@ -147,9 +160,9 @@ class Part(Share):
 
         That the operator itself runs again is more than is needed, as it saves what comes in: checkpoints stop before it.
         """
-        if self.plan.recompute != "full" or self.name in (EMBEDDING, HEAD):
+        if self.plan.recompute not in ("full", OPS) or not self.is_layer:
             return -1
-        return max(i for i, operator in enumerate(self.operators) if operator.eager.saved.bytes())
+        return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
 
     @property
     def _again_at(self) -> int:
@@ -159,7 +172,7 @@ class Part(Share):
 
     def _gradients(self, operator: ModelOperator) -> Iterable[Item]:
         """Under tensor parallelism each forward makes DTensors of local weights, which autograd comes back to at its end."""
-        style, gradient = self.style_of(operator.name), self.stack.precision.gradient
+        style, gradient = self.style_of(operator.name), self.made
         late = style.holds and self.plan.sharding != "fsdp" and not self.plan.splits
         before, times, apart = style.gradient(operator), style.times, self.plan.pp > 1
         if operator.kind == LOOKUP and operator.cut and self.tied:
@@ -221,18 +234,11 @@ def _held(items: Sequence[Step], what: str = ENTERS) -> list[Step]:
     return [*items[:-1], items[-1]._replace(held=what)]
 
 
-def _forward(operator: ModelOperator) -> Amount:
-    """A lookup reads no more than the table that the rank has."""
-    beyond = max(0, operator.outputs.whole - operator.parameters) if operator.kind == LOOKUP else 0
-    return operator.eager.forward + Amount(whole=-beyond)
-
-
-def _parted(operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
+def _parted(operator: ModelOperator, passes: Passes) -> tuple[Amount, Amount, Amount]:
     """The gradients of what came in, as far as they are worked out before that of the weight; that; and the rest.
 
     A norm without a kernel of its own first multiplies the gradient by the weight, and by what was scaled.
     """
-    passes = operator.eager
     of_each = _outputs(operator)
     before, summed = of_each.times(_BY_WEIGHT), of_each.times(_SUMMED)
     if operator.kind != NORM or (before + summed).elements >= passes.backward_input.elements:

@@ -24,13 +24,22 @@ def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[
     return all(sum(peak) <= memory for peak in _peaks(model, plan, stack, places))
 
 
+def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
+    """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
+    rank = RankParts.at(_parts(model, plan, stack), 0)
+    return rank.memory.reserved(walk(rank, SilentTape).tape.memory)
+
+
 def _peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield the peak of a rank at each place; rows of tokens are spread about evenly over experts."""
     known: Known = {}
     if stack.software == "megatron":
         yield from (megatron.peak_of(model, plan, stack, place, known) for place in places)
         return
-    by_kind = {kind: about_even(plan, model, kind) for kind in set(model.kinds)}
-    parts = Parts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])
-    for rank in map(partial(RankParts.at, parts), places):
+    for rank in map(partial(RankParts.at, _parts(model, plan, stack)), places):
         yield rank.memory.peak(walk(rank, SilentTape, known).tape.memory)
+
+
+def _parts(model: Model, plan: Plan, stack: Stack) -> Parts:
+    by_kind = {kind: about_even(plan, model, kind) for kind in set(model.kinds)}
+    return Parts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])

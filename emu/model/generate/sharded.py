@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.generate.gradients import Whole, moved, run
+from emu.model.generate.gradients import Whole, cast, moved, run
 from emu.model.generate.item import Ask, Doing, Gradient, Work
 from emu.model.generate.part import Part
 from emu.model.generate.states import Over, padded, shared_over
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer import LayerMemory
+from emu.model.memory.ledger import GATHERS, REDUCES
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import Amount, ModelOperator
@@ -217,11 +218,11 @@ class Sharded(Whole):
 
     def least(self) -> Iterator[Ask]:
         """What is asked for at least once in a step."""
-        precision = self.parts[0].stack.precision
+        precision, gathered = self.parts[0].stack.precision, self.parts[0].stack.gathered
         for group in self._groups:
             over, size = self._over(group), self._sizes[group].padded
             if over.ranks > 1:
-                yield Ask(over.axis, "all_gather", size, precision.weight)
+                yield Ask(over.axis, "all_gather", size, gathered)
                 yield Ask(over.axis, "reduce_scatter", size, precision.gradient)
             if self.plan.sharded < self.plan.dp and not group.experts:
                 yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
@@ -283,10 +284,12 @@ class Sharded(Whole):
     def _copy_in(self, group: _Group, stream: int = 0) -> None:
         over = self._over(group)
         if over.ranks > 1:
-            self.tape.compute(self._weights("copied in", 2 * self._sizes[group].padded // over.ranks), stream)
+            own, part = self._sizes[group].padded // over.ranks, self.parts[0]
+            read, written = part.stack.precision.weight, part.weight
+            self.tape.compute(cast("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
-        over, weight = self._over(group), self.parts[0].stack.precision.weight
+        over, weight = self._over(group), self.parts[0].weight
         if over.ranks == 1:
             return ()
         return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, weight), stream),)
@@ -300,7 +303,7 @@ class Sharded(Whole):
     def _arrive_early(self, group: _Group) -> None:
         """In a backward, or ahead of a turn: the buffer is free at once."""
         self._arrive(group)
-        self.tape.memory.change(activations=-self._buffer(group))
+        self.tape.memory.change(activations=-self._buffer(group), pool=GATHERS)
         self._hold_back(self.tape.now())
 
     def _drop(self, group: _Group) -> None:
@@ -311,7 +314,7 @@ class Sharded(Whole):
 
     def _bytes(self, group: _Group) -> int:
         """Return the bytes of the whole weights of a group."""
-        return self._sizes[group].elements * item_bytes(self.parts[0].stack.precision.weight)
+        return self._sizes[group].elements * item_bytes(self.parts[0].weight)
 
     def _buffer(self, group: _Group) -> int:
         """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
@@ -320,16 +323,16 @@ class Sharded(Whole):
     def _open_buffer(self, group: _Group) -> None:
         """Let the buffer of a group live that is to be gathered."""
         if group not in self.whole and group not in self.coming:
-            self.tape.memory.change(activations=self._buffer(group))
+            self.tape.memory.change(activations=self._buffer(group), pool=GATHERS)
 
     def _close_buffer(self) -> None:
         """Free the buffer of the weights gathered last in a forward."""
-        self.tape.memory.change(activations=-self.buffered)
+        self.tape.memory.change(activations=-self.buffered, pool=GATHERS)
         self.buffered = 0
 
     def _weights(self, name: str, elements: int) -> Work:
         part = self.parts[0]
-        return part.work(name, Amount(parameters=elements), part.stack.precision.weight)
+        return part.work(name, Amount(parameters=elements), part.weight)
 
     def _scatter(self, group: _Group) -> None:
         self._drop(group)
@@ -339,7 +342,8 @@ class Sharded(Whole):
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
             run(tape, doing)
         tape.join(*self.scattered)
-        tape.compute(self._moved(sizes.elements + sizes.padded))
+        part = self.parts[0]
+        tape.compute(cast("gradients", sizes.elements, part.made, part.stack.precision.gradient, tape.dtype, sizes.padded))
         tape.join(*tape.now(), stream=scatters)
         if over.ranks > 1:
             self._request("reduce_scatter", over.axis, sizes.padded, scatters)
@@ -361,7 +365,8 @@ class Sharded(Whole):
         divided = own if group.experts else 0  # added up, they are divided into another tensor
         if own == made:  # nothing is sent: what was copied lives until the copy is divided
             memory.rise(gradients=own, activations=divided)
-        memory.change(gradients=own, activations=-lived)
+        memory.change(activations=-lived)
+        memory.change(gradients=own, pool=REDUCES)
         memory.rise(activations=divided)
         self.copied = made
 

@@ -69,7 +69,7 @@ def _own_rowwise(share: Share, path: str) -> Style:
 def _divided(share: Share, path: str) -> tuple[Doing, ...]:
     """Each rank adds its share of a bias, so that their sum has it once."""
     biases = (o for o in map(share.operators.__getitem__, share.within(path)) if o.kind == BIAS)
-    return tuple(share.work(path, Amount(parameters=2 * o.parameters), share.stack.precision.weight) for o in biases)
+    return tuple(share.work(path, Amount(parameters=2 * o.parameters), share.weight) for o in biases)
 
 
 def _vocabulary(share: Share, path: str) -> Style:
@@ -85,7 +85,7 @@ def _words(share: Share, path: str) -> Style:
     masks = Amount(fixed_bytes=n * (2 * (_INDEX + _FLAG) + 3 * _FLAG))  # below, above, either
     shifted = Amount(fixed_bytes=n * (6 * _INDEX + _FLAG))  # cloned, moved, and 0 where masked
     zeroed = Amount(whole=2 * share.elements, fixed_bytes=n * _FLAG)
-    gradient = share.stack.precision.gradient
+    gradient = share.made
     table = next(share.operators[i].parameters for i in share.within(path))
     taken = share.work(path, Amount(parameters=2 * table), gradient)
     return Style(
@@ -118,7 +118,7 @@ def _gathered(share: Share, path: str) -> Style:
 
 
 def _summed_weights(share: Share) -> Style:
-    gradient = share.stack.precision.gradient
+    gradient = share.made
     return Style(gradient=lambda o: (Ask("tp", "all_reduce", o.parameters // o.tensors, gradient),))
 
 

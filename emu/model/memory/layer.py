@@ -11,10 +11,12 @@ from emu.model.layer_on_rank import LayerOnRank
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan.vocabulary import filled_up
+from emu.model.recompute import OPS, outputs_kept
 from emu.model.stack.kernels import kept_by, passes_of
-from emu.model.stack.stack import FUSED
+from emu.model.stack.stack import FUSED, LAYERS
 
 _INDEX = 8  # bytes of the index of one row
+_SINGLE = item_bytes("float32")
 # Gradients of an operator's inputs, as multiples of the elements of its output; of a norm also its temporary tensors.
 _INPUT_GRADIENTS = {GATE: 2, NORM: 3, SUM: 2}
 
@@ -49,11 +51,16 @@ class LayerMemory(LayerOnRank):
         vocabulary = filled_up(self.plan, self.model, self.stack).vocab
         return self.item * self.tokens.n * vocabulary // (1 if self.stack.software == "pytorch" else self.plan.tp)
 
+    @property
+    def scored(self) -> int:
+        """Bytes of what the loss keeps of the logits, and of each gradient on the way through it, in float32 or wider."""
+        return self.logits * max(self.item, _SINGLE) // self.item if self.stack.is_narrow else self.logits
+
     @cached_property
     def saved(self) -> tuple[int, ...]:
         """Bytes that the forward of each operator keeps for the backward, without tokens and targets, which live anyway."""
-        kept = (kept_by(operator, self.stack, self.plan).bytes(self.item) for operator in self.operators)
-        anyway = {LOSS: self.logits, LOOKUP: 0}
+        kept = (kept_by(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators)
+        anyway = {LOSS: self.scored, LOOKUP: 0}
         found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
         if self.routed is not None:  # in which order rows lie by expert, and by where they come from
             found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
@@ -61,20 +68,38 @@ class LayerMemory(LayerOnRank):
 
     @property
     def recomputed(self) -> bool:
-        """Whether the forward keeps the input of the layer only, and is run again before the backward."""
-        return self.plan.recompute == "full" and self.is_layer
+        """Whether the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
+        return self.plan.recompute in ("full", OPS) and self.is_layer
 
     @property
     def again(self) -> int:
         """Bytes that live once more after recomputation, besides those that the forward has kept."""
-        return sum(self.saved) - self.between if self.recomputed else 0
+        return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
 
     @cached_property
     def kept(self) -> int:
         """Bytes that the forward leaves for the backward; the logits of a head live as long."""
-        own = self.between if self.recomputed else sum(self.saved)
+        own = self.between + sum(map(self._given, self._keepers)) if self.recomputed else sum(self.saved)
         whole = self.between if self.name == HEAD and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
+
+    @property
+    def _never_read(self) -> int:
+        """Bytes that are kept though only the sum that ends the layer reads them; a compiler sees that, and keeps them not."""
+        return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
+
+    @property
+    def _keepers(self) -> list[ModelOperator]:
+        """The operators whose outputs are kept, where the rest of the layer is recomputed."""
+        if self.plan.recompute != OPS:
+            return []
+        kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
+        return [self.operators[i] for i in sorted(kept)]
+
+    def _given(self, operator: ModelOperator) -> int:
+        """Return the bytes of an operator's output, and of the statistics that it keeps with it."""
+        statistics = passes_of(operator, self.stack).saved.fixed_bytes
+        return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics
 
     @property
     def parameters(self) -> int:
@@ -126,7 +151,7 @@ class LayerMemory(LayerOnRank):
         """Return the bytes of the gradient of the operator's parameters."""
         return operator.parameters * item_bytes(self.stack.precision.gradient)
 
-    def made(self, operator: ModelOperator) -> int:
+    def made_bytes(self, operator: ModelOperator) -> int:
         """Return the bytes of the gradient that the operator's backward makes, also for the weight of a tied head.
 
         Megatron-LM makes it in the dtype of the weights and then adds it to its buffer. A fused product adds at once, so that
@@ -134,19 +159,19 @@ class LayerMemory(LayerOnRank):
         """
         precision = self.stack.precision
         if self.stack.software == "pytorch":
-            return operator.own_parameters * item_bytes(precision.gradient)
+            return operator.own_parameters * item_bytes(self.made)
         fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
         return 0 if fused else operator.own_parameters * item_bytes(precision.weight)
 
     def waits(self, operator: ModelOperator) -> int:
         """Return the bytes of a gradient until it is reduced; DTensor keeps a whole table's till then, but not with DDP."""
         late = self.plan.sharding == "fsdp" or self.plan.splits
-        return (self.whole(operator) if late else 0) or self.made(operator)
+        return (self.whole(operator) if late else 0) or self.made_bytes(operator)
 
     def whole(self, operator: ModelOperator) -> int:
         """Return the bytes of the gradient of a whole table, which DTensor makes under tensor parallelism; 0 for others."""
         cut = operator.kind == LOOKUP and operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch"
-        return self.plan.tp * self.gradient(operator) if cut else 0
+        return self.plan.tp * self.made_bytes(operator) if cut else 0
 
     def partial(self, operator: ModelOperator) -> bool:
         """Return whether DTensor leaves the gradient unreduced until the last of a stage's backwards, where these are split."""
@@ -159,7 +184,7 @@ class LayerMemory(LayerOnRank):
         """Return whether the gradient is one of two of a tied table, which are added up on this rank."""
         if not self.model.tied or not self.plan.ends_meet:
             return False
-        return (operator.kind == LOOKUP and bool(operator.cut)) or self.made(operator) > self.gradient(operator)
+        return (operator.kind == LOOKUP and bool(operator.cut)) or operator.own_parameters > operator.parameters
 
     def _attended(self, operator: ModelOperator, given: int) -> int:
         """Return the elements that live beside the gradient of attention's output: the gradients of queries, keys and values.
@@ -183,10 +208,10 @@ class LayerMemory(LayerOnRank):
     def beside(self, operator: ModelOperator) -> int:
         """Return the bytes of gradients of activations that live while the operator's backward runs."""
         if operator.kind == LOSS:
-            return 2 * self.logits
+            return 2 * self.scored
         if operator.kind == LOOKUP:
             return self.between + self.whole(operator)
-        if not passes_of(operator, self.stack).backward.elements:  # one kernel with another
+        if not self.passes(operator).backward.elements:  # one kernel with another
             return 0
         given = operator.outputs.whole + operator.outputs.cut
         grouped = operator.experts and self.stack.software == "pytorch"

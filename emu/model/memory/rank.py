@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.memory.layer import LayerMemory
-from emu.model.memory.ledger import Ledger, LiveBytes
+from emu.model.memory.ledger import Ledger, LiveBytes, Pools
 from emu.model.memory.stage import StageEnds
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
@@ -37,7 +37,8 @@ class RankMemory:
     def opened(self) -> Ledger:
         """Return a ledger in which all lives that lives during the whole step, but for the optimizer's state."""
         always = LiveBytes(self._weights, 0 if self.pytorch else self._gradients, self._buffers)
-        return Ledger(always, always)
+        pools = Pools(sum(always))
+        return Ledger(always, always, pools, pools)
 
     def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> PeakBytes:
         """Return the bytes of the rank at its peak.
@@ -48,6 +49,10 @@ class RankMemory:
         """
         found = ledger.peak
         return PeakBytes(found.weights, found.gradients, self._optimizer_state(places), found.activations)
+
+    def reserved(self, ledger: Ledger) -> int:
+        """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""
+        return sum(ledger.reserved) + self._optimizer_state((0, 0))
 
     def ends(self, stage: int) -> StageEnds:
         """Return what a stage exchanges with others: its output lives with what it keeps, its input in a buffer of its own."""

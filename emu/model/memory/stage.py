@@ -81,7 +81,7 @@ class StageMemory:
         for layer in self.layers:
             times, left = 0, layer.again
             for operator, saved in zip(layer.operators, layer.saved, strict=True):
-                given, made = layer.given(operator), layer.made(operator)
+                given, made = layer.given(operator), layer.made_bytes(operator)
                 freed = {PRODUCT: saved, NORM: min(saved, given)}.get(operator.kind, 0)
                 if layer.recomputed and given:
                     times += 1  # the layer is recomputed for each operator; what no backward has used yet lives on
@@ -100,7 +100,7 @@ class StageMemory:
 
     def stays(self, layer: LayerMemory, operator: ModelOperator, of: Pass) -> int:
         """Return the bytes of a gradient that lives with its parameter from now on."""
-        return layer.made(operator) if of.first and not self.scatters and not layer.partial(operator) else 0
+        return layer.made_bytes(operator) if of.first and not self.scatters and not layer.partial(operator) else 0
 
     def _has_sharded_experts(self, layer: LayerMemory) -> bool:
         return self.scatters and any(map(layer.travels, layer.operators))
@@ -108,7 +108,7 @@ class StageMemory:
     @property
     def _scored(self) -> int:
         """Bytes of logits and of what the loss keeps, which live no longer than the gradient of the head's input is wanted."""
-        return sum(2 * layer.logits for layer in self.layers if layer.name == HEAD)
+        return sum(layer.logits + layer.scored for layer in self.layers if layer.name == HEAD)
 
 
 @dataclass
@@ -140,7 +140,7 @@ class BackwardMemory:
 
     def end(self) -> None:
         """Free what the backward has left."""
-        kept = (layer.kept - (layer.between if layer.recomputed else sum(layer.saved)) for layer in self.stage.layers)
+        kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
         self.ledger.change(activations=-self.late - sum(kept) - self.stage.ends.gives)
 
     def _operator(self, layer: LayerMemory, operator: ModelOperator, saved: int) -> None:
@@ -155,7 +155,7 @@ class BackwardMemory:
         self.ledger.rise(stays, self._beside(layer, operator) - stays)
         self.ledger.change(gradients=stays, activations=lives - saved)
         if self.of.last and layer.routed is not None and operator.experts and not self.stage.scatters:
-            self.ledger.change(activations=layer.made(operator))  # in a bucket of the block, until the end of the step
+            self.ledger.change(activations=layer.made_bytes(operator))  # in a bucket of the block, until the end of the step
         self.late += 0 if self.of.first else lives
 
     def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
@@ -169,7 +169,7 @@ class BackwardMemory:
 
     def _beside(self, layer: LayerMemory, operator: ModelOperator) -> int:
         """Return the bytes that live as the operator's backward runs; if it is cut now, those of a whole table's gradient."""
-        made, whole = layer.made(operator), layer.whole(operator)
+        made, whole = layer.made_bytes(operator), layer.whole(operator)
         if not whole:
             return layer.beside(operator) + made
         return whole + (made if layer.waits(operator) == made else 0)

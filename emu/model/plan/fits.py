@@ -11,6 +11,7 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline.order import ORDERS, check_of_pytorch
 from emu.model.plan.plan import Plan, divisors, multiples, nearest
 from emu.model.plan.spell import spell_layers
+from emu.model.recompute import OPS
 from emu.model.stack.stack import OVERLAPPED, Stack
 
 _PYTORCH = Stack()
@@ -66,9 +67,24 @@ def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
             fits = nearest(plan.tp, divisors(gcd(*sizes.values())))
             raise must_be("plan", "tp", f"a divisor of the {size} {name} of {model.name}", plan.tp, f"take tp={fits}")
     _check_experts(plan, model)
+    _check_ops(plan, stack)
     if plan.seq > model.max_seq:
         raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", plan.seq)
     stage_layers(plan, model)
+
+
+def _check_ops(plan: Plan, stack: Stack) -> None:
+    """Refuse to keep the outputs of single operators where Emu does not know which of them a software keeps."""
+    if plan.recompute != OPS:
+        return
+    if stack.software != "pytorch":
+        raise must_be("plan", "recompute", f"none, selective or full with software={stack.software}", plan.recompute)
+    for name in ("tp", "cp", "ep"):
+        if getattr(plan, name) > 1:
+            mend = f"take recompute=selective or full, or {name}=1"
+            raise must_be("plan", name, f"1 with recompute={OPS}", getattr(plan, name), mend)
+    if plan.splits:
+        raise must_be("plan", "order", f"one of whole backwards with recompute={OPS}", plan.pipeline, "take order=1f1b")
 
 
 _LEFT_OUT = {

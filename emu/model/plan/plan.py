@@ -12,11 +12,12 @@ from emu.errors import must_be
 from emu.model.operator import Cut
 from emu.model.pipeline.order import ORDERS, check_order, default_order, stages_of
 from emu.model.plan.ranks import AXES, chunks, groups, places
+from emu.model.recompute import OPS
 from emu.registry import unknown
 
 CHOICES = {
     "sharding": ("ddp", "zero1", "fsdp"),
-    "recompute": ("none", "selective", "full"),
+    "recompute": ("none", "selective", "full", OPS),
     "cp_comm": ("p2p", "all_gather"),
 }
 _MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "dropout")

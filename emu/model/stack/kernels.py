@@ -4,14 +4,15 @@ from dataclasses import replace
 
 from emu.model.operator import ATTENTION, FORWARD, PRODUCT, RESIDUAL, Amount, ModelOperator, Passes
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import UNFUSED, Stack
+from emu.model.stack.stack import LAYERS, UNFUSED, Stack
 from emu.trace.kernel import MOVES, Kernel, Shape
 
 
-def passes_of(operator: ModelOperator, stack: Stack) -> Passes:
-    """As PyTorch runs it without a compiler, or as one kernel; attention by that which the stack has."""
+def passes_of(operator: ModelOperator, stack: Stack, *, layer: bool = True) -> Passes:
+    """As PyTorch runs it, in a layer or beside all layers, or as one kernel; attention by that which the stack has."""
     if stack.software == "pytorch":
-        return operator.eager
+        eager = operator.narrow if stack.is_narrow and operator.narrow else operator.eager
+        return operator.compiled if layer and stack.compile == LAYERS and operator.compiled else eager
     return operator.unfused if operator.kind == ATTENTION and stack.attention == UNFUSED else operator.fused
 
 
@@ -53,13 +54,13 @@ def _unfused(
     return (*shared[: n // 2], (softmax, MOVES), *([(dropped, MOVES)] if drops else []), *shared[n // 2 :], last)
 
 
-def kept_by(operator: ModelOperator, stack: Stack, plan: Plan) -> Amount:
+def kept_by(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bool = True) -> Amount:
     """What one rank keeps from its forward to its backward, of an operator cut as the plan has it.
 
     Megatron-LM keeps what products read as sequence parallelism cuts it, and gathers it once more; attention that is worked
     out again keeps what it reads. Source: Korthikanti et al. (2022), sections 4.2 and 5.
     """
-    saved = passes_of(operator, stack).saved
+    saved = passes_of(operator, stack, layer=layer).saved
     if stack.software == "pytorch":
         return saved
     if operator.kind == ATTENTION and plan.recompute == "selective":

@@ -1,4 +1,4 @@
-"""How often an element-wise operator moves each element: as eager PyTorch runs it, and as one fused kernel would.
+"""How often an element-wise operator moves each element: as eager PyTorch runs it, compiled, and as one fused kernel.
 
 Found by running each alone under the counting mode (`emu.backend.rank.count.Count`) with PyTorch 2.13 on a CPU, forward and
 backward, at several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A
@@ -22,6 +22,8 @@ from emu.model.operator import (
     Passes,
 )
 
+_WIDE = 4  # bytes of an element of float32
+
 
 class Moved(NamedTuple):
     """Elements read and written."""
@@ -30,6 +32,7 @@ class Moved(NamedTuple):
     row: int = 0  # for each row: statistics of norms; figures of one token
     constant: int = 0  # for each element of a constant that all rows share, e.g. a table of cosines
     row_bytes: int = 0  # bytes for each row, of indices
+    wide: float = 0  # elements of float32 for each element of the operator, whatever dtype activations have
 
 
 class Kernels(NamedTuple):
@@ -87,6 +90,27 @@ FUSED: Mapping[str, Kernels] = {
     "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(2, 0, 0, 8), Moved(1, 0, 0, 8)),
 }
 
+# Of activations below float32, where not as EAGER: a norm and a rotation are worked out in float32 between two casts, the
+# rotation as one product of complex numbers, and the loss takes logits that were cast to float32.
+# Source: torchtitan at 9dec370 (December 2024), torchtitan/models/norms.py, models/llama/model.py and train.py.
+NARROW: Mapping[str, Kernels] = {
+    "rms norm": Kernels(Moved(4, 6, wide=7), Moved(8, 10, wide=19), Moved(1, 1, wide=1)),
+    "rotation": Kernels(Moved(2, 0, 2, wide=4), Moved(2, 0, 6, wide=4)),
+    "cross entropy": Kernels(Moved(1, 1, 0, 8, wide=3), Moved(1, 0, 0, 8, wide=5), Moved(0, 0, 0, 8, wide=1)),
+}
+# As torch.compile has it, where not as without it. A norm and the sums around it are one kernel, but that the gradient of its
+# weight, which adds up along tokens, reads once more; complex numbers and the loss are not compiled. Source: the bytes that
+# PyTorch's own scheduler counts for a layer, which a test compares.
+COMPILED: Mapping[str, Kernels] = {
+    "rms norm": Kernels(Moved(2, 1), Moved(5, 1), Moved(0, 1)),
+    "silu gate": FUSED["silu gate"],
+    "gelu gate": FUSED["gelu gate"],
+    "gelu": FUSED["gelu"],
+    "squared relu": FUSED["squared relu"],
+    "residual": Kernels(Moved(2.5), Moved(1.5)),
+    "sum of gradients": Kernels(Moved(), Moved(2)),
+}
+
 
 def element_wise(
     name: str,
@@ -114,7 +138,7 @@ def element_wise(
 
     def amount(moved: Moved, parameters: int) -> Amount:
         mine = round(moved.element * elements) + moved.row * rows
-        shared, fixed = moved.constant * constants, moved.row_bytes * rows
+        shared, fixed = moved.constant * constants, moved.row_bytes * rows + _WIDE * round(moved.wide * elements)
         return Amount(0, shared, mine, parameters, fixed) if cut else Amount(0, mine + shared, 0, parameters, fixed)
 
     def passes(k: Kernels) -> Passes:
@@ -123,4 +147,6 @@ def element_wise(
 
     out = Amount(cut=elements) if cut else Amount(whole=elements)
     eager, fused = passes(EAGER[what]), passes(FUSED[what])
-    return ModelOperator(name, KIND[what], weights, eager, fused, out, "both" if cut else "", sequence)
+    narrow, compiled = (passes(table[what]) if what in table else None for table in (NARROW, COMPILED))
+    side = "both" if cut else ""
+    return ModelOperator(name, KIND[what], weights, eager, fused, out, side, sequence, narrow=narrow, compiled=compiled)

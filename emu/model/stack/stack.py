@@ -1,7 +1,7 @@
 """The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan.
 
 Sources: PyTorch's own pieces, as Emu executes them; Megatron-LM, megatron/training/arguments.py and megatron/core, for its
-defaults: what overlaps with computation there, fused accumulation of gradients, flash attention.
+defaults: what overlaps with computation there, fused accumulation of gradients, attention by cuDNN (Transformer Engine).
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,16 @@ from emu.collective.library import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import must_be
 from emu.registry import unknown
+from emu.trace.device.attention import CUDNN, FA2, FA3
 
 EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only
 INTERLEAVED = "interleaved"  # in that order of a pipeline only
 CHUNKED = "chunked"  # of each chunk of a pipeline at once, beside what others compute
-FLASH, FUSED, UNFUSED = "flash", "fused", "unfused"
+FUSED, UNFUSED = "fused", "unfused"
 WHOLE, SCATTERED = "whole", "scattered"
+NOTHING, LAYERS = "nothing", "layers"
+FOREACH = "foreach"
 
 # What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
 SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -29,7 +32,9 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pp": (OVERLAPPED,),
         "messages": (WHOLE,),
         "accumulation": (UNFUSED,),
-        "attention": (FLASH,),
+        "attention": (FA2, CUDNN, FA3),
+        "compile": (NOTHING, LAYERS),
+        "optimizer": (FUSED, FOREACH),
     },
     "megatron": {
         "tp": (BACKWARD, EXPOSED, OVERLAPPED),
@@ -39,7 +44,9 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
         "messages": (WHOLE, SCATTERED),
         "accumulation": (FUSED, UNFUSED),
-        "attention": (FLASH, UNFUSED),
+        "attention": (CUDNN, FA2, FA3, UNFUSED),
+        "compile": (NOTHING,),
+        "optimizer": (FUSED,),
     },
 }
 SOFTWARE = tuple(SETTINGS)
@@ -90,7 +97,9 @@ class Stack:
     pp: str = ""
     messages: str = ""  # between stages, without sp: each rank of tp sends all, or (scattered) its share
     accumulation: str = ""  # of gradients, by the product that makes them (fused), or after it
-    attention: str = ""  # flash: scores are never written; unfused: they are
+    attention: str = ""  # by which kernel; by unfused ones scores are written, by any other they never are
+    compile: str = ""  # what torch.compile fuses: nothing, or layers, each by itself; head and loss are not compiled
+    optimizer: str = ""  # AdamW as one kernel (fused), or as one for each of its operations (foreach)
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
     adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
@@ -117,6 +126,19 @@ class Stack:
         for name in ("launch_s", "alpha_s", "adding_s"):
             if not getattr(self, name) >= 0:
                 raise must_be("stack", name, "0 or more seconds", getattr(self, name))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Tell whether activations have fewer bytes than float32, which PyTorch then casts to in norms and in the loss."""
+        return self.software == "pytorch" and item_bytes(self.precision.activation) < item_bytes("float32")
+
+    @property
+    def gathered(self) -> str:
+        """The dtype in which weights that are sharded over ranks are gathered.
+
+        Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_api.py, the `param_dtype` of a `MixedPrecisionPolicy`.
+        """
+        return self.precision.activation if self.software == "pytorch" else self.precision.weight
 
     @property
     def overlaps_gradients(self) -> bool:

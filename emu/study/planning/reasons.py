@@ -40,7 +40,7 @@ def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
 def _computes(row: PlanRow, best: PlanRow) -> str:
     """What it computes besides, as far as the settings of both say."""
     mine, other = (_settings(each) for each in (row, best))
-    order = ("none", "selective", "full")
+    order = ("none", "selective", "ops", "full")
     if order.index(mine["recompute"]) > order.index(other["recompute"]):
         return f", of it what recompute={mine['recompute']} works out again"
     if (row.optimizer_s or 0.0) - (best.optimizer_s or 0.0) > 0.5 * (row.compute_s - best.compute_s):

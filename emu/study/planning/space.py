@@ -12,6 +12,7 @@ from emu.model.model import Model
 from emu.model.pipeline.order import ORDERS, default_order
 from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, divided, spread
 from emu.model.plan.plan import CHOICES, Plan, divisors
+from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
 from emu.study.training.placed import axes_of
 
@@ -69,7 +70,7 @@ class Space:
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
         sharding = [each for each in product(self._sharded(dp * cp), self._shards(dp)) if each[0] != "ddp" or not each[1]]
         sequence = self._of("sp", (False, True) if tp > 1 else (False,))
-        recompute = self._of("recompute", CHOICES["recompute"])
+        recompute = self._of("recompute", [how for how in CHOICES["recompute"] if how != OPS])
         keys = self._of("cp_comm", CHOICES["cp_comm"] if cp > 1 else ("p2p",))
         settings = product(sequence, sharding, recompute, keys, self._experts(tp, tp * cp * dp))
         batches = list(self._batches(pp, self.global_batch // dp))

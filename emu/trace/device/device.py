@@ -1,14 +1,18 @@
 """How long an operator takes on one NPU, by its kernel and its shape.
 
-- A product takes its FLOPs at the share of peak that large ones reach, times its waves, and a share of its bytes that is not
-  hidden under them; attention by one kernel its FLOPs (of a causal one half) at a share of its own.
+- Arithmetic is done at the clock that the NPU sustains under its power limit: a property of the machine, apart from what share
+  of its tensor cores a kernel keeps busy.
+- A product takes its waves of tiles over the cores, each tile a main loop over K with a prologue and an epilogue, and a share
+  of its bytes that is not hidden under them; attention by one kernel its FLOPs (of a causal one half) at the rate of a table.
 - Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
+- A kernel of a shape that was measured takes what was measured, and others what the model says, set right by those near it.
 Sources: Williams et al., Roofline (2009); for waves see `emu.trace.device.kernels`.
 E events of a role.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, log2
 from typing import Any
 
@@ -17,9 +21,11 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.trace.device.dtypes import TF32, timed_as, timed_bytes
-from emu.trace.device.kernels import beside, waves
-from emu.trace.kernel import Kernel
+from emu.trace.device.attention import FA2, NO_RATES, AttentionTable
+from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
+from emu.trace.device.kernels import beside, main_loop, waves
+from emu.trace.device.measured import MeasuredKernel, corrections
+from emu.trace.kernel import ATTENTIONS, MASKED, Kernel
 from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
@@ -28,10 +34,11 @@ NODE = 8  # NPUs of one, where jitter counts nodes
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("gemm_share", "attention_efficiency", "hbm_efficiency"), lambda share: 0 < share <= 1, "above 0 and at most 1"),
-    (("unhidden_share", "jitter"), lambda share: 0 <= share <= 1, "0 or more and at most 1"),
+    (("unhidden_share", "jitter", "last_wave"), lambda share: 0 <= share <= 1, "0 or more and at most 1"),
+    (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2, as a share of the clock that the peaks are stated at"),
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
-    (("launch_overhead_s", "request_overhead_s", "cores", "memory_bytes"), lambda n: 0 <= n < inf, "0 or more"),
+    (("launch_overhead_s", "request_overhead_s", "cores", "memory_bytes", "prologue"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
 
@@ -46,11 +53,17 @@ class Device:
     memory_bytes: int = 0  # 0: not known
     cores: int = 0  # that work on a tile of a product each (of a GPU its SMs); 0: not known, so that waves are not counted
     tile: tuple[int, int] = (128, 256)  # rows and columns of a product that a core works out at one time
-    gemm_share: float = 0.7  # of peak, that large products reach
-    attention_efficiency: float = 0.5  # of peak, that one kernel of attention reaches
+    gemm_share: float = 0.7  # of peak at the sustained clock, that the main loop of a product reaches
+    attention_efficiency: float = 0.5  # the same of one kernel of attention that the table does not know
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
     jitter: float = 0.004  # by which share computation grows for each doubling of nodes
     hbm_efficiency: float = 0.8
+    clock: float = 1.0  # that it sustains under its power limit, as a share of the clock that the peaks are stated at
+    prologue: float = 0.0  # what a tile takes before and after its main loop, in elements of K
+    last_wave: float = 1.0  # share of the last wave's idle cores that is lost; less where the work is split on (stream-K)
+    attention: AttentionTable = NO_RATES  # rates of kernels of attention
+    attention_kernel: str = FA2  # which of them the software takes
+    measured: tuple[MeasuredKernel, ...] = ()  # kernels that were measured on it, whose times count before the model's
     contention: float = 0.0  # share of the cores that a collective takes from products beside it
     launch_overhead_s: float = 0.0  # of each operator
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
@@ -76,7 +89,7 @@ class Device:
         return (
             f"a product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}, and "
             f"{self.unhidden_share:g} of the time of its bytes; attention its FLOPs (of a causal one half) at "
-            f"{self.attention_efficiency:g} of peak",
+            f"{self._attention_told}",
             f"no operator takes less than its bytes at {self.hbm_efficiency:g} of the memory bandwidth, which is what all but "
             f"products and attention take",
             f"these shares of the {self.name} are {f'fitted on {self.fitted_on}' if self.fitted_on else 'unfitted'}",
@@ -85,14 +98,26 @@ class Device:
         )
 
     @property
+    def _attention_told(self) -> str:
+        if self.attention.knows(self.attention_kernel):
+            return f"what was measured of the kernel {self.attention_kernel} by head size, mask, length and pass"
+        return f"{self.attention_efficiency:g} of peak"
+
+    @property
     def _waves_told(self) -> str:
-        return f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}" if self.cores else ""
+        if not self.cores:
+            return ""
+        waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
+        softened = f" whose last one costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
+        return waves + softened + f", each with {self.prologue:g} of K before and after its main loop" * (self.prologue > 0)
 
     @property
     def _told_if_any(self) -> list[str]:
         request, jitter, contention = self.request_overhead_s, self.jitter, self.contention
         told = {
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
+            f"the {self.name} sustains {self.clock:g} of the clock that its peaks are stated at": self.clock != 1,
+            f"{len(self.measured)} measured kernels set the times of their shapes, and of those near them": len(self.measured),
             f"computation takes {jitter:g} longer for each doubling of {self.nodes} nodes of {NODE}": jitter * (self.nodes > 1),
             f"a collective takes {contention:g} of the cores from products beside it": contention,
         }
@@ -130,19 +155,37 @@ class Device:
         Raises:
             InputError: an unknown dtype, or FLOPs in one that the device has no peak for.
         """
-        flops_s = events.flops / self._rates(events, dtype)
-        bytes_s = timed_bytes(events, dtype) / (self.hbm_efficiency * self.hbm_Bps)
-        takes = np.maximum(self._arithmetic_s(events, flops_s, bytes_s, contended), bytes_s) + self.launch_overhead_s
-        return np.where(events.kind == Kind.COMPUTE, takes * (1 + self.jitter * log2(self.nodes)), 0.0)
-
-    def _arithmetic_s(self, events: Events, flops_s: F64, bytes_s: F64, contended: bool | None) -> F64:
-        """[E] seconds from seconds at peak, and of the bytes."""
-        of_kernel = [events.kernel == kernel for kernel in (Kernel.PRODUCT, Kernel.ATTENTION, Kernel.CAUSAL)]
-        product = flops_s / self.gemm_share * waves(events, self.cores, self.tile) + self.unhidden_share * bytes_s
+        by_model = self._kernels_s(events, dtype)
+        if self.measured:
+            of_rows = partial(self._kernels_s, dtype=AS_RAN)
+            by_model = by_model * corrections(self.measured, events, dtype, of_rows, self.name)
         if self.contention:
-            product /= 1 - self.contention * (beside(events) if contended is None else contended)
-        attention = flops_s / self.attention_efficiency
-        return np.select(of_kernel, [product, attention, attention / 2], flops_s / self.gemm_share)
+            held = (events.kernel == Kernel.PRODUCT) & (beside(events) if contended is None else contended)
+            by_model = by_model / (1 - self.contention * held)
+        return np.where(events.kind == Kind.COMPUTE, by_model * (1 + self.jitter * log2(self.nodes)), 0.0)
+
+    def _kernels_s(self, events: Events, dtype: str) -> F64:
+        """[E] seconds of each kernel by itself."""
+        flops_s = events.flops / (self.clock * self._rates(events, dtype))
+        bytes_s = timed_bytes(events, dtype) / (self.hbm_efficiency * self.hbm_Bps)
+        return np.maximum(self._arithmetic_s(events, dtype, flops_s, bytes_s), bytes_s) + self.launch_overhead_s
+
+    def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
+        """[E] seconds from seconds at peak, and of the bytes."""
+        filled = waves(events, self.cores, self.tile, self.last_wave) * main_loop(events, self.prologue)
+        product = flops_s / self.gemm_share * filled + self.unhidden_share * bytes_s
+        attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
+        of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS)]
+        return np.select(of_kernel, [product, attention], flops_s / self.gemm_share)
+
+    def _attention_share(self, events: Events, dtype: str) -> F64:
+        """[E] of peak, by the table where it knows the kernel."""
+        found = np.zeros(len(events))
+        if self.attention.rows and np.isin(events.kernel, ATTENTIONS).any():
+            ran = np.array([FLOAT_BYTES.get(timed_as(name, dtype), 0) for name in events.dtype])
+            for width in np.unique(ran[np.isin(events.kernel, ATTENTIONS)]).tolist():
+                found = np.where(ran == width, self.attention.shares(self.attention_kernel, events, width), found)
+        return np.where(found > 0, found, self.attention_efficiency)
 
     def ticks(self, events: Events, dtype: str) -> I64:
         """[E] the same in ticks, each rounded half-even once.

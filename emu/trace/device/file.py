@@ -9,6 +9,12 @@ cores; the rest is as `Device` has it:
     gemm_share = 0.75
     launch_overhead = "2us"
     peak_flops = { bfloat16 = 989e12, float32 = 67e12, tf32 = 494.7e12 }
+    kernels = [
+      { kernel = "product", dtype = "bfloat16", m = 4096, n = 4096, k = 4096, seconds = 215e-6 },
+      { kernel = "other", name = "mul", dtype = "bfloat16", bytes = 402653184, seconds = 140e-6 },
+    ]
+
+A kernel is of a kind of `emu.trace.kernel.Kernel`, its sizes are those of an event, and its time is that of one call.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +25,18 @@ from emu.errors import InputError, must_be
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.read.values import check_keys, load_toml, located, read_count
+from emu.trace.device.attention import AttentionTable
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32
+from emu.trace.device.table import kernels_written, rates_written, read_kernels, read_rates
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
-SHARES = ("gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention")
+SHARES = (
+    "clock", "gemm_share", "attention_efficiency", "unhidden_share", "prologue", "last_wave", "jitter", "hbm_efficiency",
+    "contention",
+)  # fmt: skip
+_KERNELS, _ATTENTION = "kernels", "attention"
 _FLOATS = (*FLOAT_BYTES, TF32)
 _WORDS = ("name", "source", "fitted_on", "assumed")
 
@@ -59,6 +71,8 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f"cores = {device.cores}", f"tile = [{device.tile[0]}, {device.tile[1]}]"] * bool(device.cores)
     lines += [f"capability = {[*device.capability]}"] * (device.capability != BARE)
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
+    lines += _table(_KERNELS, kernels_written(device.measured))
+    lines += _table(_ATTENTION, rates_written(device.attention.rows))
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
     write_file("--out", path, ("\n".join(lines) + "\n").encode())
 
@@ -72,10 +86,19 @@ def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float
     return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
 
 
+def _table(name: str, rows: list[str]) -> list[str]:
+    return [f"{name} = [", *(f"  {{ {row} }}," for row in rows), "]"] if rows else []
+
+
 def _number(value: object, key: str, where: str) -> tuple[str, float]:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise must_be(where, key, "a number", value)
     return key, float(value)
+
+
+def _attention(value: object, key: str, where: str) -> tuple[str, AttentionTable]:
+    field, rows = read_rates(value, key, where)
+    return field, AttentionTable(rows)
 
 
 def _word(value: object, key: str, where: str) -> tuple[str, str]:
@@ -118,6 +141,8 @@ _READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
     "cores": lambda value, key, where: (key, read_count(value, key, where)),
     "tile": _tile,
     "capability": _capability,
+    _KERNELS: read_kernels,
+    _ATTENTION: _attention,
     **dict.fromkeys(SHARES, _number),
     "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
 }

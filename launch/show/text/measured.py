@@ -6,6 +6,9 @@ from emu.units import format_size, format_time
 from launch.data.fitted import Fitted
 from launch.papers.measured.report import Row, Summary
 from launch.papers.nccl.report import Found
+from launch.papers.torchtitan.report import COMMAND as FITTED_BY
+from launch.papers.torchtitan.report import NOTES, Pair
+from launch.papers.torchtitan.report import Row as TorchtitanRow
 from launch.show.text.table import table
 
 _ROWS = ("id", "device", "kind", "software", "measured_s", "ours_s", "ratio", "in_sample_s", "ratio", "fitted_on")
@@ -38,6 +41,28 @@ def _constants(fitted: Mapping[str, Fitted]) -> Iterable[str]:
     for device, of in fitted.items():
         values = ", ".join(f"{name} {value:g}" for name, value in of.constants.items())
         yield f"{device}: {values}; fitted on {', '.join(of.models)}"
+
+
+def torchtitan_report(rows: Sequence[TorchtitanRow], pairs: Iterable[Pair], clock: float) -> str:
+    """Return the table of runs, that of one run in relation to another, and what they rest on."""
+    cells = [
+        (
+            row.id + " (sets the clock)" * row.sets_the_clock,
+            *(f"{speed:.0f}" for speed in (row.measured_tokens_per_s, row.ours_tokens_per_s)),
+            f"{row.ratio:.3f}",
+            *(f"{size / 2**30:.1f}" for size in (row.measured_memory_bytes, row.ours_memory_bytes)),
+            f"{row.memory_ratio:.3f}",
+        )
+        for row in rows
+    ]
+    compared = [(each.what, f"{each.measured:.4f}", f"{each.ours:.4f}", f"{each.ratio:.4f}") for each in pairs]
+    parts = [
+        table(("id", "tokens/s a GPU", "ours", "ratio", "memory (GiB)", "ours", "ratio"), cells),
+        table(("speed of", "measured", "ours", "ratio"), compared),
+        f"clock {clock:.4f} of that of the device h100; `{FITTED_BY}` writes it anew",
+        "\n".join(f"- {note}" for note in NOTES),
+    ]
+    return "\n\n".join(parts)
 
 
 def nccl_report(found: Found) -> str:

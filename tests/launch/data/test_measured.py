@@ -46,7 +46,8 @@ def test_a_step_of_nvidias_benchmarks_is_what_its_mfu_says():
         flops = batch * s * (layers * of_layer + 6 * h * vocab)
         peak = 989e12 if two else 990e12
         mfu = 100 * flops / (float(row["step_s"]) * int(row["gpus"]) * peak)
-        assert mfu == pytest.approx(float(row["mfu_percent"]), rel=5e-4), row["id"]
+        rounded = 5e-3 / float(row["step_s"]) + 5e-3 / float(row["mfu_percent"])  # both are printed to a hundredth
+        assert mfu == pytest.approx(float(row["mfu_percent"]), rel=max(5e-4, rounded)), row["id"]
 
 
 def test_a_step_of_megatrons_table_is_what_its_rate_says():

@@ -11,7 +11,7 @@ def test_what_is_left_out_is_as_the_software_has_it():
     own, other = Stack(), Stack("megatron")
     assert (own.tp, own.dp, own.accumulation) == ("exposed", "overlapped", "unfused")
     assert (other.tp, other.dp, other.pp, other.cp, other.ep) == ("backward", "exposed", "interleaved", "overlapped", "exposed")
-    assert (other.accumulation, other.attention, other.launch_s, other.alpha_s) == ("fused", "flash", 0, 0)
+    assert (other.accumulation, other.attention, other.launch_s, other.alpha_s) == ("fused", "cudnn", 0, 0)
 
 
 @pytest.mark.parametrize(

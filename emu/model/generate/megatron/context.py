@@ -48,7 +48,7 @@ class Context:
     def _round(self, tape: Tape, whole: Amount, *, gradients: bool) -> None:
         """Block after block; gradients of a block's keys follow them, each rank adding its own, until they are home."""
         follows: list[int] = []
-        for step, work in enumerate(self._blocks(whole)):
+        for step, work in enumerate(self._blocks(whole, INPUT if gradients else FORWARD)):
             here = self._exchange(tape) if step < self.part.plan.cp - 1 else []
             tape.join(*(here if self.part.stack.cp != OVERLAPPED else ()))
             tape.compute(work)
@@ -57,8 +57,8 @@ class Context:
             tape.join(*(follows if self.part.stack.cp != OVERLAPPED else ()))
         tape.join(*follows)
 
-    def _blocks(self, whole: Amount) -> Iterator[Work]:
-        shape = self._shape_of(self.kernel.operator)
+    def _blocks(self, whole: Amount, what: str) -> Iterator[Work]:
+        shape = self._shape_of(self.kernel.operator, what)
         yield self._work(whole, shape)
         half = Amount(whole.flops // 2, whole.whole // 2, whole.cut // 2, 0, whole.fixed_bytes // 2)
         yield from [self._work(half, shape.unmasked(keys=2))] * (self.part.plan.cp - 1)
@@ -83,10 +83,10 @@ class Context:
         found = next(o for o in self.part.model.part(self.part.name, tokens) if o.name == name)
         here = found.on(plan.cut)
         passes = passes_of(here, self.part.stack)
-        return self._work(passes.forward if what == FORWARD else passes.backward_input, self._shape_of(here))
+        return self._work(passes.forward if what == FORWARD else passes.backward_input, self._shape_of(here, what))
 
-    def _shape_of(self, operator: ModelOperator) -> Shape:
-        return MOVES if self.part.stack.attention == UNFUSED else operator.shape_of(FORWARD)
+    def _shape_of(self, operator: ModelOperator, what: str) -> Shape:
+        return MOVES if self.part.stack.attention == UNFUSED else operator.shape_of(what)
 
     def _asked(self, operation: str) -> Ask:
         return Ask("cp", operation, self.part.plan.cp * self.elements, self.part.stack.precision.activation)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from emu.arrays import column
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import UNFUSED, Stack
 from emu.topology.kept import kept
 from emu.topology.topology import Links, Topology
 from emu.trace.device.device import Device
@@ -68,5 +68,6 @@ def _shares_told(stack: Stack, topology: Topology) -> str:
 
 
 def device_under(stack: Stack, device: Device) -> Device:
-    """The same where each rank takes so long to launch a collective or a message."""
-    return replace(device, request_overhead_s=device.request_overhead_s + stack.launch_s)
+    """The same where each rank takes so long to launch a collective or a message, and attention is by the stack's kernel."""
+    kernel = device.attention_kernel if stack.attention == UNFUSED else stack.attention
+    return replace(device, request_overhead_s=device.request_overhead_s + stack.launch_s, attention_kernel=kernel)

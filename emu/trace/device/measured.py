@@ -1,0 +1,144 @@
+"""Kernels that were measured on a device: where a shape was measured its time counts, and the model between.
+
+The model's time of a kernel is multiplied by what measured kernels of the same kind and dtype took in relation to their
+model's time. That ratio is interpolated in the logarithms of the sizes: each measured shape weighs by the inverse square of its
+distance, so that a shape that was measured has just the ratio that was measured (Shepard, 1968).
+E events of a role, R measured kernels, D sizes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import F64, Bool
+from emu.registry import unknown
+from emu.trace.device.dtypes import FLOAT_BYTES, TF32, timed_as
+from emu.trace.kernel import ATTENTIONS, BACKWARD, Kernel
+from emu.trace.trace import Events, Kind
+
+_FLOPS = {Kernel.PRODUCT: 2, **dict.fromkeys(ATTENTIONS, 4), **dict.fromkeys(BACKWARD, 10), Kernel.OTHER: 0}
+
+
+class MeasuredKernel(NamedTuple):
+    """One kernel and the time that one call of it took."""
+
+    kernel: Kernel
+    dtype: str  # as an event names it
+    seconds: float  # with what launching it takes, as far as that was not hidden
+    batch: int = 0
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    bytes: int = 0  # that it read and wrote; 0: of a product what its three matrices have
+    name: str = ""  # of a kernel that moves bytes, the operator as an event names it; "": any
+
+    @property
+    def flops(self) -> float:
+        """That an event of it would have."""
+        return float(_FLOPS[self.kernel] * self.batch * self.m * self.n * self.k)
+
+    @property
+    def moved(self) -> int:
+        """Bytes."""
+        if self.bytes or self.kernel != Kernel.PRODUCT:
+            return self.bytes
+        width = FLOAT_BYTES["float32" if self.dtype == TF32 else self.dtype]
+        return width * self.batch * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+
+def events_of(rows: Sequence[MeasuredKernel]) -> Events:
+    """The events of a role that runs each of these once."""
+    n = len(rows)
+    moved = np.array([row.moved for row in rows], np.int64)
+    columns: dict[str, Any] = {
+        **{name: np.zeros(n, np.int32) for name in ("instance", "root", "tag")},
+        **{name: np.array([getattr(row, name) for row in rows], np.int32) for name in ("batch", "m", "n", "k")},
+        **{name: np.zeros(n + 1, np.int64) for name in ("wait_start", "split_start")},
+        "step": np.ones(n, np.int32),
+        "kind": np.full(n, Kind.COMPUTE, np.int16),
+        "stream": np.zeros(n, np.int16),
+        "name": tuple(row.name for row in rows),
+        "dtype": tuple(row.dtype for row in rows),
+        "flops": np.array([row.flops for row in rows]),
+        "bytes": moved,
+        "count": np.array([row.moved // FLOAT_BYTES[row.dtype] if row.dtype in FLOAT_BYTES else 0 for row in rows], np.int64),
+        "kernel": np.array([row.kernel for row in rows], np.int16),
+        "group": np.full(n, -1, np.int32),
+        "wait": np.zeros(0, np.int32),
+        "split": np.zeros(0, np.int64),
+    }
+    return Events(**columns)
+
+
+def corrections(
+    measured: Sequence[MeasuredKernel], events: Events, dtype: str, model_s: Callable[[Events], F64], whose: str
+) -> F64:
+    """[E] how many times as long as by the model each computation takes; 1 where nothing like it was measured.
+
+    Args:
+        measured: On the device.
+        events: As they ran.
+        dtype: What float32 is timed as, or `AS_RAN`.
+        model_s: The model's seconds of computations as they ran.
+        whose: The device's name.
+
+    Raises:
+        InputError: a product of a dtype of which no product was measured, where products of others were.
+    """
+    found = np.ones(len(events))
+    ran = np.array([timed_as(name, dtype) for name in events.dtype], dtype=str)
+    ratios = np.log([row.seconds for row in measured]) - np.log(model_s(events_of(measured)))
+    for kernel in sorted({row.kernel for row in measured}):
+        here = (events.kind == Kind.COMPUTE) & (events.kernel == kernel) & ((kernel == Kernel.OTHER) | (events.m > 0))
+        for of_dtype in np.unique(ran[here]).tolist():
+            rows = [i for i, row in enumerate(measured) if (row.kernel, row.dtype) == (kernel, of_dtype)]
+            if kernel == Kernel.PRODUCT and not rows:
+                raise unknown(f"dtype of the products measured on {whose}", of_dtype, _dtypes(measured, kernel))
+            if rows:
+                which = np.flatnonzero(here & (ran == of_dtype))
+                found[which] = _near([measured[i] for i in rows], ratios[rows], events, which)
+    return found
+
+
+def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
+    return sorted({row.dtype for row in measured if row.kernel == kernel})
+
+
+def _near(rows: Sequence[MeasuredKernel], ratios: F64, events: Events, which: Any) -> F64:
+    """Of events of one kind and dtype; operators that were measured by name have rows of their own."""
+    names = np.array([row.name for row in rows])
+    of_events = np.array([events.name[i] for i in which.tolist()])
+    found = np.ones(len(which))
+    for name in np.unique(of_events).tolist():
+        own = names == name if (names == name).any() else names == ""
+        here = of_events == name
+        if own.any():
+            found[here] = _interpolated(_places(rows, own), ratios[own], _sizes(events, which[here]))
+    return found
+
+
+def _places(rows: Sequence[MeasuredKernel], which: Bool) -> F64:
+    """[R, D]."""
+    of = [row for row, own in zip(rows, which.tolist(), strict=True) if own]
+    return _logs([(row.batch, row.m, row.n, row.k, row.moved * (row.kernel == Kernel.OTHER)) for row in of])
+
+
+def _sizes(events: Events, which: Any) -> F64:
+    """[E, D]."""
+    moved = np.where(events.kernel == Kernel.OTHER, events.bytes, 0)
+    return _logs(np.stack([column[which] for column in (events.batch, events.m, events.n, events.k, moved)], axis=1))
+
+
+def _logs(sizes: ArrayLike) -> F64:
+    return np.asarray(np.log(np.maximum(np.asarray(sizes, float), 1)))
+
+
+def _interpolated(at: F64, ratios: F64, wanted: F64) -> F64:
+    """[E] the ratio at each place that is wanted."""
+    places, back = np.unique(wanted, axis=0, return_inverse=True)
+    square = ((places[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)  # [places, R]
+    met = square < 1e-12
+    weights = np.where(met.any(axis=1, keepdims=True), met, 1 / np.maximum(square, 1e-12))
+    return np.asarray(np.exp(weights @ ratios / weights.sum(axis=1))[back.reshape(-1)])

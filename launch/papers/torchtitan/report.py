@@ -1,0 +1,139 @@
+"""torchtitan's runs beside what `emu estimate` says of them: speed with the clock set on one run, and memory."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emu.model.generate.peak import reserved_bytes
+from scipy.optimize import brentq
+
+from emu.files import write_file
+from emu.model.read import find_model
+from emu.study.training.estimate import Estimated, Prepared, prepare
+from emu.topology.catalogue import build_topology
+from emu.trace.device.device import Device
+from launch.data.devices import DEVICES
+from launch.papers.torchtitan.rows import DEVICE, Run
+
+COMMAND = "emu repro torchtitan --fit FILE.json"
+SET_BY = "tt-8b-8-compiled"  # the run whose time sets the clock
+NOTES = (
+    f"the clock of the machine is set by the run {SET_BY} alone, as a share of that of the device h100; nothing else is fitted "
+    "on these runs",
+    "measured memory is the most that PyTorch's allocator reserved, which is what torchtitan prints",
+    "ours is what the allocator asks for: on each stream (computation, gathered weights, reduced gradients) the most that "
+    "lived there, as memory of one stream serves no other; rounding to pages and what lies unused between blocks are left out",
+    "the jitter of 16 servers is that of the device h100",
+)
+_LOW, _HIGH = 0.2, 2.0  # of the clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One run."""
+
+    id: str
+    gpus: int
+    compiled: bool
+    measured_tokens_per_s: float  # of a GPU
+    ours_tokens_per_s: float
+    ratio: float
+    measured_memory_bytes: float
+    ours_memory_bytes: int  # that the allocator reserves
+    memory_ratio: float
+    live_memory_bytes: int  # the most that lives at once
+    sets_the_clock: bool
+    plan: str
+    stack: str
+    topology: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The speed of one run in relation to that of another, which no clock changes much."""
+
+    what: str
+    measured: float
+    ours: float
+    ratio: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ready:
+    """A run of which all is known but what computations take."""
+
+    run: Run
+    prepared: Prepared
+
+    def step(self, device: Device) -> Estimated:
+        """Return the step on a device."""
+        return self.prepared.moments(device)[0]
+
+
+def ready(run: Run) -> Ready:
+    """Return a run that can be timed by any clock."""
+    return Ready(run, prepare(run.request, build_topology(run.topology), _with(1.0), 0))
+
+
+def _with(clock: float) -> Device:
+    """Return the device with a clock, as a share of that of an H100; its memory is not asked for, as the run was."""
+    return replace(DEVICES[DEVICE], memory_bytes=0, clock=clock * DEVICES["h100"].clock)
+
+
+def clock_of(runs: Sequence[Ready]) -> float:
+    """Return the clock with which the run that sets it takes as long as was measured."""
+    of = next(each for each in runs if each.run.id == SET_BY)
+
+    def off(clock: float) -> float:
+        return of.step(_with(clock)).step_time_s - of.run.step_s
+
+    return float(brentq(off, _LOW, _HIGH, xtol=1e-5))
+
+
+def row_of(of: Ready, clock: float) -> Row:
+    """Return a run beside its estimate by that clock."""
+    run, step = of.run, of.step(_with(clock))
+    reserved = reserved_bytes(find_model(run.model), run.plan, run.stack)
+    ours = run.plan.tokens / run.gpus / step.step_time_s
+    return Row(
+        id=run.id,
+        gpus=run.gpus,
+        compiled=run.compiled,
+        measured_tokens_per_s=run.tokens_per_s,
+        ours_tokens_per_s=ours,
+        ratio=ours / run.tokens_per_s,
+        measured_memory_bytes=run.memory_bytes,
+        ours_memory_bytes=reserved,
+        memory_ratio=reserved / run.memory_bytes,
+        live_memory_bytes=sum(place.most()),
+        sets_the_clock=run.id == SET_BY,
+        plan=step.plan,
+        stack=step.stack,
+        topology=run.topology,
+    )
+
+
+def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
+    """Yield each compiled run in relation to the eager one, and each larger run in relation to the smaller one."""
+    for row in rows:
+        for other in rows:
+            if row.gpus == other.gpus and row.compiled and not other.compiled:
+                yield _pair(f"compiled to eager on {row.gpus}", row, other)
+            if row.gpus > other.gpus and row.compiled == other.compiled:
+                yield _pair(f"{row.gpus} to {other.gpus} GPUs, {'compiled' if row.compiled else 'eager'}", row, other)
+
+
+def _pair(what: str, row: Row, other: Row) -> Pair:
+    measured = row.measured_tokens_per_s / other.measured_tokens_per_s
+    ours = row.ours_tokens_per_s / other.ours_tokens_per_s
+    return Pair(what=what, measured=measured, ours=ours, ratio=ours / measured)
+
+
+def write_clock(clock: float, path: Path) -> None:
+    """Write the clock as launch/data/devices.py reads it.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    write_file("--fit", path, (json.dumps({DEVICE: {"clock": round(clock, 4), "set_by": SET_BY}}, indent=1) + "\n").encode())
