@@ -3,11 +3,13 @@
 The numbers of elements were counted as `emu.model.stack.passes` was, from what real ranks hold.
 """
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank
+from emu.model.memory.ledger import Ledger
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan.vocabulary import filled_up
@@ -27,6 +29,8 @@ class LayerMemory(LayerOnRank):
 
     An *operator* in the arguments is always one of `operators`.
     """
+
+    backwards: dict[Hashable, tuple[Ledger, int]] = field(default_factory=dict, compare=False, repr=False)  # that have gone by
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -5,6 +5,7 @@ of a residual waits until both of its branches are done. What recomputation drop
 and go, and gradients that are scattered, are counted where they are asked for (`emu.model.generate.sharded`).
 """
 
+from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -48,7 +49,7 @@ class StageMemory:
     def forward(self, place: int, ledger: Ledger) -> Iterator[Moment]:
         """Let the forward of a layer go by in a ledger; yield the moments at which weights of experts come and go."""
         layer = self.layers[place]
-        experts = self._has_sharded_experts(layer)
+        experts = self.has_sharded_experts(layer)
         if experts:
             yield ENTER
         ledger.change(activations=layer.kept)
@@ -102,7 +103,8 @@ class StageMemory:
         """Return the bytes of a gradient that lives with its parameter from now on."""
         return layer.made_bytes(operator) if of.first and not self.scatters and not layer.partial(operator) else 0
 
-    def _has_sharded_experts(self, layer: LayerMemory) -> bool:
+    def has_sharded_experts(self, layer: LayerMemory) -> bool:
+        """Return whether the layer has experts whose weights FSDP2 gathers apart from those of the layer."""
         return self.scatters and any(map(layer.travels, layer.operators))
 
     @property
@@ -121,8 +123,28 @@ class BackwardMemory:
     late: int = field(default=0)  # bytes of gradients that autograd adds to others only as the whole backward ends
 
     def layer(self, place: int) -> Iterator[Moment]:
-        """Let the backward of a layer go by; yield the moments at which weights of experts, and the loss's gradient, come."""
-        layer, ledger = self.stage.layers[place], self.ledger
+        """Let the backward of a layer go by; yield the moments at which weights of experts, or the loss's gradient, come."""
+        layer = self.stage.layers[place]
+        if self.stage.has_sharded_experts(layer) or not layer.is_layer:  # it stops, or frees what others have left
+            yield from self._operators(layer)
+            return
+        key = self.stage.scatters, self.stage.adds, self.of
+        if key not in layer.backwards:  # equal layers of a stage go by once
+            alone = BackwardMemory(self.stage, Ledger(), self.of)
+            deque(alone._operators(layer), maxlen=0)
+            layer.backwards[key] = alone.ledger, alone.late
+        ledger, late = layer.backwards[key]
+        self.ledger.append(ledger)
+        self.late += late
+
+    def end(self) -> None:
+        """Free what the backward has left."""
+        kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
+        self.ledger.change(activations=-self.late - sum(kept) - self.stage.ends.gives)
+
+    def _operators(self, layer: LayerMemory) -> Iterator[Moment]:
+        """Let the backward of each operator of a layer go by; yield its moments."""
+        ledger = self.ledger
         experts = [operator for operator in layer.operators if self.stage.scatters and layer.travels(operator)]
         ledger.change(activations=layer.again)
         if layer.recomputed:
@@ -137,11 +159,6 @@ class BackwardMemory:
                 yield LOSS_GRADIENT
             if experts and operator is experts[0]:
                 yield LEAVE_BACKWARD
-
-    def end(self) -> None:
-        """Free what the backward has left."""
-        kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
-        self.ledger.change(activations=-self.late - sum(kept) - self.stage.ends.gives)
 
     def _operator(self, layer: LayerMemory, operator: ModelOperator, saved: int) -> None:
         """Let the backward of one operator go by."""

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emu.model.generate.peak import reserved_bytes
 from scipy.optimize import brentq
 
 from emu.files import write_file
+from emu.model.generate.peak import memory_by_part, reserved_bytes
 from emu.model.read import find_model
 from emu.study.training.estimate import Estimated, Prepared, prepare
 from emu.topology.catalogue import build_topology
@@ -94,7 +94,8 @@ def clock_of(runs: Sequence[Ready]) -> float:
 def row_of(of: Ready, clock: float) -> Row:
     """Return a run beside its estimate by that clock."""
     run, step = of.run, of.step(_with(clock))
-    reserved = reserved_bytes(find_model(run.model), run.plan, run.stack)
+    model = find_model(run.model)
+    reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
     return Row(
         id=run.id,
@@ -106,7 +107,7 @@ def row_of(of: Ready, clock: float) -> Row:
         measured_memory_bytes=run.memory_bytes,
         ours_memory_bytes=reserved,
         memory_ratio=reserved / run.memory_bytes,
-        live_memory_bytes=sum(place.most()),
+        live_memory_bytes=sum(memory_by_part(model, run.plan, run.stack).values()),
         sets_the_clock=run.id == SET_BY,
         plan=step.plan,
         stack=step.stack,
