@@ -8,8 +8,9 @@ from typing import Any
 from emu.arrays import digest
 from emu.collective.algorithm import Choice
 from emu.study.choice.kept import keep_entry, recall_entry
+from emu.study.training.served.changes import ServedStep, served_steps
 from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.served import Found, ServedStep, StepToServe
+from emu.study.training.served.served import Found, StepToServe
 from emu.study.training.step.changed import ChosenForStep
 from emu.study.training.step.step import TimedTrace
 
@@ -32,7 +33,7 @@ def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
         found = step.find()
         names = [[*coordinate, option] for coordinate, option in found.names.items()]
         keep_entry(step.topology, name, [names, found.time_s, dict(found.times_s)])
-    return step.served(found)
+    return served_steps(step, found)
 
 
 def _read(kept: Any) -> Found | None:
