@@ -8,7 +8,7 @@ the named choice, and what `auto` changed.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -85,7 +85,11 @@ def _beside(step: str, by_auto: tuple[str, ...], by_name: tuple[str, ...]) -> Be
 
 def main() -> int:
     """Print a table a word, ready for the README, and whether `auto` was ever slower."""
-    modes = {"measured": measured, "rings": rings, **{model: partial(on_fabrics, model) for model in MODELS}}
+    modes: dict[str, Callable[[], Iterator[Beside]]] = {
+        "measured": measured,
+        "rings": rings,
+        **{model: partial(on_fabrics, model) for model in MODELS},
+    }
     names = sys.argv[1:] or list(modes)
     unknown = [name for name in names if name not in modes]
     if unknown:
