@@ -25,7 +25,8 @@ from emu.study.training.composed.asked import Different
 from emu.study.training.composed.once import LIGHT, time_each
 from emu.study.training.composed.parts import parts_of
 from emu.study.training.served.coordinates import Option
-from emu.study.training.served.options import bounds_of, by_name, first_request, has_bound_of, is_open, others, with_option
+from emu.study.training.served.library import others
+from emu.study.training.served.options import bounds_of, by_name, first_request, is_open, with_option
 from emu.topology.topology import Topology
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.replay.replay import lay_request
@@ -101,12 +102,13 @@ def _least(asked: Different, choice: Choice, topology: Topology, npus: I64, laun
     taken = _taken(asked, choice, topology, npus, launch_fs)
     if not is_open(asked, choice):
         return taken
+    bounds = bounds_of(asked, topology, npus, taken.there_s * TICKS_PER_S)
     for chooser in others(topology, "float32", npus).values():
         option = Option("", chooser)
-        if not _has_bound(asked, option, topology, npus):
+        if not _among(asked, option, [by_name(bound.name, topology, npus) for bound in bounds]):
             with suppress(InputError):
                 taken = _faster(taken, _taken(asked, with_option(asked, choice, option), topology, npus, launch_fs))
-    for bound in bounds_of(asked, topology, npus):
+    for bound in bounds:
         if bound.least_fs >= (1 - _NEAR) * taken.there_s * TICKS_PER_S:
             return _faster(taken, Taken(0.0, bound.least_fs / TICKS_PER_S))
         by = with_option(asked, choice, by_name(bound.name, topology, npus))
@@ -114,13 +116,11 @@ def _least(asked: Different, choice: Choice, topology: Topology, npus: I64, laun
     return taken
 
 
-def _has_bound(asked: Different, option: Option, topology: Topology, npus: I64) -> bool:
-    """Whether what an option chooses for the first of the groups is an algorithm that has a bound, and is looked at by it."""
+def _among(asked: Different, option: Option, options: Sequence[Option]) -> bool:
+    """Whether what an option chooses for the first of the groups is what one of several others is."""
     request = first_request(asked)
     served = option.chooser(request)
-    if served is None or by_name(served.algorithm, topology, npus).chooser(request) != served:
-        return False
-    return has_bound_of(asked, served.algorithm, topology, npus)
+    return served is not None and any(each.name == served.algorithm and each.chooser(request) == served for each in options)
 
 
 def _faster(one: Taken, other: Taken) -> Taken:
