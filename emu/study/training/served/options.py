@@ -23,7 +23,7 @@ from emu.study.training.served.coordinates import Coordinate, Option, ServedByNa
 from emu.topology.topology import Topology
 from emu.trace.meet.requests import MESSAGE
 
-_SLOWER = 4.0  # times what serves a request alone, that another may take at most
+SLOWER = 4.0  # times what serves a request alone, that another may take at most
 _FASTEST = 3  # that are tried whatever they leave to others: these may be on other links
 _MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
 
@@ -48,7 +48,7 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
     """
     where, found = (topology, npus, launch_fs), list[Candidate]()
     taken = once_of(asked, choice, *where)
-    for bound in bounds_of(asked, topology, npus, _SLOWER * taken.ticks):
+    for bound in bounds_of(asked, topology, npus, SLOWER * taken.ticks):
         if bound.messages <= _MESSAGES:
             once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
             found.append(Candidate(once.ticks, once.flows, bound.name))
