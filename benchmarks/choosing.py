@@ -73,7 +73,7 @@ def _fastest(step: StepToServe, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
     asked, where = step.requests.heaviest(coordinate), (step.topology, step.npus, step.device.request_overhead_fs)
     times = []
-    for bound in bounds_of(asked, step.topology, step.npus):
+    for bound in bounds_of(asked, step.topology, step.npus, float("inf")):
         if bound.messages <= _MESSAGES:
             option = by_name(bound.name, step.topology, step.npus)
             times.append((once_of(asked, with_option(asked, step.choice, option), *where).ticks, bound.name))

@@ -94,12 +94,6 @@ def bounds(site: Site, wanted: Wanted) -> Iterator[Bound]:
             yield Bound(least_fs, name, turn.messages)
 
 
-def has_bound(site: Site, wanted: Wanted, name: str) -> bool:
-    """Return whether an algorithm is among those of `bounds`, itself or by another that sends the same."""
-    race = _Race(site, wanted, {each.name: each for each in takers(wanted.operation, site)})
-    return name in race.found and bool(race.built(_Turn(False, race.claimed_fs(name), name, False)))
-
-
 def _race(site: Site, wanted: Wanted) -> Chosen:
     found = {each.name: each for each in takers(wanted.operation, site)}
     race = _Race(site, wanted, found)

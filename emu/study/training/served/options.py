@@ -15,7 +15,7 @@ from emu.collective.algorithm import Choice, Chooser, Request
 from emu.collective.library import LIBRARIES
 from emu.study.choice.alike import first_alike
 from emu.study.choice.chooser import is_automatic
-from emu.study.choice.fastest import Bound, bounds, has_bound
+from emu.study.choice.fastest import Bound, bounds
 from emu.study.choice.library import ByLibrary
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
@@ -27,7 +27,7 @@ from emu.topology.topology import Topology
 from emu.trace.meet.requests import MESSAGE
 
 DEFAULTS, RAN = "defaults", "as it ran"
-_SLOWER = 4.0  # times what serves a request alone, that another may take at most
+SLOWER = 4.0  # times what serves a request alone, that another may take at most
 _FASTEST = 3  # that are tried whatever they leave to others: these may be on other links
 _MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
 
@@ -52,8 +52,7 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
     """
     where, found = (topology, npus, launch_fs), list[Candidate]()
     taken = once_of(asked, choice, *where)
-    within_fs = _SLOWER * taken.ticks
-    for bound in takewhile(lambda each: each.least_fs <= within_fs, bounds_of(asked, topology, npus)):
+    for bound in bounds_of(asked, topology, npus, SLOWER * taken.ticks):
         if bound.messages <= _MESSAGES:
             once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
             found.append(Candidate(once.ticks, once.flows, bound.name))
@@ -78,21 +77,12 @@ def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 
-def bounds_of(asked: Different, topology: Topology, npus: I64) -> Iterator[Bound]:
-    """Yield what `bounds` does, for the first of the groups of a request."""
-    return bounds(*_first_of(asked, topology, npus))
-
-
-def has_bound_of(asked: Different, name: str, topology: Topology, npus: I64) -> bool:
-    """Return whether an algorithm is among those of `bounds_of`, itself or by another that sends the same."""
-    return has_bound(*_first_of(asked, topology, npus), name)
-
-
-def _first_of(asked: Different, topology: Topology, npus: I64) -> tuple[Site, Wanted]:
-    """Where the first of the groups is, and what it asks for."""
+def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float) -> Iterator[Bound]:
+    """Yield what `bounds` does, for the first of the groups of a request, as far as the bound is no longer than that."""
     site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
-    return site, Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
+    wanted = Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
+    return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
