@@ -52,7 +52,7 @@ def compare(drawn: Drawn) -> Compared | None:
     began = time.process_time()
     found = step.find()
     between = time.process_time()
-    fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.weight_s, reverse=True)[:MOST]}
+    fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.requests.weight_s, reverse=True)[:MOST]}
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(step.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
@@ -71,7 +71,7 @@ def to_serve(drawn: Drawn) -> StepToServe | None:
 
 def _fastest(step: StepToServe, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
-    asked, where = step.heaviest(coordinate), (step.topology, step.npus, step.device.request_overhead_fs)
+    asked, where = step.requests.heaviest(coordinate), (step.topology, step.npus, step.device.request_overhead_fs)
     times = []
     for bound in bounds_of(asked, step.topology, step.npus, float("inf")):
         if bound.messages <= _MESSAGES:

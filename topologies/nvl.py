@@ -14,6 +14,7 @@ import numpy as np
 
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
+from emu.topology.parts.adding import Adding
 from emu.topology.parts.clos import Tier, bisection, clos, count
 from emu.topology.parts.wiring import Cables, wire
 from emu.topology.path.shortest import shortest
@@ -84,7 +85,7 @@ def _known(tiers: list[Tier]) -> Invariants:
     )
 
 
-def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Invariants:
+def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int, **_: object) -> Invariants:
     return _known([_first(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
@@ -228,12 +229,15 @@ def nvl_576(
 
 
 @topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=partial(_rack_known, _SERVER_GPUS, _SERVER_CHIPS))
-def dgx_h100(chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
+def dgx_h100(
+    chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY, *, adding: Adding
+) -> Topology:
     """A server of 8 GPUs under 4 NVSwitches, 18 NVLinks a GPU."""
     tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
-    return replace(clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences), adds=True)
+    server = clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences)
+    return adding.of(server, np.arange(server.n_nodes) >= server.n_npus)
 
 
 def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:

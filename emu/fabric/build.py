@@ -25,6 +25,22 @@ def _free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> Graph:
     return Graph(capacity_Bps, zero, alpha_fs, zero, start, _NONE, _NONE, start, _NONE, _NONE != 0, owner, origin)
 
 
+def _repeated(graph: Graph, times: int) -> Graph:
+    """Return the tasks of a graph so many times, each time for itself."""
+    if times == 1:
+        return graph
+    number = np.arange(times)[:, None]
+
+    def starts(own: I64) -> I64:
+        return np.append((own[:-1] + number * own[-1]).ravel(), times * own[-1])
+
+    again = ("size_bytes", "alpha_fs", "ready_fs", "hop_link", "hop_weight", "pred_left", "owner", "origin")
+    columns = {name: np.tile(getattr(graph, name), times) for name in again}
+    columns |= {name: starts(getattr(graph, name)) for name in ("hop_start", "pred_start")}
+    pred = column((graph.pred + number * graph.n_tasks).ravel(), np.int32)
+    return replace(graph, pred=pred, **columns)
+
+
 class Builder:
     """Append tasks, say what they wait for, take the graph.
 
@@ -34,7 +50,7 @@ class Builder:
 
     def __init__(self, capacity_Bps: F64) -> None:
         self.n_tasks = 0
-        self._capacity = capacity_Bps
+        self.capacity_Bps = capacity_Bps
         self._graphs = [_free(capacity_Bps, np.empty(0, np.int64), _NONE, _NONE)]
         self._owners, self._origins = [_NONE], [_NONE]
         self._waits: list[Edges] = [Edges.of(_NONE, _NONE)]
@@ -48,12 +64,12 @@ class Builder:
             origin: Where each comes from.
         """
         who, where = (column(np.broadcast_to(c, len(alpha_fs)), np.int32) for c in (owner, origin))
-        return self._append(_free(self._capacity, alpha_fs, who, where), who, where)
+        return self._append(_free(self.capacity_Bps, alpha_fs, who, where), who, where)
 
     def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
         """Add messages of nobody, columns as of a `Graph`; their numbers."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
-        free = _free(self._capacity, alpha_fs, nobody, nobody)
+        free = _free(self.capacity_Bps, alpha_fs, nobody, nobody)
         graph = replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight)
         return self._append(graph, nobody, nobody)
 
@@ -68,12 +84,26 @@ class Builder:
         Raises:
             InputError: the piece was lowered on other links.
         """
-        graph = piece.graph
-        if graph.n_links != len(self._capacity):
-            raise InputError(f"build: a piece on {graph.n_links} links cannot join a graph on {len(self._capacity)}")
-        # A join's owner is -1: it takes the last entry.
-        owners, origins = (column(np.append(who, -1)[graph.owner], np.int32) for who in (owner, origin))
-        return int(self._append(graph, owners, origins)[0])
+        return int(self.pieces(piece, np.asarray(owner)[None], np.asarray(origin)[None])[0])
+
+    def pieces(self, piece: Piece, owners: I64 | I32, origins: I64 | I32) -> I64:
+        """Add a piece k times; the numbers [k] of the first task of each.
+
+        Args:
+            piece: On the links of the builder.
+            owners: [k, P] who the participants of each are; -1 is nobody.
+            origins: [k, P] where what each sends comes from.
+
+        Raises:
+            InputError: the piece was lowered on other links.
+        """
+        graph, times = piece.graph, len(owners)
+        if graph.n_links != len(self.capacity_Bps):
+            raise InputError(f"build: a piece on {graph.n_links} links cannot join a graph on {len(self.capacity_Bps)}")
+        nobody = np.full((times, 1), -1)  # a join's owner is -1: it takes the last entry
+        columns = (np.hstack((who, nobody))[:, graph.owner].ravel() for who in (owners, origins))
+        first = self._append(_repeated(graph, times), *(column(each, np.int32) for each in columns))
+        return first[:: max(graph.n_tasks, 1)]
 
     def wait(self, task: I64, pred: I64) -> None:
         """Let each task wait until the pred beside it has ended."""
@@ -85,7 +115,7 @@ class Builder:
         hop_start, hop_link, weight = self._starts("hop_start"), self._joined("hop_link"), self._joined("hop_weight")
         size, alpha, ready = (self._joined(name) for name in ("size_bytes", "alpha_fs", "ready_fs"))
         owner, origin = (np.concatenate(parts) for parts in (self._owners, self._origins))
-        return Graph(self._capacity, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
+        return Graph(self.capacity_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
 
     def _predecessors(self) -> Predecessors:
         waits = Edges.joined(self._waits)

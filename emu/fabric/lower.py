@@ -8,8 +8,10 @@ K slots, G groups, P participants of each, M messages of a copy, D copies.
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from threading import Lock
 
 import numpy as np
+from cachetools import LRUCache, cached
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, column
@@ -26,6 +28,7 @@ from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
 
+_KEPT = 2**21  # rows of all schedules that are kept
 _MOST_BYTES = 2**62  # of all slots, so that those of a message can be added
 
 
@@ -205,8 +208,10 @@ def every_row(
         RowsError: they are more than 2**24; the message says why they are needed. An `UnevenError` if other sizes mend that.
     """
     rows = schedule.n_rows_of_all
-    if not schedule.translate or rows <= MAX_ROWS:
-        return schedule.expand()
+    if not schedule.translate:
+        return schedule
+    if rows <= MAX_ROWS:
+        return _expanded(schedule)
     needed = f"so that each of {rows} rows must be timed, at most 2**24"
     if send_overhead_fs:
         why = "a sender spends its overhead on one message after another"
@@ -218,13 +223,25 @@ def every_row(
     raise RowsError(f"{name}: perturbed starts are not symmetric, {needed}; leave the perturbations out, or take fewer ranks")
 
 
+@cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
+def _expanded(schedule: Schedule) -> Schedule:
+    """Return the schedule with every row stored: one value for equal ones, whose classes are worked out once."""
+    return schedule.expand()
+
+
 def _rows_needed(schedule: Schedule, slot_bytes: I64, topology: Topology, nodes: I64, overhead_fs: int, name: str) -> Schedule:
     """The rows of rank 0 where these tell of all ranks, by the translations of the groups' grid if it has them; else all."""
     if not schedule.translate:
         return schedule
     if overhead_fs or topology.circuits or not invariant(slot_bytes, schedule.translations):
         return every_row(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
-    return on_grid(schedule, _extent(topology, nodes[0]))
+    return _on_grid(schedule, _extent(topology, nodes[0]))
+
+
+@cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
+def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
+    """Return what `on_grid` does: one value for equal ones, whose classes are worked out once."""
+    return on_grid(schedule, dims)
 
 
 def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:

@@ -51,6 +51,17 @@ def test_one_piece_added_many_times_is_many():
     assert graph.n_tasks == builder.n_tasks == 5 * piece.graph.n_tasks
 
 
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_pieces_added_at_once_are_those_added_one_after_another(times):
+    piece, at_once, each = ping(0, 1), Builder(STAR.links.bandwidth_Bps), Builder(STAR.links.bandwidth_Bps)
+    owners, origins = np.array([[i, i + 1] for i in range(times)]), np.array([[7 * i, -1] for i in range(times)])
+    for builder in (at_once, each):
+        builder.tasks(np.array([MS]))
+    firsts = at_once.pieces(piece, owners, origins)
+    assert firsts.tolist() == [each.piece(piece, *of) for of in zip(owners, origins, strict=True)]
+    assert at_once.graph().digest() == each.graph().digest()
+
+
 def test_one_piece_alone_is_the_graph_it_was():
     builder, piece = Builder(STAR.links.bandwidth_Bps), ping(0, 3, joins=Joins.EXITS)
     builder.piece(piece, owner=[0, 1], origin=[0, 0])

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
+from emu.collective.algorithm import ALGORITHMS
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import Piece, lower
-from emu.fabric.lowering.classes import Joins
+from emu.fabric.lowering.classes import Joins, _classes, classes_of
 from emu.fabric.run import run
 from emu.topology.parts.star import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
@@ -98,6 +99,25 @@ def test_slots_of_no_bytes_are_not_sent():
     assert some.graph.origin[0] == 1
     assert len(none.receiver) == 0
     assert run(none.graph).end_fs.max() == 0
+
+
+@pytest.mark.parametrize("algorithm", [each for _, each in ALGORITHMS], ids=lambda each: f"{each.operation}-{each.name}")
+def test_what_waits_for_what_hangs_on_no_size(algorithm):
+    """Classes of sizes that are asked for later are those that are worked out for these sizes."""
+    random = np.random.default_rng(3)
+    shape = next(shape for n in (8, 9) for shape in algorithm.shapes(n))
+    for own in (algorithm.stored(shape), algorithm.stored(shape).expand()):
+        for _ in range(2):
+            drawn = random.integers(1, 10**6, own.n_slots if not own.translate else 1)
+            sizes = np.ascontiguousarray(np.broadcast_to(drawn, own.n_slots))
+            told, worked_out = classes_of(own, sizes, joins=Joins.BOTH), _classes(own, sizes, Joins.BOTH, False, None)
+            for one, other in zip(flat(told), flat(worked_out), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def flat(columns):
+    """All arrays of nested columns."""
+    return [each for of in columns for each in (flat(of) if isinstance(of, tuple) else [of])]
 
 
 def test_an_empty_slot_breaks_no_order_that_others_make():

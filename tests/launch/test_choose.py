@@ -60,7 +60,7 @@ def test_unless_one_is_named_data_moves_by_the_fastest_of_each_size(emu) -> None
 
 
 def test_where_a_switch_adds_it_competes(emu) -> None:
-    switch = "dgx-h100"
+    switch = "dgx-h100:adds=yes"
     assert "in-switch" in {a.name for a in candidates("all_reduce", Site.first(build_topology(switch)))}
     (row,) = emu("bench", "all_reduce", "--algorithm", "auto", "--topology", switch, "--size", "64MiB", "--json").json
     assert row["algorithm"] == "in-switch"  # 1 + 1/k of the buffer a port, where the others send 2 (n-1)/n

@@ -11,19 +11,32 @@ brings to 0 together with the receiver. Where none is declared every participant
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import accumulate, pairwise
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+from cachetools import LRUCache, cached
 
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
 from emu.fabric.lowering.circuits import Turns, turns_of
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
+from emu.fabric.lowering.messages import (
+    Accesses,
+    Messages,
+    Queues,
+    Rows,
+    accesses_of,
+    messages_of,
+    queues_of,
+    rows_of,
+    some_empty,
+)
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS
 from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
 
+_KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
 
 
@@ -82,7 +95,7 @@ def classes_of(
     delayed: bool = False,
     needs: Needs | None = None,
 ) -> Classes:
-    """The classes of a schedule's rows.
+    """Return the classes of a schedule's rows.
 
     Args:
         schedule: Where translations are declared, they keep the size of every slot, and nothing is delayed or turns.
@@ -91,6 +104,27 @@ def classes_of(
         delayed: Whether a sender spends time on each message of a queue before it may leave, one after another.
         needs: Of optical switches that turn.
     """
+    if needs is not None or some_empty(slot_bytes):
+        return _classes(schedule, slot_bytes, joins, delayed, needs)
+    found = _of_any_size(schedule, joins, delayed)
+    return found._replace(messages=found.messages._replace(size_bytes=_sizes(schedule, slot_bytes, found.messages)))
+
+
+@cached(LRUCache(_KEPT, getsizeof=lambda found: len(found.pred) + len(found.messages.of_row) + 1), lock=Lock())
+def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
+    """Return the classes where no slot is empty: but for the bytes of messages they are equal for all sizes."""
+    return _classes(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
+
+
+def _sizes(schedule: Schedule, slot_bytes: I64, messages: Messages) -> I64:
+    """Return the bytes [M] of messages of which each row is one of the schedule's, and no slot is empty."""
+    sizes = slot_bytes if schedule.translate else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
+    of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
+    return column(np.add.reduceat(of_row, messages.first) if len(of_row) else of_row, np.int64)
+
+
+def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, needs: Needs | None) -> Classes:
+    """Return the classes of the rows that carry bytes; arguments as of `classes_of`."""
     rows, messages = _messages(schedule, slot_bytes)
     queues = queues_of(messages, schedule.n_participants)
     turns = _turns(messages, queues, needs)

@@ -57,9 +57,14 @@ class Queues(NamedTuple):
     tail: I32  # [R] the last message of each pair
 
 
+def some_empty(sizes: I64) -> bool:
+    """Return whether any size is 0; of billions that are a view of one number, that number says it."""
+    return not (sizes[:1] if sizes.strides == (0,) else sizes).all()
+
+
 def rows_of(schedule: Schedule, sizes: I64) -> Rows:
     """The rows of a schedule but those of empty slots."""
-    kept = slice(None) if sizes.all() else np.flatnonzero(sizes[schedule.slot])
+    kept = np.flatnonzero(sizes[schedule.slot]) if some_empty(sizes) else slice(None)
     number = np.arange(schedule.n_rows, dtype=np.int32)
     named = (schedule.src, schedule.dst, schedule.channel, schedule.slot, schedule.written_slot)
     when, src, dst, channel, slot, written = (column(c[kept], np.int32) for c in (schedule.round_column(), *named))

@@ -5,6 +5,7 @@ built; what its busiest link carries and how long its messages wait for one anot
 first.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from threading import Lock
@@ -24,7 +25,7 @@ from emu.study.choice.candidates import has_helpers, takers
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Chosen, Wanted
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.least import LIGHT, ROUNDING, claimed_bytes_fs, claimed_fs, least
+from emu.study.timing.least import LIGHT, ROUNDING, Least, claimed_bytes_fs, claimed_fs, least
 
 MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compete: some seconds
 WORTH = 0.01  # of the best time so far, that one of more than 2**15 messages must promise to save: to time it may take minutes
@@ -71,21 +72,26 @@ def fastest(site: Site, wanted: Wanted) -> Chosen:
     return known
 
 
-def bounds(site: Site, wanted: Wanted, within_fs: float) -> list[Bound]:
-    """The algorithms that may serve a request in so much time, the least bound first; of those that send the same one.
+def bounds(site: Site, wanted: Wanted) -> Iterator[Bound]:
+    """Yield the algorithms that may serve a request, the least bound first; of those that send the same one.
 
-    Those that cannot be timed are left out.
+    An algorithm is built no sooner than its claim is the least of what is left. Those that cannot be timed are left out.
 
     Raises:
         InputError: as `takers`.
     """
     race = _Race(site, wanted, {each.name: each for each in takers(wanted.operation, site)})
-    claimed = [_Turn(False, race.claimed_fs(name), name, False) for name in race.found]
-    known = [ready for turn in claimed if turn.bound_fs <= within_fs for ready in race.built(turn)]
-    alike: dict[tuple[float, int, str], str] = {}  # of those that send the same, the first by name
-    for turn in sorted(known, key=lambda turn: turn.name):
-        alike.setdefault((turn.bound_fs, turn.messages, race.digest(turn.name)), turn.name)
-    return sorted(Bound(least_fs, name, messages) for (least_fs, messages, _), name in alike.items() if least_fs <= within_fs)
+    turns = [(race.claimed_fs(name), name, _Turn(False, race.claimed_fs(name), name, False)) for name in race.found]
+    heapify(turns)
+    seen = set[tuple[float, int, str]]()
+    while turns:
+        least_fs, name, turn = heappop(turns)
+        if not turn.is_built:
+            for ready in race.built(turn):
+                heappush(turns, (ready.bound_fs, name, ready))
+        elif (sends := (least_fs, turn.messages, race.digest(name))) not in seen:
+            seen.add(sends)
+            yield Bound(least_fs, name, turn.messages)
 
 
 def _race(site: Site, wanted: Wanted) -> Chosen:
@@ -113,7 +119,7 @@ def _race(site: Site, wanted: Wanted) -> Chosen:
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """What each algorithm takes to serve one request; a schedule is built anew for each look, for a few fill the memory."""
+    """What each algorithm takes to serve one request; a schedule is built anew for each look, as a few fill the memory."""
 
     site: Site
     wanted: Wanted
@@ -136,13 +142,9 @@ class _Race:
 
     def built(self, turn: _Turn) -> list[_Turn]:
         """What it takes at least, by its schedule; nothing where it is not to be timed."""
-        try:
-            plan = self._plan(turn.name)
-            if not has_helpers(plan.helpers, self.site):
-                return []
-            known = least(self._job(turn.name, plan), MOST_MESSAGES)
-        except (RowsError, TornError) as error:
-            self.refused.append(error)
+        known = _least_of(self.site, self.wanted._replace(groups=1), turn.name)
+        if not isinstance(known, Least):
+            self.refused.extend([known] if known is not None else [])
             return []
         all_of_them = known.messages * self.wanted.groups
         if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[turn.name].default:
@@ -155,26 +157,37 @@ class _Race:
 
     def digest(self, name: str) -> str:
         """Equal for schedules that send the same; of large ones, which would take long, their names."""
-        plan = self._plan(name)
+        plan = _plan(self.site, self.wanted, name)
         return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
         """When the last task ends; never where an optical switch would be torn, or every row be needed."""
         try:
-            timeline = time_collective(*self._job(name, self._plan(name)))
+            timeline = time_collective(*_job(self.site, self.wanted, name, _plan(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:
             self.refused.append(error)
             return np.inf
         return float(timeline.end_fs.max(initial=0))
 
-    def _job(self, name: str, plan: Schedule) -> Job:
-        wanted, site = self.wanted, self.site
-        op, called = operation(wanted.operation, len(site.npus), wanted.root), f"{wanted.operation} {name}"
-        where = site.topology, site.placement()
-        return Job(op, plan, wanted.elements, wanted.item_bytes, *where, wanted.send_overhead_fs, called)
 
-    def _plan(self, name: str) -> Schedule:
-        """As it is stored; with every row where these are few: to look for symmetries would take longer than to do without."""
-        asked = self.wanted.operation, name, len(self.site.npus), self.wanted.root, self.site.grid
-        plan = stored(*asked)
-        return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
+def _job(site: Site, wanted: Wanted, name: str, plan: Schedule) -> Job:
+    op, called = operation(wanted.operation, len(site.npus), wanted.root), f"{wanted.operation} {name}"
+    where = site.topology, site.placement()
+    return Job(op, plan, wanted.elements, wanted.item_bytes, *where, wanted.send_overhead_fs, called)
+
+
+def _plan(site: Site, wanted: Wanted, name: str) -> Schedule:
+    """As it is stored; with every row where these are few: to look for symmetries would take longer than to do without."""
+    asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
+    plan = stored(*asked)
+    return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
+
+
+@cached(LRUCache(2**14), key=of_edition, lock=Lock())
+def _least_of(site: Site, wanted: Wanted, name: str) -> Least | InputError | None:
+    """What an algorithm takes at least for one group; None: it needs more switches that add; or why it cannot be timed."""
+    try:
+        plan = _plan(site, wanted, name)
+        return least(_job(site, wanted, name, plan), MOST_MESSAGES) if has_helpers(plan.helpers, site) else None
+    except (RowsError, TornError) as error:
+        return error

@@ -17,7 +17,7 @@ from emu.study.training.composed.asked import Standing, by_plan
 from emu.study.training.composed.composed import Composition, composition, standing
 from emu.study.training.placed import npus_of, with_axes
 from emu.study.training.served.chosen import choices_for, timed_by
-from emu.study.training.served.library import others
+from emu.study.training.served.options import others
 from emu.study.training.served.served import StepToServe
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace

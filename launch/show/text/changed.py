@@ -13,7 +13,12 @@ def changed_told(step: Step) -> str:
         return ""
     if not step.auto.changed:
         return "for the step nothing is better than what is the fastest for each request alone"
-    return f"{'; '.join(_changes(step.auto))}; {_times(step)} with what is the fastest for each request alone"
+    return f"{changes_told(step.auto)}; {_times(step)} with what is the fastest for each request alone"
+
+
+def changes_told(auto: ChosenForStep) -> str:
+    """Return what was changed alone, such as `dp all_gather: ring instead of direct`."""
+    return "; ".join(_changes(auto))
 
 
 def _changes(auto: ChosenForStep) -> list[str]:

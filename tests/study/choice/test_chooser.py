@@ -27,7 +27,7 @@ from emu.trace.trace import Trace
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
-SWITCH = "dgx-h100"
+SWITCH = "dgx-h100:adds=yes"
 WHOLE, ROW, CORNERS = tuple(range(16)), (4, 5, 6, 7), (0, 2, 8, 10)
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_chosen_is_refused() -> None:
         choice_on(build_topology(SWITCH), ("atuo",), "float32")
     with pytest.raises(InputError, match="no dtype is called 'bfloat61'; did you mean bfloat16"):
         choice_on(build_topology(SWITCH), ("auto",), "bfloat61")
-    with pytest.raises(InputError, match=r"^choice: no algorithm of all_ready fits 8 ranks of dgx-h100; take another number"):
+    with pytest.raises(InputError, match=f"^choice: no algorithm of all_ready fits 8 ranks of {SWITCH}; take another number"):
         candidates("all_ready", Site.first(build_topology(SWITCH)))
 
 

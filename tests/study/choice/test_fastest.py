@@ -30,7 +30,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 TORUS = f"torus:dims=4x4,{LINK}"
 FABRICS = (
     TORUS,
-    "dgx-h100",
+    "dgx-h100:adds=yes",
     "fat-tree:radix=4,tiers=3",
     "servers:nodes=2",
     "ub-mesh:board",
@@ -179,7 +179,7 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
     assert not {"all_reduce railx-hyperx", "all_reduce torus-buckets"} & set(timed)
 
 
-@pytest.mark.parametrize(("line", "is_built"), [("fat-tree:radix=4,tiers=3", False), ("dgx-h100", True)])
+@pytest.mark.parametrize(("line", "is_built"), [("fat-tree:radix=4,tiers=3", False), ("dgx-h100:adds=yes", True)])
 def test_what_needs_a_switch_that_adds_is_built_only_where_one_does(line: str, is_built: bool, monkeypatch) -> None:
     built, site, wanted = [], Site.first(build_topology(line)), Wanted("all_gather", 0, 2**12, 4)
     monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
@@ -224,7 +224,7 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
 
 
 @pytest.mark.parametrize("elements", [2**12, 2**20])
-@pytest.mark.parametrize("line", [TORUS, "dgx-h100", "ub-mesh:board"])
+@pytest.mark.parametrize("line", [TORUS, "dgx-h100:adds=yes", "ub-mesh:board"])
 def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
     """Those of many messages come last, and win where they are the fastest."""
     monkeypatch.setattr(room, "WORTH", 0.0)
@@ -238,7 +238,7 @@ def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_win
 
 
 @pytest.mark.parametrize("elements", [2**12, 2**20])
-@pytest.mark.parametrize("line", [TORUS, "dgx-h100", "ub-mesh:board", "fat-tree:radix=4,tiers=3"])
+@pytest.mark.parametrize("line", [TORUS, "dgx-h100:adds=yes", "ub-mesh:board", "fat-tree:radix=4,tiers=3"])
 def test_of_many_messages_are_timed_that_can_save_a_percent_so_that_what_is_chosen_takes_at_most_so_much_more(
     monkeypatch, line, elements
 ) -> None:

@@ -4,8 +4,10 @@ A step is a graph: what begins after others ended. Here times are left out or ma
 out. So the longest way through what is left ends no later than the step does, whatever else shares links or waits: by induction
 in the order of time, each task ends no earlier than the longest way to it. Kept are:
 
-- The passes of a stage take those of its layers (`ways`, beside this file), one after another, and their requests as long as
-  they take by themselves, or any NPU at least for what it sends and receives of them (`rates`).
+- The passes of a stage take those of its layers (`ways`, beside this file), one after another, and their requests what any NPU
+  needs at least for what it sends and receives of them (`rates`), or what a rank of theirs needs at least (`emu.fabric.floor`).
+- A step may be laid with every rank of a stage. Then each time here is that of the first rank of the stage that comes so far:
+  all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after that.
 - The rank at place p of a pipeline begins when the stages before it have passed one microbatch on; then it takes all its
   passes, and ends its step. Where backwards are whole, its last one is followed by those of the stages before it, too.
 

@@ -1,9 +1,9 @@
-"""What the requests of plans take on a topology, each with the fabric to itself: timed once, and asked for by many plans.
+"""What the requests of plans take a rank on a topology at least: worked out once, and asked for by many plans.
 
-A composed step is made of these times; it lasts no less where its requests wait for one another, or share links.
+A composed step lasts no less, whether its requests wait for one another, share links, or are laid with every rank.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,28 +15,26 @@ from emu.collective.algorithm import Choice
 from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
 from emu.errors import InputError
-from emu.fabric.lower import busiest_fs
+from emu.fabric.floor import least_fs
 from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
-from emu.study.planning.bound.rates import Anywhere, Taken
+from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.search.groups import Groups, Where
 from emu.study.training.composed.asked import Different
-from emu.study.training.composed.once import LIGHT, time_each
+from emu.study.training.composed.once import LIGHT
 from emu.study.training.composed.parts import parts_of
 from emu.study.training.served.coordinates import Option
-from emu.study.training.served.library import others
-from emu.study.training.served.options import bounds_of, by_name, first_request, is_open, with_option
+from emu.study.training.served.options import SLOWER, bounds_of, by_name, is_open, once_of, others, with_option
 from emu.topology.topology import Topology
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.replay.replay import lay_request
-from emu.units import TICKS_PER_S, seconds
+from emu.units import TICKS_PER_S
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # which requests are timed first: those of layers at place 0, at others, and the rest
 _MOST_ROOTS = 16  # of a rooted operation, that are timed
-_NEAR = 0.03  # of a time, by which a bound of all that is left may be below it and is taken in its place
-_BETWEEN = 1e-3  # of a bound, more than a composed step is below it where it goes between the times of two sizes
+_NEAR = 0.03  # of the least by any algorithm, by which that of one may be above it, so that no other is looked at
 
 
 class Request(NamedTuple):
@@ -74,12 +72,13 @@ class Missing(NamedTuple):
 
 
 def time_request(request: Request, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> Taken:
-    """What a request takes by itself at least, whichever number its communicator has and whatever the step chooses for it.
+    """Return what a request takes a rank at least, whenever the others enter it and whatever the step chooses for it.
 
-    Of one of many messages it is what its busiest link takes, of others just so long.
+    A step may lay it with every rank: members that enter early then send before the last one comes, and groups that enter
+    apart share no links. So the time counts no other rank's messages (`emu.fabric.floor`).
 
     Args:
-        request: What is asked for.
+        request: What is asked for, by a communicator of any number.
         topology: As the software has it.
         algorithms: OPERATION=NAME, AXIS.OPERATION=NAME, or `auto`.
         launch_fs: Ticks that each rank takes to enter it.
@@ -93,49 +92,75 @@ def time_request(request: Request, topology: Topology, algorithms: tuple[str, ..
     if roots is None:
         return Taken(0.0, 0.0)
     asked = [request.different(n) for n in range(request.groups.numbers)]
-    each = [_least(replace(of, root=root), choice, topology, npus, launch_fs) for of in asked for root in roots]
+    each = [_least(replace(of, root=root), _Fabric(choice, topology, npus, launch_fs)) for of in asked for root in roots]
     return Taken(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
 
 
-def _least(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Taken:
-    """By whatever may serve it within a step: each that could be faster is timed."""
-    taken = _taken(asked, choice, topology, npus, launch_fs)
-    if not is_open(asked, choice):
+@dataclass(frozen=True, slots=True)
+class _Fabric:
+    """Where a request runs, and what serves it."""
+
+    choice: Choice
+    topology: Topology
+    npus: I64
+    launch_fs: int
+
+    def least(self, asked: Different) -> Taken:
+        """Return what any rank needs at least."""
+        parts = parts_of([asked], self.choice, self.topology)[0]
+        least = [least_fs(lay_request(part.what, self.topology, part.ranks), self.launch_fs) for part in parts]
+        if asked.name == MESSAGE:
+            left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
+            return Taken(left, there)
+        ranks = asked.ranks.shape[1]
+        return Taken(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
+
+    def ticks(self, asked: Different) -> int:
+        """Return what the request takes by itself, all groups at once."""
+        return once_of(asked, self.choice, self.topology, self.npus, self.launch_fs).ticks
+
+    def messages(self, asked: Different) -> int:
+        """Return how many all groups send."""
+        parts = parts_of([asked], self.choice, self.topology)[0]
+        return message_count([lay_request(part.what, self.topology, part.ranks) for part in parts])
+
+    def served_by(self, asked: Different, option: Option) -> "_Fabric":
+        """Return the same where an option serves the request."""
+        return replace(self, choice=with_option(asked, self.choice, option))
+
+
+def _least(asked: Different, fabric: _Fabric) -> Taken:
+    """Return the least by whatever may serve a request within its step; of many groups the first that chooses tells."""
+    heavy = asked.name != MESSAGE and fabric.messages(asked) > LIGHT
+    if heavy and len(asked.ranks) > 1:
+        return _least(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
+    taken = fabric.least(asked)
+    if not is_open(asked, fabric.choice):
         return taken
-    bounds = bounds_of(asked, topology, npus, taken.there_s * TICKS_PER_S)
-    for chooser in others(topology, "float32", npus).values():
-        option = Option("", chooser)
-        if not _among(asked, option, [by_name(bound.name, topology, npus) for bound in bounds]):
-            with suppress(InputError):
-                taken = _faster(taken, _taken(asked, with_option(asked, choice, option), topology, npus, launch_fs))
-    for bound in bounds:
-        if bound.least_fs >= (1 - _NEAR) * taken.there_s * TICKS_PER_S:
-            return _faster(taken, Taken(0.0, bound.least_fs / TICKS_PER_S))
-        by = with_option(asked, choice, by_name(bound.name, topology, npus))
-        taken = _faster(taken, _taken(asked, by, topology, npus, launch_fs))
+    floor = Taken(0.0, _floor_s(asked, fabric))
+    if heavy:
+        return floor
+    for option in _options(asked, fabric):
+        if taken.there_s <= (1 + _NEAR) * floor.there_s:
+            return min(taken, floor)
+        with suppress(InputError):
+            taken = min(taken, fabric.served_by(asked, option).least(asked))
     return taken
 
 
-def _among(asked: Different, option: Option, options: Sequence[Option]) -> bool:
-    """Whether what an option chooses for the first of the groups is what one of several others is."""
-    request = first_request(asked)
-    served = option.chooser(request)
-    return served is not None and any(each.name == served.algorithm and each.chooser(request) == served for each in options)
+def _floor_s(asked: Different, fabric: _Fabric) -> float:
+    """Return what a rank takes at least by any algorithm."""
+    elements, item = asked.elements * (not asked.splits), max(1, asked.size_bytes // max(1, asked.elements))
+    least_s = Rates.of(fabric.topology).least_s(asked.name, elements, item, asked.ranks.shape[1])
+    return least_s + fabric.launch_fs / TICKS_PER_S
 
 
-def _faster(one: Taken, other: Taken) -> Taken:
-    return Taken(min(one.left_s, other.left_s), min(one.there_s, other.there_s))
-
-
-def _taken(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Taken:
-    parts = parts_of([asked], choice, topology)
-    laid = [lay_request(part.what, topology, part.ranks) for part in parts[0]]
-    if message_count(laid) > LIGHT:  # a composed step may time others that are alike, and go between them
-        least_s = max(busiest_fs(each, None) for each in laid) / TICKS_PER_S * (1 - _BETWEEN)
-        return Taken(0.0, least_s)
-    [once] = time_each([asked], parts, topology, npus, launch_fs)
-    once = once.first_left  # a rank goes on when it has left it itself, where a step is laid with all of them
-    return Taken(seconds(once.ticks - once.tail), seconds(once.ticks))
+def _options(asked: Different, fabric: _Fabric) -> Iterator[Option]:
+    """Yield all that may serve a request within a step."""
+    topology, npus = fabric.topology, fabric.npus
+    yield from (Option("", chooser) for chooser in others(topology, "float32", npus).values())
+    for bound in bounds_of(asked, topology, npus, SLOWER * fabric.ticks(asked)):
+        yield by_name(bound.name, topology, npus)
 
 
 @dataclass(eq=False)

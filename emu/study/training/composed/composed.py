@@ -163,15 +163,16 @@ class Composition:
         return composed, timeline, first
 
     def _between(self, device: Device, composed: Composed, timeline: Timeline, first: Timeline) -> tuple[float, float]:
-        """What the step takes at least and at most, as shares of what it takes: where bodies ask less of links, and more.
+        """Return the least and the most that the step takes, as shares of what it takes.
 
-        Where there was no room for more, bodies alone tell it, too.
+        Where nothing is left that is worth to be laid, both are as far as all that is left lasts. Elsewhere bodies ask less of
+        links, and more; and bodies alone tell it, too, as there was no room to lay every stretch.
         """
-        shares = [1.0]
-        if self.stretches.shared(composed, timeline).ticks or self.stretches.uneven(composed, timeline).ticks:
-            others = (self._composed(device, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL))
-            shares += [other.end_s / timeline.end_s for other in others]
-            shares += [first.end_s / timeline.end_s] if self.stretches.worth(composed, timeline).ticks else []
+        if not self.stretches.worth(composed, timeline).ticks:
+            left = self.stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
+            return (1 - left) * (1 - WORTH), (1 + left) * (1 + WORTH)
+        others = [self._composed(device, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
+        shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
     def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[Composed, Timeline]:

@@ -5,6 +5,7 @@ does so too, and for all ranks of the place else.
 P places, N ranks, Q different requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.study.training.composed.asked import Asked
-from emu.study.training.composed.sent import Sending
+from emu.study.training.composed.sent import Piecemeal, Sending
 from emu.study.training.composed.shared import Bodies
 from emu.trace.device.device import Device
 from emu.trace.order import computes, queue_order, told_order
@@ -154,12 +155,18 @@ class _Laid(NamedTuple):
         instance = np.empty(len(of_bodies), np.int64)
         instance[np.concatenate((body, own))] = np.arange(len(instance))
         firsts = self._bodies(instance, len(body), n_links).tolist()
+        firsts += self._own(sending, own) if sending is not None and len(own) else []
+        return instance, tuple(Instance(None, first) for first in firsts)
+
+    def _own(self, sending: Sending, own: I64) -> list[int]:
+        """Return the first task of each of the meetings `own` [..], which ranks have for themselves."""
+        asked, pieces = self.asked, _Pieces(self, sending)
         rows = np.flatnonzero(self.each[asked.event])
         rows = rows[np.argsort(asked.meeting[rows], kind="stable")]
-        several = np.split(rows, np.flatnonzero(np.diff(asked.meeting[rows])) + 1) if len(rows) else []
-        pieces = _Pieces(self, sending) if sending is not None else None
-        firsts += [pieces.add(meeting) for meeting in several] if pieces else []
-        return instance, tuple(Instance(None, first) for first in firsts)
+        first = np.empty(len(asked.different), np.int64)
+        for several in pieces.alike(rows):
+            first[asked.meeting[several[:, 0]]] = pieces.add(several)
+        return [int(each) for each in first[own]]
 
     def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
         """[count] the first task of each meeting that is a body.
@@ -197,28 +204,50 @@ class _Pieces:
         order = np.argsort(of, kind="stable")
         self.at = np.empty(len(of), np.int64)  # [N] how many of the place come before each rank
         self.at[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
-        self.capacity = laid.builder.graph().capacity_Bps
 
-    def add(self, rows: I64) -> int:
-        """The first task of a meeting, given the requests that it is of."""
-        laid, asked = self.laid, self.laid.asked
-        request, firsts = int(asked.different[asked.meeting[rows[0]]]), []
-        for part in self.sending.of(request):
-            owner = np.full(part.piece.alike.size, -1)
-            origin = owner.copy()
-            mine = [
-                (event, self.sending.of_event(part, request, int(self.place[event]), sends=sends))
-                for event, sends in zip(asked.event[rows].tolist(), asked.sends[rows].tolist(), strict=True)
-            ]
-            for event, which in mine:
-                owner[part.member[which]], origin[part.member[which]] = self.place[event], self.row[event]
-            piece = replace(part.piece, graph=replace(part.piece.graph, capacity_Bps=self.capacity))
-            first = laid.builder.piece(piece, owner, origin)
-            for event, which in mine:
-                at, member = laid.start[event] + self.at[part.ranks[which]], part.member[which]
-                laid.begins[at], laid.ends[at] = first + piece.entry[member], first + piece.exit[member]
-            firsts.append(first)
+    def alike(self, rows: I64) -> Iterator[I64]:
+        """Yield the requests [k, ends] of k meetings of one different request that the same places ask for.
+
+        Args:
+            rows: Requests, those of a meeting one after another.
+        """
+        asked = self.laid.asked
+        first = np.flatnonzero(np.append(True, np.diff(asked.meeting[rows]) != 0))
+        size = np.diff(np.append(first, len(rows)))
+        what = 2 * self.place[asked.event[rows]] + asked.sends[rows]
+        keys = dict[tuple[int, bytes], list[int]]()
+        for at, n, request in zip(
+            first.tolist(), size.tolist(), asked.different[asked.meeting[rows[first]]].tolist(), strict=True
+        ):
+            keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
+        for (_, ends), starts in keys.items():
+            yield rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
+
+    def add(self, rows: I64) -> I64:
+        """Add k meetings that are alike; the first task [k] of each.
+
+        Args:
+            rows: [k, ends] the requests that each meeting is of.
+        """
+        asked = self.laid.asked
+        request = int(asked.different[asked.meeting[rows[0, 0]]])
+        firsts = [self._add(part, request, rows) for part in self.sending.of(request)]
         return firsts[0]
+
+    def _add(self, part: Piecemeal, request: int, rows: I64) -> I64:
+        """The same of groups that are served alike."""
+        laid, asked, events = self.laid, self.laid.asked, self.laid.asked.event[rows]
+        owner = np.full((len(rows), part.piece.alike.size), -1)
+        origin, places, sends = owner.copy(), self.place[events[0]].tolist(), asked.sends[rows[0]].tolist()
+        mine = [self.sending.of_event(part, request, place, sends=send) for place, send in zip(places, sends, strict=True)]
+        for event, place, which in zip(events.T, places, mine, strict=True):
+            owner[:, part.member[which]], origin[:, part.member[which]] = place, self.row[event][:, None]
+        piece = replace(part.piece, graph=replace(part.piece.graph, capacity_Bps=laid.builder.capacity_Bps))
+        first = laid.builder.pieces(piece, owner, origin)
+        for event, which in zip(events.T, mine, strict=True):
+            at, member = laid.start[event][:, None] + self.at[part.ranks[which]], part.member[which]
+            laid.begins[at], laid.ends[at] = (first[:, None] + of[member] for of in (piece.entry, piece.exit))
+        return first
 
 
 def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64, I64]:

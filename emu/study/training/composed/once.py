@@ -54,12 +54,6 @@ class Once(NamedTuple):
         return bool(len(self.busy_s)) and float(self.busy_s.max()) * TICKS_PER_S > self.ticks - self.tail + 1
 
     @property
-    def first_left(self) -> "Once":
-        """Until the first rank has left it, not the last."""
-        ticks = self.ticks - self.apart
-        return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0)
-
-    @property
     def left_on_average(self) -> "Once":
         """Until ranks have left it on average."""
         ticks = self.ticks - self.apart_mean

@@ -79,6 +79,11 @@ class Stretches:
         began, ended = composed.spans(timeline)
         return Spans(began[most], ended[most])
 
+    def unsure_fs(self, composed: Composed, timeline: Timeline) -> int:
+        """Return the ticks in which bodies share links, and those by which ranks leave bodies apart."""
+        bodies = self._bodies(composed.each)
+        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.different[bodies]].sum())
+
     def worth(self, composed: Composed, timeline: Timeline) -> Spans:
         """Return those of both that are worth to be laid with all ranks."""
         worth_fs = WORTH * int(timeline.end_fs.max(initial=0))

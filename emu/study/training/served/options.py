@@ -5,15 +5,18 @@ that crosses it too gets a share of 1 / (n + 1). So candidates are those that no
 and the three that take least.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Request
+from emu.collective.algorithm import Choice, Chooser, Request
+from emu.collective.library import LIBRARIES
 from emu.study.choice.alike import first_alike
 from emu.study.choice.chooser import is_automatic
 from emu.study.choice.fastest import Bound, bounds
+from emu.study.choice.library import ByLibrary
 from emu.study.choice.site import Site
 from emu.study.choice.wanted import Wanted
 from emu.study.training.composed.asked import Different
@@ -23,7 +26,8 @@ from emu.study.training.served.coordinates import Coordinate, Option, ServedByNa
 from emu.topology.topology import Topology
 from emu.trace.meet.requests import MESSAGE
 
-_SLOWER = 4.0  # times what serves a request alone, that another may take at most
+DEFAULTS, RAN = "defaults", "as it ran"
+SLOWER = 4.0  # times what serves a request alone, that another may take at most
 _FASTEST = 3  # that are tried whatever they leave to others: these may be on other links
 _MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
 
@@ -48,7 +52,7 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
     """
     where, found = (topology, npus, launch_fs), list[Candidate]()
     taken = once_of(asked, choice, *where)
-    for bound in bounds_of(asked, topology, npus, _SLOWER * taken.ticks):
+    for bound in bounds_of(asked, topology, npus, SLOWER * taken.ticks):
         if bound.messages <= _MESSAGES:
             once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
             found.append(Candidate(once.ticks, once.flows, bound.name))
@@ -73,12 +77,12 @@ def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 
-def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float) -> list[Bound]:
-    """As `bounds`, of the first of its groups."""
+def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float) -> Iterator[Bound]:
+    """Yield what `bounds` does, for the first of the groups of a request, as far as the bound is no longer than that."""
     site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
     wanted = Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
-    return bounds(site, wanted, within_fs)
+    return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -105,3 +109,17 @@ def first_request(asked: Different) -> Request:
     request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
     each = len(asked.choosing) == len(asked.ranks)
     return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))
+
+
+def others(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None) -> Mapping[str, Chooser]:
+    """Choosers by name: the default of each operation, what each library chooses, and what served a run of the step, if any.
+
+    Args:
+        topology: Where it runs.
+        dtype: What float32 is timed as.
+        npus: [ranks] where they are.
+        ran: What served the run; None: there was none, or it is not known.
+    """
+    libraries = {name: ByLibrary(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
+    found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
+    return found if ran is None else {**found, RAN: ran}

@@ -11,7 +11,7 @@ from emu.collective.algorithm import Choice, Chooser
 from emu.errors import InputError
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.served.chosen import choices_for, timed_by
-from emu.study.training.served.library import others
+from emu.study.training.served.options import others
 from emu.study.training.served.served import StepToServe
 from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.step import TimedTrace, time_trace

@@ -1,0 +1,113 @@
+"""The requests of a step that a chooser may serve in one way or another, by coordinate.
+
+Q different requests of a step.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import Choice, Served
+from emu.errors import InputError
+from emu.study.choice.alike import first_alike
+from emu.study.training.composed.asked import Asked, Different
+from emu.study.training.served.coordinates import Coordinate
+from emu.study.training.served.options import first_request, is_open, once_of
+from emu.topology.topology import Topology
+from emu.units import seconds
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRequests:
+    """The requests of one step for which no word names an algorithm.
+
+    Args:
+        asked: All requests of the step.
+        choice: What serves each request alone.
+        topology: Where the step runs.
+        npus: [ranks] where the ranks are.
+        launch_fs: Ticks that each rank takes to enter a request.
+    """
+
+    asked: Asked
+    choice: Choice
+    topology: Topology
+    npus: I64
+    launch_fs: int
+
+    @cached_property
+    def by_coordinate(self) -> Mapping[Coordinate, list[Different]]:
+        """Return the requests of each coordinate."""
+        found: dict[Coordinate, list[Different]] = {}
+        for asked in self.asked.requests:
+            if is_open(asked, self.choice):
+                found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
+        return found
+
+    def heaviest(self, coordinate: Coordinate) -> Different:
+        """Return the request of a coordinate that moves most in all."""
+        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
+
+    def weight_s(self, coordinate: Coordinate) -> float:
+        """Return what the requests of the busiest place take together, as if each byte took as long as in the heaviest."""
+        heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
+        for q in self.by_coordinate[coordinate]:
+            of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
+        return seconds(self._ticks(heaviest, self.choice)) * max(of_place.values()) / max(1, heaviest.size_bytes)
+
+    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[Served, ...]:
+        """Return what a choice serves the requests of a coordinate with, each group that may be served differently."""
+        return tuple(served for q in self.by_coordinate[coordinate] for served in self.of_groups(q, choice))
+
+    def of_groups(self, asked: Different, choice: Choice) -> list[Served]:
+        """Return what serves a request in each group that chooses; groups that a symmetry makes equal count once."""
+        request = first_request(asked)
+        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
+
+    def shares(self, choices: Mapping[Coordinate, Iterable[Choice]]) -> dict[int, float]:
+        """Return the share of its time alone that a request takes at least, by the number of the request.
+
+        Args:
+            choices: What may serve the requests of each coordinate.
+        """
+        number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
+        for coordinate, of in choices.items():
+            requests, known = self.by_coordinate[coordinate], list(of)
+            heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
+            by_place = {place: self._share(q, known) for place, q in heaviest.items()}
+            found |= {number[id(q)]: by_place[q.kind[1]] for q in requests}
+        return found
+
+    def _share(self, asked: Different, choices: Iterable[Choice]) -> float:
+        alone = least = self._ticks(asked, self.choice)
+        for choice in choices:
+            with suppress(InputError):  # what served a run may not be had on another topology
+                least = min(least, self._ticks(asked, choice))
+        return least / max(1, alone)
+
+    def _ticks(self, asked: Different, choice: Choice) -> int:
+        return once_of(asked, choice, self.topology, self.npus, self.launch_fs).ticks
+
+    @cached_property
+    def _times(self) -> Mapping[int, int]:
+        """How often each of the Q requests is asked, by its identity."""
+        counts = np.bincount(self.asked.different, minlength=len(self.asked.requests)).tolist()
+        return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
+
+    def _groups(self, asked: Different) -> list[tuple[int, ...]]:
+        """The ranks of the groups that choose, of equal ones the first; requests of one kind have the same groups."""
+        if asked.kind not in self._known_groups:
+            ranks = [tuple(group) for group in asked.choosing.tolist()]
+            first: dict[tuple[int, ...], tuple[int, ...]] = {}
+            for group in ranks:
+                first.setdefault(first_alike(self.topology, tuple(self.npus[list(group)].tolist())), group)
+            self._known_groups[asked.kind] = list(first.values())
+        return self._known_groups[asked.kind]
+
+    @cached_property
+    def _known_groups(self) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+        return {}
