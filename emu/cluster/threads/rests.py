@@ -206,7 +206,8 @@ class Rests:
         if strand.is_main and not (self._back or self.has_threads(strand.rank)):
             return  # whatever it waits for, another rank cannot know; one that is back may have a lock of the system
         with self.baton.lock:
-            if at_next_instruction(strand.thread, strand.state, partial(self._come_back, strand)):
+            is_blocked = self.baton.turns == turn  # still
+            if is_blocked and at_next_instruction(strand.thread, strand.state, partial(self._come_back, strand)):
                 self.step_out(strand, turn)
 
     def _come_back(self, strand: Strand) -> None:
