@@ -27,6 +27,7 @@ from emu.cluster.connections import past_the_groups
 from emu.cluster.ends import HardExit, RankExit
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.script import as_npus
+from emu.cluster.once import Replacement, leave, once_a_process
 from emu.cluster.own.children import ended
 from emu.cluster.own.device import replaced
 from emu.cluster.own.process import Environment, Folder, Main, Modules, Streams
@@ -34,7 +35,6 @@ from emu.cluster.source import Source, read_source
 from emu.cluster.spawn import spawns
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.local import LocalCluster
-from emu.cluster.threads.once import Replacement, leave, once_a_process
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue

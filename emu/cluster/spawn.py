@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from emu.cluster.once import Replacement
 from emu.cluster.own.library import Generators
 from emu.cluster.strands.strand import RankLocal
-from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
 

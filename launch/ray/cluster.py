@@ -24,7 +24,7 @@ from emu.cluster.pace.pace import Pace
 from emu.cluster.processes.desk import Desk
 from emu.cluster.processes.fatal import died, named
 from emu.cluster.processes.job import Ended, Job, everywhere, processes_of
-from emu.cluster.strands.watch import PATIENCE_S
+from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace

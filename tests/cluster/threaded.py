@@ -18,7 +18,7 @@ from emu.errors import RunError
 from tests.forked import Fork, script
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "threaded.py"
-LONGEST_S = 100  # for some twenty programs, on a busy machine
+LONGEST_S = float(os.environ.get("LONGEST", "100"))  # for some twenty programs, on a busy machine
 
 
 def on_gloo(folder, n, programs):
@@ -114,7 +114,7 @@ def _faults(folder, n, programs):
 
 def _begin():
     """Let a process that takes too long say where it is, and let it start others."""
-    faulthandler.dump_traceback_later(float(os.environ.get("LONGEST", LONGEST_S)) - 5)
+    faulthandler.dump_traceback_later(LONGEST_S - 5)
     multiprocessing.current_process()._config["daemon"] = False
     torch.set_num_threads(1)  # OpenMP's threads would not be there in a fork
     multiprocessing.set_start_method("fork", force=True)

@@ -8,8 +8,8 @@ import torch
 from emu.cluster.npu.answers import of_accelerator, of_cuda
 from emu.cluster.npu.npu import Node, no_meaning
 from emu.cluster.npu.parts import changes, parts, refusing
+from emu.cluster.once import Replacement
 from emu.cluster.own.device import Event, Stream
-from emu.cluster.threads.once import Replacement
 
 
 def cuda(node: Node) -> Iterator[Replacement]:

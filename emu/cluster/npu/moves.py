@@ -15,7 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from emu.backend.rank.count import moved, paused
 from emu.cluster.npu.npu import Node, is_npu
-from emu.cluster.threads.once import Replacement
+from emu.cluster.once import Replacement
 
 _HERE = "_emu_on_npu"  # set on what has been put there
 _PINNED = "_emu_pinned"

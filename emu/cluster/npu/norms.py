@@ -14,7 +14,7 @@ from torch.nn.modules._functions import SyncBatchNorm as Function
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.cluster.threads.once import Replacement
+from emu.cluster.once import Replacement
 
 
 def norms() -> Iterator[Replacement]:

@@ -16,7 +16,7 @@ import torch.cuda.tunable
 
 from emu.cluster.npu.answers import Table, sparse_types
 from emu.cluster.npu.npu import no_meaning
-from emu.cluster.threads.once import Replacement
+from emu.cluster.once import Replacement
 
 CUDA, NCCL = "12.8", (2, 27, 5)  # versions that a script is told: those of a wheel of PyTorch for GPUs
 

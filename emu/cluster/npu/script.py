@@ -15,8 +15,8 @@ from emu.cluster.npu.moves import moves
 from emu.cluster.npu.norms import norms
 from emu.cluster.npu.npu import Node, Npu
 from emu.cluster.npu.takes import takes
+from emu.cluster.once import Replacement
 from emu.cluster.own.device import replaced
-from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
 

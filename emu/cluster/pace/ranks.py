@@ -20,7 +20,7 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
 from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
-from emu.cluster.strands.strand import Wait, here
+from emu.cluster.strands.strand import Wait, current, here, take_turn
 from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
@@ -50,12 +50,11 @@ class Clock:
         tempo: Of virtual time.
         n_ranks: Of the job.
         rests: The ranks here, as they rest and are woken.
-        rank_here: Whose thread this is; None: no rank's.
     """
 
-    def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, rank_here: Callable[[], int | None]) -> None:
+    def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests) -> None:
         self.alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
-        self._tempo, self._rests, self._rank_here = tempo, rests, rank_here
+        self._tempo, self._rests = tempo, rests
         self._held: dict[object, _Held] = {}  # by the key of the work
         self._lock = threading.Lock()
         self._prepared_until_s = 0.0
@@ -199,19 +198,22 @@ class Clock:
             self._rests.rest(here().number, Wait("a time", comes=True), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
-        """Of `time.sleep`: a rank that sleeps lets the others run."""
+        """Return what stands in place of `time.sleep`, by which a rank already lets the others run."""
 
         def slept(seconds: float) -> None:
-            rank = self._rank_here()
-            if rank is None or seconds < 0:
-                sleep(seconds)
+            strand = current()
+            if strand is None or not strand.is_main or strand.is_native or seconds < 0:
+                sleep(seconds)  # a thread that sleeps beside its rank's program says nothing of that
                 return
-            self.settle(rank, now_s())
-            self._sleep_until(rank, now_s() + seconds)
-            if self._rests.failure is not None:
-                raise self._rests.stopped()
-            self._courses.is_at(rank, now_s())  # whoever sleeps goes by this host's clock
+            take_turn(strand)
+            self.settle(strand.rank, now_s())
+            self._sleeping += 1
+            try:
+                sleep(seconds)
+            finally:
+                self._sleeping -= 1
+            self._courses.is_at(strand.rank, now_s())  # whoever sleeps goes by this host's clock
             if self._computing is not None:
-                self._computing.goes_on(rank)
+                self._computing.goes_on(strand.rank)
 
         return slept

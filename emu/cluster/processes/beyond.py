@@ -27,9 +27,9 @@ from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import Met
 from emu.cluster.processes.desk import Address, LastWords, connection
 from emu.cluster.processes.notices import Notice
-from emu.cluster.strands.processes import has_processes
-from emu.cluster.strands.sight import Sight
 from emu.cluster.strands.strand import Wait, natively
+from emu.cluster.watch.processes import has_processes
+from emu.cluster.watch.sight import Sight
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)

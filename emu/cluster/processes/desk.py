@@ -29,8 +29,8 @@ from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.absence import Absence
 from emu.cluster.processes.fatal import Fatal, read
 from emu.cluster.processes.notices import Notice, Notices
-from emu.cluster.strands.sight import Sight
-from emu.cluster.strands.watch import PATIENCE_S
+from emu.cluster.watch.sight import Sight
+from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 

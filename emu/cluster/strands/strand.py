@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from emu.backend.rank.lines import Line, in_brackets
+from emu.cluster.strands.resumption import thread_state
 
 _thread = threading.local()  # its `strand`
 _forked_by: list[int] = []  # the rank that has forked this process, if one has
@@ -66,6 +67,7 @@ class Strand:
         ends: Whether it is to end where it waits next: its rank has ended.
         is_done: Whether it has ended.
         end: When it has ended: the end of all that it has done.
+        state: Where Python keeps the state of its thread.
     """
 
     number: int
@@ -77,6 +79,7 @@ class Strand:
     ends: bool = False
     is_done: bool = False
     end: Any = None
+    state: int = 0
 
     @property
     def is_main(self) -> bool:
@@ -138,6 +141,8 @@ def current_rank() -> int | None:
 def enter(strand: Strand | None) -> None:
     """Make the calling thread a strand, or none."""
     _thread.strand = strand
+    if strand is not None:
+        strand.state = thread_state()
 
 
 @contextmanager

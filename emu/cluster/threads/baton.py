@@ -38,7 +38,7 @@ class Baton:
         self._core = core
         self._gates: dict[int, LockType] = {}  # by strand; locked while it rests
         self._ranks: dict[int, int] = {}  # of each strand
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # over all of it: while a thread has it, no strand gets its turn
         self._ready: deque[int] = deque()
         self._timed: dict[int, tuple[float, float]] = {}  # until when strands rest: of its own time, and of this host's
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
@@ -64,7 +64,7 @@ class Baton:
 
     def add(self, strand: int, rank: int, *, outside: bool = False) -> None:
         """Let another strand of a rank take part: after all that are ready now, or outside, which runs without the baton."""
-        with self._lock:
+        with self.lock:
             self._gates[strand] = gate = allocate_lock()  # the system's, whatever `threading.Lock` is now
             gate.acquire()
             self._ranks[strand] = rank
@@ -112,7 +112,7 @@ class Baton:
 
     def _ask_again(self, strand: int) -> float | None:
         """Hand the baton on if it lies and the time of a strand has come; return when to ask again, None if that is known."""
-        with self._lock:
+        with self.lock:
             due_s = self._timed[strand][1] if strand in self._timed else 0.0
             if due_s > time.monotonic():
                 return due_s
@@ -148,7 +148,7 @@ class Baton:
     def rest(self, strand: int, until_s: float | None = None) -> None:
         """Hand it on, and return once somebody has woken this strand, or its own time has come, and it is its turn."""
         due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
-        with self._lock:
+        with self.lock:
             if self.abandoned:
                 return
             if until_s is not None and due_s is not None and strand not in self._ready:
@@ -169,14 +169,14 @@ class Baton:
 
     def give_way(self, strand: int) -> None:
         """Let the others that are ready run, then go on, a moment later of the baton's own time: it may ask for ever."""
-        with self._lock:
+        with self.lock:
             if strand not in self._ready:
                 self._timed[strand] = self.after(_MOMENT_S), 0.0
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
         """Make a resting strand ready, if it is not: its time may have come, and it may not have had its turn since."""
-        with self._lock:
+        with self.lock:
             self._timed.pop(strand, None)
             if strand not in self._due:
                 self._ready.append(strand)
@@ -194,7 +194,7 @@ class Baton:
         Returns:
             Whether it had it.
         """
-        with self._lock:
+        with self.lock:
             if self.abandoned or self.running != strand or turn not in (None, self.turns):
                 return False
             self._outside.add(strand)
@@ -205,14 +205,14 @@ class Baton:
 
     def await_idle(self, strand: int) -> None:
         """Let others go on before a strand though the processes for which it waits have brought nothing."""
-        with self._lock:
+        with self.lock:
             self._last.pop(strand, None)
             if self._lies:
                 self._hand_on()
 
     def step_in(self, strand: int, *, is_last: bool = False) -> None:
         """Block until a strand that runs beside the others has it: in its turn, or once no other is ready."""
-        with self._lock:
+        with self.lock:
             self._outside.discard(strand)
             if self.abandoned or self.running == strand:
                 return
@@ -226,7 +226,7 @@ class Baton:
 
     def prepare(self, rank: int) -> None:
         """Give the process what is a resting rank's own, if nobody runs: it will be the next, and goes on sooner then."""
-        with self._lock:
+        with self.lock:
             if self._lies and not self.abandoned:
                 self._swap(rank)
 
@@ -237,13 +237,13 @@ class Baton:
 
     def look(self) -> None:
         """Ask anew what is to be done if nobody is ready; from another thread, which wakes nobody any more."""
-        with self._lock:
+        with self.lock:
             if self._lies and not self._ready and not self.abandoned and not self.has_timers:
                 self._stuck()
 
     def leave(self, strand: int) -> None:
         """Hand it on for good."""
-        with self._lock:
+        with self.lock:
             if self.abandoned or strand not in self._ranks:
                 return
             del self._ranks[strand]

@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from emu.backend.rank.group import BACKEND, Front, Group
 from emu.cluster.own.device import replaced
 from emu.cluster.own.groups import naming
+from emu.cluster.shortcuts.shortcuts import drop_guards, drop_labels, share_shapes
 from emu.cluster.strands.strand import RankLocal
-from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
 _native: Any = native  # whose stubs lack what is used here
 _NUMBERS = itertools.count()
@@ -63,7 +63,7 @@ def isolated(front: Front) -> Iterator[None]:
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: Group(options, front))
-        with _meshes_by_rank(world), _named_by_rank(world), bare_tensors(), bare_labels(), bare_guards():
+        with _meshes_by_rank(world), _named_by_rank(world), share_shapes(), drop_labels(), drop_guards():
             yield
     finally:
         _unregister()

@@ -7,8 +7,8 @@ from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Performed, Program
 from emu.cluster.ends import RankExit
 from emu.cluster.pace.pace import Pace
-from emu.cluster.strands.watch import PATIENCE_S
 from emu.cluster.threads.threads import Threads
+from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
 

@@ -13,6 +13,7 @@ from emu.backend.rank.lines import traceback_of
 from emu.backend.rank.work import Work
 from emu.cluster.ends import RankExit, StoppedError, failed, is_told_before
 from emu.cluster.processes.beyond import Beyond
+from emu.cluster.strands.resumption import at_next_instruction
 from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
 from emu.errors import EmuError
@@ -43,6 +44,7 @@ class Rests:
         self.waits: dict[int, object] = {}  # by strand
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
         self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
+        self._back = set[int]()  # strands that have come back from native code and have not had their turn since
         self.failure: BaseException | None = None
         self.story: Callable[[], str] = str  # who waits for what
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever its turn has come again
@@ -197,10 +199,26 @@ class Rests:
             strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
 
     def let_run(self, strand: Strand, turn: int) -> None:
-        """Let others run while a strand is blocked that had that turn: in code that hands on none."""
-        if strand.is_main and not self.has_threads(strand.rank):
-            return  # whatever it waits for, another rank cannot know
-        self.step_out(strand, turn)
+        """Let others run while a strand that had that turn is blocked in native code, which hands on none.
+
+        The strand goes on in its turn once that code has returned, before anything else happens on its thread.
+        """
+        if strand.is_main and not (self._back or self.has_threads(strand.rank)):
+            return  # whatever it waits for, another rank cannot know; one that is back may have a lock of the system
+        with self.baton.lock:
+            is_blocked = self.baton.turns == turn  # still
+            if is_blocked and at_next_instruction(strand.thread, strand.state, partial(self._come_back, strand)):
+                self.step_out(strand, turn)
+
+    def _come_back(self, strand: Strand) -> None:
+        """Return when it is the turn of the calling thread's strand, if others were let run while it was blocked."""
+        with self.baton.lock:
+            is_free = strand.is_free
+        if is_free:
+            self._back.add(strand.number)
+            self.step_in(strand)
+            strand.is_free = False
+            self._back.discard(strand.number)
 
     def step_in(self, strand: Strand, *, is_last: bool = False) -> None:
         """Return when it is the turn of a strand that ran on without it: in its order, or once no other is ready."""

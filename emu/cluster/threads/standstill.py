@@ -6,8 +6,8 @@ from emu.backend.rank.work import Work
 from emu.cluster.meeting import Meetings
 from emu.cluster.strands.strand import Wait
 from emu.cluster.strands.strands import Strands
-from emu.cluster.strands.watch import SAID_S, not_back
 from emu.cluster.threads.rests import Rests
+from emu.cluster.watch.watch import SAID_S, not_back
 from emu.errors import RunError
 
 

@@ -38,17 +38,17 @@ from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes import fatal
 from emu.cluster.processes.beyond import Beyond
-from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current, here, take_turn
 from emu.cluster.strands.strands import Strands
-from emu.cluster.strands.watch import PATIENCE_S, Watch
-from emu.cluster.threads.apart import aside, collected_less
 from emu.cluster.threads.baton import Baton
+from emu.cluster.threads.common import collect_less, outside_modes
 from emu.cluster.threads.core import Core, letting_go
 from emu.cluster.threads.isolate import find_groups, isolated
 from emu.cluster.threads.rests import Rests
 from emu.cluster.threads.standstill import Standstill
+from emu.cluster.watch.stop import end, where
+from emu.cluster.watch.watch import PATIENCE_S, Watch
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 
@@ -113,7 +113,7 @@ class Threads:
         else:
             beyond.sight = self._strands.sight
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
-        self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests, self._rank_here)
+        self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests)
         self._pacer = None
         if pace is not None and self._clock is not None:
             self._pacer = Pacer(pace, n_ranks, self._choice, self._met(), self._clock.alarm)
@@ -142,8 +142,8 @@ class Threads:
             threading.Thread(target=body, name=f"rank {rank}", daemon=True)
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
-        with isolated(self), self._attributes.watched(), self._recorded(), collected_less(), self._told(), self._by_clock():
-            with letting_go(), self._strands.watched(self._stores.replacements()), self._watch.runs():
+        with isolated(self), self._attributes.watched(), self._recorded(), collect_less(), self._told(), letting_go():
+            with self._strands.watched(self._stores.replacements()), self._by_clock(), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
             self._baton.restore()
@@ -255,7 +255,7 @@ class Threads:
         ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
-        with aside():
+        with outside_modes():
             carry_out(agreed, calls, wire)
         del calls  # whose memory nothing here may hold when a rank goes on
         tell()
@@ -319,11 +319,6 @@ class Threads:
     def _is_told(self) -> bool:
         """Return whether the desk knows if any other rank can go on, or a clock will let one."""
         return self._beyond is not None or (self._clock is not None and self._clock.alarm.is_set)
-
-    def _rank_here(self) -> int | None:
-        """Whose thread this is."""
-        strand = current()
-        return None if strand is None else strand.rank
 
     def _stuck(self) -> None:
         self._standstill.begins()

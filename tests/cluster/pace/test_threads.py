@@ -122,6 +122,18 @@ def test_a_rank_that_sleeps_goes_by_the_host_s_clock_from_then_on(monkeypatch: p
     assert min(run(program)) >= 0.040
 
 
+def test_what_a_rank_computes_after_a_sleep_takes_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the rank was late with a message before, a device is given nothing in the past by one that sleeps."""
+    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.02))
+
+    def program(rank: int) -> float:
+        dist.barrier()
+        a = torch.ones(50, 100)
+        return took(lambda: (time.sleep(0), [a @ a.T for _ in range(80)]))  # of 5e5 FLOPs each, at 1e9 FLOP/s
+
+    assert min(run(program, of=pace(computes=True))) >= 80 * 0.5e-3 - 1e-3
+
+
 def test_a_request_that_the_last_to_ask_knows_all_of_is_answered() -> None:
     def program(rank: int) -> float:
         x = torch.ones(20 * MS)

@@ -6,8 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from emu.cluster.strands.sight import look_at
 from emu.cluster.strands.strand import Strand, StrandEnd
+from emu.cluster.watch.sight import look_at
 
 _AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.cluster.own.device import replaced
-from emu.cluster.threads.shapes import described
+from emu.cluster.shortcuts.shapes import described
 
 _torch: Any = torch
 _GIVEN = frozenset({"mesh", "placements", "tensor_meta"})  # of a DTensorSpec
@@ -35,7 +35,7 @@ class _Few(NamedTuple):
 
 
 @contextmanager
-def bare_tensors() -> Iterator[None]:
+def share_shapes() -> Iterator[None]:
     """A DTensor is made without a guard against `torch.compile` and `torch.export`, which here costs more than making it.
 
     A product with its weights is one step of autograd. And what follows from placements, and from the shapes that an operator
@@ -48,7 +48,7 @@ def bare_tensors() -> Iterator[None]:
     specs = sys.modules["torch.distributed.tensor._dtensor_spec"]
     rules = sys.modules["torch.distributed.tensor._sharding_prop"]
     propagator = rules.ShardingPropagator
-    linear = importlib.import_module("emu.cluster.threads.linear")  # not above: it loads DTensor
+    linear = importlib.import_module("emu.cluster.shortcuts.linear")  # not above: it loads DTensor
     with ExitStack() as stack:
         stack.enter_context(replaced(functional, "linear", linear.products(functional.linear)))
         stack.enter_context(replaced(tensor.DTensor, "__init__", lambda *_, **__: None))
@@ -59,7 +59,7 @@ def bare_tensors() -> Iterator[None]:
 
 
 @contextmanager
-def bare_labels() -> Iterator[None]:
+def drop_labels() -> Iterator[None]:
     """Of `record_function`, in which FSDP2 does each thing: two operators for each, which are dispatched as others are."""
     enter: Callable[..., Any] = record_function.__enter__
     leave: Callable[..., Any] = record_function.__exit__
@@ -94,7 +94,7 @@ class _Utils:
 
 
 @contextmanager
-def bare_guards() -> Iterator[None]:
+def drop_guards() -> Iterator[None]:
     """DDP and DTensor tell PyTorch's compiler what to leave alone, for which they load it; it takes as long as many a run."""
     guarded = DistributedDataParallel._inside_ddp_forward, *_wrap_tensor_autograd._backend_fns.values()
     unknown = [each for each in map(unwrap, guarded) if not hasattr(each, _GUARD)]

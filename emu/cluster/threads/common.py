@@ -12,7 +12,7 @@ _NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 @contextmanager
-def collected_less() -> Iterator[None]:
+def collect_less() -> Iterator[None]:
     """Let Python's collector look for cycles less often: it looks at the objects of all ranks."""
     thresholds = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
@@ -23,7 +23,7 @@ def collected_less() -> Iterator[None]:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
+def outside_modes() -> Iterator[None]:
     """Outside of every mode that the running rank has set: what it does here it does for all."""
     with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emu.cluster.strands.processes import has_processes
-from emu.cluster.strands.sight import IDLE_S, look_at, spent_s
 from emu.cluster.strands.strand import Strand
+from emu.cluster.watch.processes import has_processes
+from emu.cluster.watch.sight import IDLE_S, look_at, spent_s
 from emu.errors import RunError
 
 PATIENCE_S = 60.0

@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-from emu.cluster.threads import shapes
+from emu.cluster.shortcuts import shapes
 from emu.cluster.threads.threads import Threads
 
 
@@ -40,7 +40,7 @@ def test_shapes_are_those_of_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> No
 
         return both
 
-    monkeypatch.setattr("emu.cluster.threads.bare.described", beside)
+    monkeypatch.setattr("emu.cluster.shortcuts.shortcuts.described", beside)
     Threads(2).run(used)
     assert {op for op, _ in asked} >= {*shapes.ANYWHERE}
     assert all(ours == theirs for ours, theirs in asked.values())
