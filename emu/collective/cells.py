@@ -1,7 +1,8 @@
-"""What a proof walks over: the (slot, participant) cells that a schedule touches, some slots at a time.
+"""The cells that a proof checks, in batches of a few slots, so that memory stays bounded.
 
-Slots are independent of one another unless a row renames one, so that a few of them at a time bound the memory. A
-*contribution* is the value that one rank has of one slot at the start. K slots and spare slots, P participants.
+A *cell* is one slot at one participant. A *contribution* is the value that one rank has of one slot at the start. Slots do not
+depend on one another unless a row renames one; slots that renaming ties together are in one batch. Letters: K slots and spare
+slots, P participants.
 """
 
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from emu.arrays import I32, I64
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 
-_STATE_BYTES = 2**24  # of one piece, about; more is slower (cache), less has more passes over the rounds
-_DENSE = 4  # cells an access, up to which every (slot, participant) gets one, touched or not
+_STATE_BYTES = 2**24  # state of one batch, about: a larger batch misses the cache, a smaller one means more passes
+_DENSE = 4  # up to this many cells for each access, every (slot, participant) gets a cell, whether it is used or not
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -23,32 +24,32 @@ class Values:
     """Values of some slots at some ranks, in ascending order of slot."""
 
     cell: I64
-    slot: I64  # within the piece
+    slot: I64  # index within the batch
     rank: I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
-    """Some slots of a schedule, with every row, every contribution and every wanted value of theirs."""
+    """One batch of a schedule's slots, with all their rows, contributions and wanted values."""
 
-    slots: I64  # [k] their names
-    group: I64  # [k] equal for those that renaming ties together
+    slots: I64  # [k] their numbers in the schedule
+    group: I64  # [k] equal for slots that renaming ties together
     n_cells: int
     given: Values
-    bit: I64  # [given] of each contribution: its number among those of its group
+    bit: I64  # [given] number of each contribution within its group
     wanted: Values
-    rows: I64  # [s] which of the schedule's, ascending
-    round_end: I64  # of the rounds that touch the piece, as indices into `rows`
-    source: I64  # [s] cell
-    target: I64  # [s] cell
+    rows: I64  # [s] indices into the schedule's rows, ascending
+    round_end: I64  # end of each round that touches the batch, as an index into `rows`
+    source: I64  # [s] cell that each row reads
+    target: I64  # [s] cell that each row writes
 
     def rounds(self) -> list[slice]:
-        """The rows of each round, as indices into `rows`."""
+        """Return the rows of each round, as slices of `rows`."""
         return [slice(low, high) for low, high in pairwise([0, *self.round_end.tolist()])]
 
 
 def pieces(schedule: Schedule, operation: Operation) -> Iterator[Piece]:
-    """Cut a schedule, with every row stored, into pieces of few enough slots."""
+    """Yield the batches of slots of a schedule that has every row stored."""
     cutter = _Cutter.of(schedule, operation)
     edges = cutter.edges()
     for (low, high), rows in zip(pairwise(edges.tolist()), cutter.rows_between(edges), strict=True):
@@ -57,9 +58,9 @@ def pieces(schedule: Schedule, operation: Operation) -> Iterator[Piece]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Holders:
-    """The ranks that have (or want) each block, as CSR."""
+    """The ranks that have (or want) each block, in compressed sparse rows (CSR)."""
 
-    start: I64  # [B + 2] the last block is that of the spare slots, which nobody has or wants
+    start: I64  # [B + 2] the last block stands for the spare slots, which nobody has or wants
     rank: I64
 
     @staticmethod
@@ -69,7 +70,7 @@ class _Holders:
         return _Holders(np.concatenate(([0], np.cumsum(counts))), pairs[order, 0].astype(np.int64))
 
     def of_blocks(self, block: I64) -> tuple[I64, I64]:
-        """Index into `block` and rank of each holder of each."""
+        """Return, for every holder of every block in `block`, the index into `block` and the holder's rank."""
         start, count = self.start[block], np.diff(self.start)[block]
         index = np.repeat(np.arange(len(block)), count)
         return index, self.rank[np.arange(len(index)) + (start - np.cumsum(count) + count)[index]]
@@ -77,13 +78,13 @@ class _Holders:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cutter:
-    """A schedule with its slots in an order in which those that renaming ties together are neighbours."""
+    """A schedule whose slots are ordered so that slots that renaming ties together are neighbours."""
 
     schedule: Schedule
-    order: I64  # [K] slots
-    position: I64  # [K] of each slot in that order
-    group: I64  # [K] in that order
-    block: I64  # [K] in that order
+    order: I64  # [K] the slots in that order
+    position: I64  # [K] position of each slot in that order
+    group: I64  # [K] group of each slot, in that order
+    block: I64  # [K] block of each slot, in that order
     have: _Holders
     want: _Holders
 
@@ -99,7 +100,7 @@ class _Cutter:
         return _Cutter(schedule, order, position, group[order], block, have, want)
 
     def edges(self) -> I64:
-        """Positions at which to cut; groups stay whole."""
+        """Return the positions at which batches begin and end; a group of slots stays in one batch."""
         border = np.flatnonzero(np.diff(self.group, prepend=-1))
         holders = int(np.diff(self.have.start).max(initial=0))
         touched = min(self.schedule.n_participants, holders + 1 + 2 * self.schedule.n_rows // max(1, len(self.order)))
@@ -108,7 +109,7 @@ class _Cutter:
         return np.append(border[np.flatnonzero(np.diff(border // most, prepend=-1))], len(self.order))
 
     def rows_between(self, edges: I64) -> Iterator[I64]:
-        """The rows of each piece, ascending."""
+        """Return an iterator over the row indices of each batch, ascending."""
         number = (np.searchsorted(edges, self.position, "right") - 1).astype(np.min_scalar_type(len(edges)))
         of_row = number[self.schedule.slot]
         order = np.argsort(of_row, kind="stable")
@@ -116,7 +117,7 @@ class _Cutter:
         return (order[low:high] for low, high in pairwise([0, *ends.tolist()]))
 
     def piece(self, low: int, high: int, rows: I64) -> Piece:
-        """The slots at those positions, with these rows."""
+        """Return the batch of the slots at positions low to high, to which `rows` belong."""
         people = self.schedule.n_participants
         (given_slot, given_rank), (want_slot, want_rank) = (
             holders.of_blocks(self.block[low:high]) for holders in (self.have, self.want)
@@ -144,7 +145,7 @@ class _Cutter:
 
 
 def _groups(schedule: Schedule) -> I64:
-    """[K] the least slot that each one's value may come from or go to: itself, where nothing is renamed."""
+    """Return the group of each slot [K]: the least slot that its value may come from or go to through renaming."""
     group = np.arange(schedule.n_slots + len(schedule.temps))
     while schedule.dst_slot is not None:
         low = np.minimum(group[schedule.slot], group[schedule.dst_slot])
@@ -157,15 +158,15 @@ def _groups(schedule: Schedule) -> I64:
 
 
 def count_within(group: I64) -> I64:
-    """0, 1, 2, ... within each run of equal groups."""
+    """Return 0, 1, 2, ... within each run of equal groups."""
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     return np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
 
 
 def numbered(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
-    """How many cells, and the number of each key's: the key itself, unless most of the `dense` ones would lie idle.
+    """Return the number of cells, and the cell of each key.
 
-    Numbers ascend as keys do.
+    A cell's number is the key itself, unless most of the `dense` possible keys would be unused. Numbers ascend as keys do.
     """
     if dense <= _DENSE * sum(map(len, keys)):
         return dense, list(keys)

@@ -1,6 +1,6 @@
-"""The registry of libraries that choose collectives as their own code does, whatever would be the fastest.
+"""The registry of communication libraries that choose an algorithm by their own rules, whether or not it is the fastest.
 
-A library knows a group by what is around it and nothing else, so that it chooses alike on every topology that looks alike.
+A library knows a group only by its `Around`, so that it makes the same choice on every topology that looks the same to it.
 """
 
 from collections.abc import Callable
@@ -12,37 +12,37 @@ from emu.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a library sees of a group of ranks: its hosts, and how their ranks are joined.
+    """A process group as a library sees it: its hosts, and the bandwidth within and between them.
 
-    A host is what stays joined where every NPU keeps the fastest of its ports alone; the others are its NIC.
+    A host is a set of NPUs that stay connected where every NPU keeps only its fastest ports. The other ports are its NIC.
     """
 
     ranks: int
     hosts: int
-    in_order: bool  # whether each host's ranks follow one another, as many in each
-    within_Bps: float  # out of a rank, over its fastest ports
-    between_Bps: float  # out of a rank over its NIC; 0: it has none
-    adds_within: bool  # whether the switches of a host add what they pass on
-    adds_between: bool  # ... and those between hosts
+    in_order: bool  # whether each host has as many ranks, and their numbers follow one another
+    within_Bps: float  # bandwidth out of a rank over its fastest ports
+    between_Bps: float  # bandwidth out of a rank over its NIC; 0: it has none
+    adds_within: bool  # whether the switches within a host can add
+    adds_between: bool  # whether the switches between hosts can add
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What a library chooses for a request."""
+    """The choice of a library for one request."""
 
     served: Served
-    told: str  # in the library's own words: algorithm, protocol, channels
+    told: str  # the choice in the library's own terms: algorithm, protocol, channels
 
 
-Library = Callable[[str, int, Around], Pick | None]  # (operation, bytes of its size, around); None: the default serves
+Library = Callable[[str, int, Around], Pick | None]  # (operation, size in bytes, group) -> choice; None: the default serves
 LIBRARIES: Registry[Library] = Registry("library", "collectives")
 
 
 def library(name: str) -> Callable[[Library], Library]:
-    """File what chooses as the library of that name does.
+    """Return a decorator that files a function as the library of that name.
 
     Raises:
-        InputError: the name is taken.
+        InputError: The name is taken.
     """
 
     def file(choose: Library) -> Library:

@@ -1,7 +1,8 @@
-"""Prove that a schedule does its operation: exact multisets, and the same bits on every rank.
+"""The proof that a schedule does its operation: exact sums, and the same bits on every rank.
 
-Every wanted value must end as the sum of all holders' values, each exactly once. What a cell holds is a bit set of
-contributions, and a hash of the tree of additions that made it: equal hashes, equal bits in floating point.
+Every wanted value must end as the sum of all holders' values, each exactly once. A cell (one slot at one participant) holds a
+set of bits, one for each contribution, and a hash of the tree of additions that made it. Equal hashes mean equal bits in
+floating point.
 """
 
 from dataclasses import dataclass
@@ -21,15 +22,18 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Where a schedule goes wrong."""
+    """The place where a schedule goes wrong."""
 
-    round: int  # of a value that is wrong at the end: the last to write it, else to carry its slot; -1: none does
+    round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
     rank: int
     slot: int
 
 
 class ProofError(RunError):
-    """A schedule that does not do its operation: at which round, rank and slot, what is there and what should be."""
+    """The error of a schedule that does not do its operation.
+
+    Its message names round, rank and slot, the value that is there and the value that must be there.
+    """
 
     def __init__(self, message: str, fault: Fault | None = None) -> None:
         super().__init__(message)
@@ -38,26 +42,26 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proved, and of how much."""
+    """The result of a proof, and the size of the schedule that was proved."""
 
     n_rows: int
     n_rounds: int
-    uniform: bool  # every rank that wants a block gets the same bits, in floating point too
+    uniform: bool  # whether every rank that wants a block gets the same bits, in floating point too
 
 
 def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
-    """Prove that `schedule` does `operation`.
+    """Prove that `schedule` does `operation`, and return the size of what was proved.
 
-    Conservative: a read of nothing, an add to nothing on a rank (the first write to a slot must be a copy; helpers begin at
-    zero) and a value added twice are refused even where no wanted value comes of it.
+    The proof is conservative. It refuses a read of an empty slot, an add to an empty slot of a rank (the first write must be a
+    copy; helpers begin at zero), and a value that is added twice, even where no wanted value depends on them.
 
     Args:
-        schedule: With any of what a schedule may have; translations are expanded.
-        operation: What every rank has and wants.
-        same_bits: Refuse sums that some ranks fold in another order than others; else the Proof only says so.
+        schedule: Any schedule; its translations are expanded.
+        operation: The blocks that every rank has and wants.
+        same_bits: Whether sums that ranks add in different orders are refused. If not, `Proof.uniform` is false for them.
 
     Raises:
-        ProofError: the first fault found.
+        ProofError: The schedule does not do the operation; the message names the first fault.
     """
     full = schedule.expand()
     check_shapes(full, operation)
@@ -72,12 +76,12 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
 
 
 def sent_of_nothing(where: str, fault: Fault, dst: int, n_ranks: int) -> ProofError:
-    """The refusal of a send from a slot that holds nothing; `where` names what refuses it."""
+    """Return the error for a send from an empty slot to participant `dst`; `where` names the check that refuses it."""
     return ProofError(f"{where}: {_moment(fault, n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
 
 
 def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError:
-    """The refusal of an add to a slot of a rank that holds nothing; `where` names what refuses it."""
+    """Return the error for an add to an empty slot of a rank; `where` names the check that refuses it."""
     came = np.asarray(senders, np.int64)
     sent, earlier = (f"ranks {_spans(came)} send", " of an earlier round") if len(came) > 1 else (f"rank {came[0]} sends", "")
     there = f"round {fault.round}: rank {fault.rank}, slot {fault.slot} holds nothing"
@@ -86,7 +90,7 @@ def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError
 
 
 def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
-    """The fault of a value that is wrong at the end."""
+    """Return the fault of a value that is wrong at the end, with the last round that wrote it or carried its slot."""
     carries = np.flatnonzero(schedule.written_slot == slot)
     writes = carries[schedule.dst[carries] == rank]
     row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
@@ -95,10 +99,10 @@ def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
-    """Refuse a schedule of other ranks or blocks than the operation's.
+    """Check that a schedule has the ranks of an operation, and slots that are parts of its blocks.
 
     Raises:
-        ProofError: as it says.
+        ProofError: The ranks differ, or the slots are no multiple of the blocks.
     """
     if schedule.n_ranks != operation.n_ranks:
         raise ProofError(f"proof: {schedule.n_ranks} ranks must be the {operation.n_ranks} of {operation.name}")
@@ -110,16 +114,16 @@ def check_shapes(schedule: Schedule, operation: Operation) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _State:
-    """What each cell of a piece holds: words of bits, then the hash of how it was summed (0: empty)."""
+    """The contents of each cell of a batch: words of bits, then the hash of how the value was summed (0: empty)."""
 
     schedule: Schedule
     piece: Piece
-    held: U64  # [cells, words + 1]
-    writer: I64  # [cells] scratch: the last of a round's rows to write there
+    held: U64  # [cells, words + 1] bits of contributions, then the hash
+    writer: I64  # [cells] scratch: the last row of a round that writes the cell
 
     @staticmethod
     def start(schedule: Schedule, piece: Piece) -> "_State":
-        """Every contribution in its cell, all else empty."""
+        """Return the state at the start: every contribution is in its cell, and all other cells are empty."""
         given, bit = piece.given, piece.bit
         held = np.zeros((piece.n_cells, 2 + int(bit.max(initial=0)) // 64), np.uint64)
         held[given.cell, bit // 64] = _one_bit(bit)
@@ -128,7 +132,7 @@ class _State:
         return _State(schedule, piece, held, np.empty(piece.n_cells, np.int64))
 
     def advance(self, rows: slice) -> None:
-        """One round: all reads, then all writes."""
+        """Do one round: first all reads, then all writes."""
         row, target = self.piece.rows[rows], self.piece.target[rows]
         value, adds = self.held[self.piece.source[rows]], self.schedule.reduce[row]
         if not value[:, -1].all():
@@ -147,7 +151,7 @@ class _State:
             self.held[target] = self._sum(self.held[target], value, row)
 
     def _fold(self, row: I64, target: I64, value: U64) -> None:
-        """Add in ascending rank of where each value is from, a cell's own value at its own rank's place."""
+        """Add in ascending rank of the sender; a cell's own value takes the place of its own rank."""
         cell, first = np.unique(target, return_index=True)
         own = self.held[cell, -1] != 0
         cell, first = cell[own], row[first[own]]
@@ -172,10 +176,10 @@ class _State:
         return total
 
     def check_sums(self) -> None:
-        """Refuse a wanted value that is not the sum of all holders' values.
+        """Check that every wanted value is the sum of all holders' values.
 
         Raises:
-            ProofError: the first such.
+            ProofError: A value is not; the message names the first.
         """
         given, wanted = self.piece.given, self.piece.wanted
         whole = np.zeros((len(self.piece.slots), self.held.shape[1] - 1), np.uint64)
@@ -192,10 +196,10 @@ class _State:
             )
 
     def is_uniform(self, *, refuse: bool) -> bool:
-        """Whether all ranks that want a slot hold sums that were folded in the same order.
+        """Return whether all ranks that want a slot hold sums that were folded in the same order.
 
         Raises:
-            ProofError: they do not, and that is to be refused.
+            ProofError: They do not, and `refuse` is true.
         """
         wanted = self.piece.wanted
         made = self.held[wanted.cell, -1]
@@ -226,7 +230,7 @@ class _State:
             )
 
     def _refuse_add_to_nothing(self, row: I64, target: I64, adds: Bool) -> None:
-        """A rank's memory begins with whatever was there before; a helper's begins at zero."""
+        """Refuse an add to an empty cell of a rank, whose memory begins with noise; a helper's memory begins at zero."""
         on_nothing = adds & (self.held[target, -1] == 0)
         if self.schedule.helpers:
             on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
@@ -260,7 +264,7 @@ class _State:
         return _place(rank, slot, self.schedule.n_ranks)
 
     def _named(self, slot: int, held: U64) -> str:
-        """The contributions that a cell of a slot (within the piece) holds, in words."""
+        """Return the contributions that a cell of a slot (an index within the batch) holds, in words."""
         piece, given = self.piece, self.piece.given
         near = np.flatnonzero(piece.group[given.slot] == piece.group[slot])
         has = near[(held[piece.bit[near] // 64] & _one_bit(piece.bit[near])) != 0]
@@ -281,7 +285,7 @@ def _place(rank: int, slot: int, n_ranks: int) -> str:
 
 
 def _spans(ranks: I64) -> str:
-    """`0-3, 7` of 0, 1, 2, 3, 7."""
+    """Return ranks as text: `0-3, 7` for 0, 1, 2, 3, 7."""
     ranks = np.sort(ranks)
     runs = np.split(ranks, np.flatnonzero(np.diff(ranks) != 1) + 1)
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
@@ -292,7 +296,7 @@ def _one_bit(bit: I64) -> U64:
 
 
 def _leaf(name: U64) -> U64:
-    """A hash of a contribution, never 0 (splitmix64: Steele, Lea and Flood 2014)."""
+    """Return a hash of a contribution, never 0 (splitmix64: Steele, Lea and Flood 2014)."""
     mixed = (name + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -300,7 +304,7 @@ def _leaf(name: U64) -> U64:
 
 
 def _branch(a: U64, b: U64) -> U64:
-    """A hash of a + b, never 0: the same as of b + a, as of floats, and unlike for another bracketing."""
+    """Return a hash of a + b, never 0. It equals the hash of b + a, as in floating point, and differs for another bracketing."""
     mixed: U64 = (a * b) ^ (a + b)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return mixed | np.uint64(1)

@@ -1,4 +1,4 @@
-"""Where the tokens of a mixture of experts go.
+"""The routing of tokens in a mixture of experts.
 
 A routing is a table [N, T, k]: the k ranks whose experts the gate chose for token t of rank s, in any order.
 """
@@ -11,20 +11,20 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64, Bool
 from emu.errors import must_be
 
-TOKENS = 16  # T, of each rank
+TOKENS = 16  # T, the tokens of each rank
 _MOST_EXPERTS = 8
 _SEED = 0
 
 
 @lru_cache(maxsize=256)
 def standard_offsets(n: int) -> I64:
-    """How far the experts of each token are from its rank, modulo n, in the routing that stands for any other.
+    """Return how far the experts of each token are from its rank, modulo n, in the standard routing.
 
-    They are the same for every rank, so that all are loaded alike; a token's are a random subset of 0..n-1, its own rank
-    among them or not.
+    The offsets are the same for every rank, so that all ranks have the same load. The offsets of a token are a random subset of
+    0..n-1, which may include 0, its own rank.
 
     Returns:
-        [T, k], k the largest power of two that is neither above 8 nor above n.
+        [T, k], where k is the largest power of two that is neither above 8 nor above n.
     """
     k = 1 << min(_MOST_EXPERTS, n).bit_length() - 1
     keys = np.random.default_rng(_SEED).random((TOKENS, n))
@@ -34,15 +34,19 @@ def standard_offsets(n: int) -> I64:
 
 
 def standard_routing(n: int) -> I64:
-    """[N, T, k] the routing of `standard_offsets` on every rank."""
+    """Return the routing [N, T, k] that applies `standard_offsets` to every rank."""
     return np.asarray((np.arange(n)[:, None, None] + standard_offsets(n)) % n)
 
 
 def check_routing(name: str, experts: ArrayLike) -> I64:
-    """The routing as whole numbers.
+    """Return the routing as whole numbers, after a check.
+
+    Args:
+        name: The operation, for the message.
+        experts: [N, T, k] the ranks to which each token goes.
 
     Raises:
-        InputError: not [N, T, k] whole numbers, a rank that is none of N, or one that a token goes to twice.
+        InputError: `experts` is no [N, T, k] of whole numbers, or names a rank that is none of N or that a token goes to twice.
     """
     table = np.asarray(experts)
     if table.ndim != 3 or not table.size or table.dtype.kind not in "iu":

@@ -1,4 +1,4 @@
-"""An MSCCL program filed as an algorithm, so that it is proved, shown and timed as any other."""
+"""MSCCL programs as algorithms of the registry, so that they are proved, shown and timed like any other."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +14,14 @@ from emu.registry import filing
 
 
 def file_program(path: Path) -> Algorithm:
-    """File the program under the name that it has in the file, else the file's; it takes its own number of ranks, no other.
+    """File the MSCCL program of a file as an algorithm, and return it.
 
-    Nothing is claimed of it: a program says what is sent, and not how fast that should be.
+    Its name is the one in the file, else the file's own. It takes the program's number of ranks and no other. It makes no
+    claim,
+    because a program says what is sent, not how fast.
 
     Raises:
-        InputError: the file cannot be read or its name is taken; or as `from_xml`.
+        InputError: The file cannot be read, its name is taken, or see `from_xml`.
     """
     program = parse(_text(path))
     name, n = program.name or path.stem, program.layout.n

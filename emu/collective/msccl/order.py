@@ -1,4 +1,4 @@
-"""The steps of an MSCCL program in an order in which they may run, and whether another order would do something else."""
+"""An order in which the steps of an MSCCL program may run, and the check that no other order gives another result."""
 
 from collections import defaultdict
 
@@ -10,11 +10,11 @@ Lane = tuple[int, int, int]  # src, dst, channel
 
 
 def in_order(program: Program) -> list[Step]:
-    """Steps so that each comes after those before it in its threadblock, those it awaits and the send that it receives.
+    """Return the steps so that each follows those before it in its threadblock, the step it awaits and the send it receives.
 
     Raises:
-        InputError: sends and receives that do not match, a wait for a step that is not there, for itself through others, or
-            two steps that race for a chunk.
+        InputError: Sends and receives do not match, a step waits for one that is not there or for itself through others, or two
+            steps race for a chunk.
     """
     steps = program.steps
     before = _before(steps)
@@ -37,7 +37,7 @@ def in_order(program: Program) -> list[Step]:
 
 
 def _before(steps: list[Step]) -> list[list[int]]:
-    """Indices of the steps that each must follow."""
+    """Return, for each step, the indices of the steps that it must follow."""
     number = {(s.gpu, s.block, s.index): i for i, s in enumerate(steps)}
     sent: dict[Lane, list[int]] = defaultdict(list)
     for i, step in enumerate(steps):
@@ -71,7 +71,10 @@ def _match(steps: list[Step], step: Step, sends: list[int], taken: int) -> int:
 
 
 def _refuse_races(steps: list[Step], before: list[list[int]], order: list[int]) -> None:
-    """Every two steps that touch a chunk, one of which writes it, must be ordered: what precedes each is a set of bits."""
+    """Check that every two steps that touch a chunk are ordered where one of them writes it.
+
+    The steps that precede a step are a set of bits in one integer.
+    """
     past = [0] * len(steps)
     writer: dict[tuple[int, Spot], int] = {}
     readers: dict[tuple[int, Spot], list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The text of an MSCCL program as its steps, every number checked."""
+"""The parser of an MSCCL program: from text to steps, with every number checked."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ _MOST_CHUNKS = 2**24  # as many rows as a schedule may have
 RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
 SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 KINDS = RECEIVES | SENDS | {"cpy", "re", "nop"}
-_READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})  # the chunks that its source names, of its own GPU
-_WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # those of its target
+_READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})  # kinds that read the source chunks, on their own GPU
+_WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # kinds that write the target chunks
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a threadblock; its chunks under their one name."""
+    """One step of a threadblock; each chunk has one name."""
 
     place: str
     gpu: int
     block: int
     index: int
     kind: str
-    sends_to: int  # of its threadblock
-    receives_from: int
+    sends_to: int  # GPU that its threadblock sends to; -1: none
+    receives_from: int  # GPU that it receives from; -1: none
     channel: int
     reads: tuple[Spot, ...]
     writes: tuple[Spot, ...]
@@ -34,13 +34,13 @@ class Step:
 
     @property
     def count(self) -> int:
-        """How many chunks it moves."""
+        """The number of chunks that the step moves."""
         return max(len(self.reads), len(self.writes))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program: GPU after GPU, threadblock after threadblock, step after step."""
+    """An MSCCL program: its steps in the order of GPU, threadblock and step."""
 
     layout: Layout
     steps: list[Step]
@@ -48,10 +48,10 @@ class Program:
 
 
 def parse(text: str) -> Program:
-    """Read the text of a program.
+    """Return the program that a text describes.
 
     Raises:
-        InputError: see `from_xml`.
+        InputError: See `from_xml`.
     """
     try:
         root = ET.fromstring(text)
@@ -102,7 +102,7 @@ def _gpu_steps(layout: Layout, rank: int, gpu: ET.Element) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A threadblock and what its steps are checked against."""
+    """A threadblock, with the sizes and peers against which its steps are checked."""
 
     where: str
     layout: Layout
@@ -123,7 +123,7 @@ class _Block:
         return _Block(where, layout, rank, number, sizes, sends_to, receives_from, channel)
 
     def steps(self, element: ET.Element) -> list[Step]:
-        """Its steps, which must be numbered 0, 1, 2, ..."""
+        """Return the steps of the threadblock, which must be numbered 0, 1, 2, ..."""
         found = [self._step(index, step) for index, step in enumerate(element.findall("step"))]
         if not found and len(element):
             _refuse(self.where, "elements", "<step>", element[0].tag)

@@ -1,9 +1,11 @@
-"""Schedules out to MSCCL XML and in again, so that what is proved here runs on GPUs and what was written there is proved here.
+"""MSCCL XML, written and read: a proved schedule can run on GPUs, and a program from elsewhere can be proved and timed.
 
-Format: that of msccl-tools (`nchunksperloop`, `step`); meaning of a step: as RCCL's MSCCL kernel executes it. The attribute
-`emu_round`, which other readers skip, brings the rounds back. Lost: protocol and sizes; out, that a rank's own value is added
-at its own rank's place; in, the order of unrelated steps of a threadblock. Memory of a GPU begins with whatever was there: what
-adds (`rrc`) to a chunk that nothing was written to is refused, out and in.
+The format is that of msccl-tools (`nchunksperloop`, `step`). The meaning of a step is that of RCCL's MSCCL kernel. The
+attribute
+`emu_round`, which other readers skip, carries the rounds. Writing loses protocol, sizes, and the rule that a rank's own value
+is
+added at its own rank's place. Reading loses the order of unrelated steps of a threadblock. The memory of a GPU begins with
+noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
 """
 
 from emu.collective.msccl.layout import COLLS
@@ -18,12 +20,12 @@ from emu.errors import InputError, must_be
 
 
 def to_xml(schedule: Schedule, wanted: Operation, name: str) -> str:
-    """Write a schedule of `wanted` as an MSCCL program called `name`: in place, but for an all_to_all.
+    """Return a schedule of operation `wanted` as an MSCCL program called `name`. It is in place, but for an all_to_all.
 
     Raises:
-        InputError: what MSCCL cannot say: a rooted or unknown operation, helpers (which begin at zero), unequal shares, renamed
-            or spare slots.
-        ProofError: it does not do the operation; in which order values are summed is left open, as MSCCL leaves it.
+        InputError: MSCCL cannot express it: a rooted or unknown operation, helpers (which begin at zero), unequal shares,
+            renamed or spare slots.
+        ProofError: It does not do the operation. The order of sums is not checked, because MSCCL leaves it open.
     """
     if wanted.name not in COLLS:
         raise must_be("msccl", "operation", f"one of {', '.join(COLLS)}", wanted.name, "MSCCL XML has no root and no others")
@@ -33,13 +35,13 @@ def to_xml(schedule: Schedule, wanted: Operation, name: str) -> str:
 
 
 def from_xml(text: str) -> tuple[Schedule, Operation]:
-    """Read an MSCCL program as a schedule, with the operation that it says it does (whether it does is for the proof).
+    """Return the schedule of an MSCCL program, and the operation that the program claims to do (a proof checks it).
 
     Rounds are those of `emu_round`, else as early as the data allows.
 
     Raises:
-        InputError: text that is no such program, a rooted collective, steps that match no others, wait for one another or
-            race for a chunk; the message names GPU, threadblock and step.
+        InputError: The text is no such program, the collective is rooted, or steps match no others, wait for one another or
+            race for a chunk. The message names GPU, threadblock and step.
     """
     program = parse(text)
     return schedule_of(program.layout, in_order(program)), operation(program.layout.operation, program.layout.n)
