@@ -63,7 +63,10 @@ def folds_alike(schedule: Schedule) -> bool:
 
 
 def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
-    """Return each row translated so that the first digit of its slot is 0; exactly one translation of a row has that property."""
+    """Return each row translated so that the first digit of its slot is 0.
+
+    Exactly one translation of a row has that property.
+    """
     slot = schedule.slot[rows]
     back = moves.opposite(slot // (schedule.n_slots // schedule.n_ranks))
     dst = moves.rank(schedule.dst[rows], back)

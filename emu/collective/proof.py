@@ -304,7 +304,10 @@ def _leaf(name: U64) -> U64:
 
 
 def _branch(a: U64, b: U64) -> U64:
-    """Return a hash of a + b, never 0. It equals the hash of b + a, as in floating point, and differs for another bracketing."""
+    """Return a hash of a + b, never 0.
+
+    It equals the hash of b + a, as in floating point, and differs for another bracketing.
+    """
     mixed: U64 = (a * b) ^ (a + b)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return mixed | np.uint64(1)

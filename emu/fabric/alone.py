@@ -1,4 +1,4 @@
-"""The time of a schedule that has a fabric to itself."""
+"""The time of a schedule that has a fabric to itself, in three steps: place it, lower it to tasks, run the tasks."""
 
 from dataclasses import replace
 from functools import partial
@@ -29,12 +29,12 @@ def time_alone(
     send_overhead_fs: int = 0,
     name: str = "schedule",
 ) -> Timeline:
-    """Time a schedule that has the fabric to itself, by its symmetry where it has one.
+    """Return the timeline of a schedule that has the fabric to itself; its symmetry shortens the work where it has one.
 
-    Arguments are as of `lay`.
+    The arguments are those of `lay`.
 
     Raises:
-        InputError: as `lay` and `lowered`; or a message that ends beyond the clock.
+        InputError: See `lay` and `lowered`; or a message ends beyond the clock.
     """
     piece = lower_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
     timeline = run_named(piece.graph, piece.schedule, name)
@@ -51,7 +51,10 @@ def lower_alone(
     send_overhead_fs: int = 0,
     name: str = "schedule",
 ) -> Piece:
-    """Turn a schedule into as few tasks as its symmetry and the topology's allow; arguments and errors as of `time_alone`."""
+    """Return a schedule as few tasks as its symmetry and the topology's allow.
+
+    The arguments and errors are those of `time_alone`.
+    """
     laid = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
     return lowered(laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None)
 
@@ -66,20 +69,20 @@ def lay_alone(
     send_overhead_fs: int = 0,
     name: str = "schedule",
 ) -> Laid:
-    """The schedule on its nodes; arguments as of `time_alone`.
+    """Return the schedule on its nodes, without joins; the arguments are those of `time_alone`.
 
     Raises:
-        InputError: as `lay`.
+        InputError: See `lay`.
     """
     where = schedule, slot_bytes, topology, placement
     return lay(*where, key=key, send_overhead_fs=send_overhead_fs, joins=Joins.NONE, name=name)
 
 
 def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:
-    """Time what a schedule was lowered to.
+    """Return the timeline of a graph to which a schedule was lowered.
 
     Raises:
-        InputError: a task cannot be timed; the line begins with `name` and says of which message it is.
+        InputError: A task cannot be timed. The message begins with `name` and says which message of the schedule it is.
     """
     with named(name, partial(message_name, schedule, graph)):
         return run(graph)

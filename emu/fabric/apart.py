@@ -1,8 +1,8 @@
-"""Groups that share no link with others, so that they are timed apart from them, and those of which one stands for all.
+"""Clusters: groups that share links with one another and with no other group, so that each cluster can be timed by itself.
 
-Groups that meet on links make a cluster. Two clusters are alike if the ways of their pairs are equal hop by hop, the links of
-each counted in the order in which its ways come to them, with equal rates and heads: their graphs differ in nothing but the
-names of links, on which no time depends. G groups of all that is laid, K links of a cluster, H hops.
+Two clusters have one kind if their routes are equal hop by hop, with links numbered in the order in which the cluster's routes
+come to them, and with equal rates and latencies. Their graphs then differ only in the names of links, on which no time depends;
+so one cluster can stand for all of its kind. Letters: G groups of all placed schedules, K links of a cluster, H hops.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from emu.topology.orbits import components
 
 
 class Cluster(NamedTuple):
-    """Groups that share links, but none with others."""
+    """Groups that share links with one another, but with no other group."""
 
-    kind: str  # equal for clusters whose ways are, whatever is sent on them
-    link: I64  # [K] in the order in which its ways come to them
+    kind: str  # equal for clusters whose routes are equal, whatever is sent on them
+    link: I64  # [K] links, in the order in which its routes come to them
 
 
 def clusters_of(laid: Sequence[Laid]) -> tuple[I64, list[Cluster]]:
-    """[G] the cluster that each group is in, those of each schedule after one another; and what each is.
+    """Return the cluster of each group [G], and the clusters; the groups of the schedules are numbered one after another.
 
     Args:
-        laid: What is sent on one topology, where no optical switch turns.
+        laid: The placed schedules, on one topology without optical switches that turn.
 
     Raises:
-        InputError: a pair that no route joins.
+        InputError: No route joins a pair.
     """
     of_part = np.repeat(np.arange(len(laid)), [len(each.nodes) for each in laid])
     crossing = _Crossing.of(laid)
@@ -40,17 +40,17 @@ def clusters_of(laid: Sequence[Laid]) -> tuple[I64, list[Cluster]]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Crossing:
-    """The pairs of all groups, cluster after cluster and in each group after group, and what their ways cross."""
+    """The pairs of all groups, sorted by cluster and then by group, and the links that their routes cross."""
 
-    cluster: I64  # [G] of each group; numbered by their first
-    group: I64  # [pairs]
-    head_fs: I64  # [pairs]
-    hops: I64  # [pairs]
-    link: I64  # [H]
+    cluster: I64  # [G] cluster of each group, numbered by its first group
+    group: I64  # [pairs] group of each pair
+    head_fs: I64  # [pairs] latency of each pair's route
+    hops: I64  # [pairs] number of hops of each pair's route
+    link: I64  # [H] links of the routes, one after another
 
     @staticmethod
     def of(laid: Sequence[Laid]) -> "_Crossing":
-        """The ways of all pairs."""
+        """Return the routes of all pairs of all placed schedules."""
         several, firsts = [_ways(each) for each in laid], np.cumsum([0, *(len(each.nodes) for each in laid)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
         head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
@@ -61,7 +61,7 @@ class _Crossing:
 
 
 def _ways(laid: Laid) -> tuple[I64, I64, I64, I64]:
-    """The group of each pair, its head and its hops; then their links."""
+    """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
     n = len(laid.copies(None).first)
     ways = ways_of(laid.topology, laid.asked(np.arange(n)))
     group = np.arange(n) // (laid.schedule.n_participants if laid.by_rank else 1)
@@ -69,7 +69,7 @@ def _ways(laid: Laid) -> tuple[I64, I64, I64, I64]:
 
 
 def _clusters(group: I64, link: I64, n_groups: int) -> I64:
-    """[G] of groups that cross links."""
+    """Return the cluster of each group [G], from the groups that cross links and the links that they cross."""
     is_crossed = np.zeros(int(link.max(initial=-1)) + 1, np.bool_)
     is_crossed[link] = True
     number, n_links = np.cumsum(is_crossed) - 1, int(np.count_nonzero(is_crossed))
@@ -77,7 +77,7 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
 
 
 def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[Cluster]:
-    """What tells the ways of each cluster from those of others, and its links in their order."""
+    """Return each cluster, named by a digest that tells its routes from others, with its links in the order of its routes."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
     crossed, first, number = np.unique(of_hop * len(capacity_Bps) + crossing.link, return_index=True, return_inverse=True)
@@ -94,7 +94,12 @@ def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[Cluster
 
 
 def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:
-    """[clusters] a name of the rows that each has of every column, from one of its bounds to the next; equal for equal rows."""
+    """Return [clusters] a digest of the rows that each cluster has in every column; equal for equal rows.
+
+    Args:
+        columns: Arrays whose rows are sorted by cluster.
+        bounds: [clusters + 1, columns] where each cluster's rows begin in each column.
+    """
     sizes, kinds = np.diff(bounds, axis=0), np.empty(len(bounds) - 1, dtype=object)
     shapes, shape_of = np.unique(sizes, axis=0, return_inverse=True)
     for number, shape in enumerate(shapes):

@@ -1,6 +1,6 @@
-"""One graph from pieces and single tasks, which share the links of one topology.
+"""The builder of one graph from lowered schedules and single tasks that share the links of one topology.
 
-V tasks, P participants of a piece, k tasks added at once.
+Letters: V tasks, P participants of a lowered schedule, k tasks added at one time.
 """
 
 from dataclasses import replace
@@ -20,16 +20,16 @@ _NONE = np.empty(0, np.int32)
 
 
 def _free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> Graph:
-    """Tasks without hops and predecessors."""
+    """Return tasks without hops and predecessors."""
     zero, start = np.zeros(len(alpha_fs), np.int64), np.zeros(len(alpha_fs) + 1, np.int64)
     return Graph(capacity_Bps, zero, alpha_fs, zero, start, _NONE, _NONE, start, _NONE, _NONE != 0, owner, origin)
 
 
 class Builder:
-    """Append tasks, say what they wait for, take the graph.
+    """A graph that grows: tasks are appended, waits between them are added, and `graph` returns the whole.
 
     Args:
-        capacity_Bps: Of each link that the pieces were lowered on.
+        capacity_Bps: The capacity of each link of the topology on which the schedules were lowered.
     """
 
     def __init__(self, capacity_Bps: F64) -> None:
@@ -40,33 +40,33 @@ class Builder:
         self._waits: list[Edges] = [Edges.of(_NONE, _NONE)]
 
     def tasks(self, alpha_fs: I64, owner: int = -1, origin: ArrayLike = -1) -> I64:
-        """Add tasks without hops (computations, delays, joins); their numbers.
+        """Add tasks without hops (computations, delays, joins), and return their numbers.
 
         Args:
             alpha_fs: [k] ticks that each takes.
-            owner: Who does them.
-            origin: Where each comes from.
+            owner: The participant that they are charged to; -1: nobody.
+            origin: The event or row that each comes from; -1: none.
         """
         who, where = (column(np.broadcast_to(c, len(alpha_fs)), np.int32) for c in (owner, origin))
         return self._append(_free(self._capacity, alpha_fs, who, where), who, where)
 
     def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
-        """Add messages of nobody, columns as of a `Graph`; their numbers."""
+        """Add messages that nobody owns, and return their numbers; the columns are those of a `Graph`."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
         free = _free(self._capacity, alpha_fs, nobody, nobody)
         graph = replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight)
         return self._append(graph, nobody, nobody)
 
     def piece(self, piece: Piece, owner: ArrayLike, origin: ArrayLike) -> int:
-        """Add a piece; the number of its first task.
+        """Add a lowered schedule, and return the number of its first task.
 
         Args:
-            piece: The same one may be added many times.
-            owner: [P] who the participants are; -1 is nobody.
-            origin: [P] where what each sends comes from.
+            piece: The lowered schedule; it may be added several times.
+            owner: [P] the rank of each participant; -1 is nobody.
+            origin: [P] the event that the messages of each participant come from.
 
         Raises:
-            InputError: the piece was lowered on other links.
+            InputError: It was lowered on other links.
         """
         graph = piece.graph
         if graph.n_links != len(self._capacity):
@@ -76,11 +76,11 @@ class Builder:
         return int(self._append(graph, owners, origins)[0])
 
     def wait(self, task: I64, pred: I64) -> None:
-        """Let each task wait until the pred beside it has ended."""
+        """Let each task wait until the predecessor at the same index has ended."""
         self._waits.append(Edges.of(task, pred))
 
     def graph(self) -> Graph:
-        """All that was added."""
+        """Return the graph of all that was added."""
         pred = self._predecessors()
         hop_start, hop_link, weight = self._starts("hop_start"), self._joined("hop_link"), self._joined("hop_weight")
         size, alpha, ready = (self._joined(name) for name in ("size_bytes", "alpha_fs", "ready_fs"))

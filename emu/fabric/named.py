@@ -1,4 +1,4 @@
-"""Errors about one task of a graph, told as what that task is to whoever made the graph."""
+"""Errors about one task of a graph, worded in the terms of the code that made the graph."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from emu.errors import InputError
 
 
 class TaskError(InputError):
-    """A graph that cannot be run for one of its tasks, which stands as `{}` in what is said."""
+    """The error of a graph that cannot be run because of one task; `{}` in the text stands for that task's name."""
 
     def __init__(self, where: str, said: str, task: int) -> None:
         super().__init__(where, said, task)
@@ -19,10 +19,10 @@ class TaskError(InputError):
 
 @contextmanager
 def named(where: str, name: Callable[[int], str]) -> Iterator[None]:
-    """Say of an error within what its task is, and begin with `where` instead of who found it.
+    """Reword errors about tasks that are raised within: begin with `where`, and call a task `name(task)`.
 
     Raises:
-        InputError: what was raised within about a task.
+        InputError: An error about a task was raised within.
     """
     try:
         yield

@@ -9,7 +9,10 @@ OPERATIONS_OF = {coll: name for name, coll in COLLS.items()} | {"reducescatter":
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The buffers of an operation among n GPUs, each block cut into `parts` chunks; in place, input and output are one buffer."""
+    """The buffers of an operation among n GPUs, each block cut into `parts` chunks.
+
+    In place, a GPU's input and output are one buffer.
+    """
 
     operation: str
     n: int

@@ -1,6 +1,6 @@
-"""What a graph must be before anything runs: columns that fit, values in range, every link at most once a task, no cycle.
+"""The check of a graph before it runs: columns that fit, values in range, no link twice in a task, no cycle of waits.
 
-V tasks, L links, H hops, E predecessor edges.
+Letters: V tasks, L links, H hops, E predecessor edges.
 """
 
 import numpy as np
@@ -22,10 +22,10 @@ _LENGTHS = (
 
 
 def check(graph: Graph, n_before: int = 0) -> None:
-    """Refuse a graph that cannot be run, where its predecessors may also be `n_before` earlier tasks.
+    """Check that a graph can be run; its predecessors may also be `n_before` earlier tasks.
 
     Raises:
-        InputError: the first thing that is wrong, with the link it is about; a TaskError where that is a task.
+        InputError: It cannot. The message names the first fault and its link; where it is about a task, it is a TaskError.
     """
     _check_lengths(graph)
     _check_links(graph)
@@ -69,7 +69,7 @@ def _check_tasks(graph: Graph, n_before: int) -> None:
 
 
 def _refuse(graph: Graph, bad: Bool, name: str, what: str, values: I32 | I64, n_before: int) -> None:
-    """Raise for the first bad row of a column of tasks, hops or predecessors."""
+    """Raise an error for the first bad row of a column of tasks, hops or predecessors."""
     if not bad.any():
         return
     row = task = int(bad.argmax())
@@ -81,7 +81,7 @@ def _refuse(graph: Graph, bad: Bool, name: str, what: str, values: I32 | I64, n_
 
 @compiled_making_arrays
 def _crossed_twice(hop_start: I64, hop_link: I32, n_links: int) -> int:
-    """The first task that crosses a link twice, or -1."""
+    """Return the first task that crosses a link twice, or -1."""
     last = np.full(n_links, -1, np.int64)
     for v in range(len(hop_start) - 1):
         for h in range(hop_start[v], hop_start[v + 1]):
@@ -92,10 +92,10 @@ def _crossed_twice(hop_start: I64, hop_link: I32, n_links: int) -> int:
 
 
 def order(graph: Graph, n_before: int = 0) -> I32:
-    """The tasks so that predecessors come first; empty where they stand so already.
+    """Return the tasks so that predecessors come first; empty where they stand in such an order.
 
     Raises:
-        TaskError: there is a cycle; names one of its tasks.
+        TaskError: The waits have a cycle; the message names one of its tasks.
     """
     if _in_order(graph.pred_start, graph.pred, n_before):
         return np.empty(0, np.int32)
@@ -116,7 +116,7 @@ def _in_order(pred_start: I64, pred: I32, n_before: int) -> bool:
 
 @compiled_making_arrays
 def _depth_first(pred_start: I64, pred: I32, n_before: int) -> tuple[I32, int]:
-    """Topological order by depth first search from each task to its predecessors, and a task on a cycle or -1."""
+    """Return a topological order, by depth-first search from each task to its predecessors, and a task on a cycle or -1."""
     n = len(pred_start) - 1
     done, stack = np.empty(n, np.int32), np.empty(n, np.int32)
     at = np.full(n, -1, np.int64)  # the next edge to follow; -1: not met; its row's end: done

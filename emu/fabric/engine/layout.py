@@ -1,6 +1,6 @@
-"""How the solver lays out its state: a record a task, a record a link, and index arrays.
+"""The layout of the solver's state: one record for each task, one for each link, and arrays of indices.
 
-V tasks, L links, H hops, E predecessor edges. Rates are bytes per tick of 1 fs.
+Letters: V tasks, L links, H hops, E predecessor edges. Rates are in bytes per tick of 1 fs.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,7 +16,7 @@ from emu.units import MAX_TICKS
 READY, FLOWING, IN_TRIAL, LEFT = range(-4, 0)  # state of a task that waits for no other
 OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS, LATE = range(7)  # places in `reg`: how many of each there are,
 NOW, TRIAL, TOO_LATE, N_REG = range(7, 11)  # the time, a counter, and a task that ends beyond the clock or -1
-KEPT = 16  # rounds that a link keeps
+KEPT = 16  # number of rounds that a link keeps
 LINE = 64  # bytes of a cache line
 NEVER = MAX_TICKS
 
@@ -66,7 +66,7 @@ LINKS = Annotated[NDArray[np.void], Layout(written=True, record=LINK)]
 
 
 class Columns(NamedTuple):
-    """What of a Graph the compiled code reads, under the same names without units."""
+    """The columns of a graph that the compiled code reads, under the same names without units."""
 
     size: I64  # [V]
     alpha: I64  # [V]
@@ -80,7 +80,7 @@ class Columns(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """All arrays of the solver."""
+    """The arrays of the solver."""
 
     tasks: TASKS  # [V]
     links: LINKS  # [L]
@@ -109,14 +109,14 @@ class Engine(NamedTuple):
 
 
 def columns(graph: Graph) -> Columns:
-    """The columns of a graph as the compiled code takes them: contiguous, and not to be written."""
+    """Return the columns of a graph as the compiled code takes them: contiguous and read-only."""
     names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "pred_start", "pred", "pred_left")
     taken = Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
     return taken._replace(hop_link=taken.hop_link.view(np.uint32))
 
 
 def aligned(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
-    """Records [n] of zeros that begin where a cache line does."""
+    """Return records [n] of zeros that begin where a cache line does."""
     room = np.zeros(n * kind.itemsize + LINE, np.uint8)
     first = -room.ctypes.data % LINE
     return room[first : first + n * kind.itemsize].view(kind)

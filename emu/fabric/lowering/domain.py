@@ -1,6 +1,6 @@
-"""Which nodes and links stand for all that symmetries of a topology bring them to.
+"""The domain of a job with symmetries: the nodes and links that stand for all that the symmetries map them to.
 
-L links.
+Letter: L links.
 """
 
 from dataclasses import dataclass, field
@@ -12,22 +12,22 @@ from emu.topology.orbits import Orbits
 
 
 class Move(NamedTuple):
-    """Where one symmetry brings everything."""
+    """One symmetry, as a permutation of nodes and of links."""
 
-    node: I64  # [n_nodes]
-    link: I64  # [L]
+    node: I64  # [n_nodes] image of each node
+    link: I64  # [L] image of each link
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Domain:
-    """What stands for all of a job."""
+    """The orbits of nodes and links of a job under its symmetries; one of each orbit stands for all."""
 
     nodes: Orbits
     links: Orbits
-    ways: dict[object, Ways] = field(default_factory=dict)  # of what has been tried on it, by what was laid
+    ways: dict[object, Ways] = field(default_factory=dict)  # routes of each placed schedule that was tested
 
     @staticmethod
     def of(moves: tuple[Move, ...]) -> "Domain":
-        """What is left of a job with one or more symmetries."""
+        """Return the domain of one or more symmetries."""
         nodes, links = map(list, zip(*moves, strict=True))
         return Domain(Orbits.of(len(nodes[0]), nodes), Orbits.of(len(links[0]), links))

@@ -1,6 +1,6 @@
-"""A schedule on the nodes of one group, or of several alike: what waits for what is known, by which way it goes is not.
+"""Placed schedules: a schedule on the nodes of one group, or of several equal groups, before its routes are known.
 
-G groups, P participants and N ranks of each, R pairs that need a route, D copies that stand for all.
+Letters: G groups, P participants and N ranks of each, R pairs that need a route, D copies that stand for all.
 """
 
 from dataclasses import dataclass
@@ -18,42 +18,46 @@ from emu.topology.topology import CHANNELS, Topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Laid:
-    """Participants, and copies of the classes, are counted group after group; no two groups have one first participant.
+    """A schedule on the nodes of one group, or of several equal groups, with its classes of tasks.
 
-    Where translations are declared a copy is a rank's: its classes are what that rank does. Else it is a group's.
+    A copy is one instance of the classes. Where the schedule declares translations a copy belongs to a rank: its classes are
+    what
+    that rank does. Else it belongs to a group. Participants and copies are counted group after group. No two groups have the
+    same
+    first participant.
     """
 
     schedule: Schedule
     classes: Classes
     topology: Topology
-    nodes: I64  # [G, P]
-    key: int  # tells this communicator from others where a topology spreads routes
-    overhead_fs: int
-    name: str  # what errors call it
+    nodes: I64  # [G, P] node of each participant
+    key: int  # number of the communicator, for topologies that spread routes
+    overhead_fs: int  # ticks that a sender spends on each message
+    name: str  # name in errors
 
     @property
     def by_rank(self) -> bool:
-        """Whether copies are ranks'."""
+        """True where each copy belongs to a rank, not to a group."""
         return bool(self.schedule.translate)
 
     @property
     def npus(self) -> I64:
-        """[G, N] where the ranks of each group are."""
+        """The NPU of each rank of each group, [G, N]."""
         return self.nodes[:, : self.schedule.n_ranks]
 
     @property
     def participants(self) -> tuple[I64, I64]:
-        """[G P] what the classes call each participant, and the copy that it is in."""
+        """The number of each participant within its copy, and its copy, both [G P]."""
         group, who = np.divmod(np.arange(self.nodes.size), self.schedule.n_participants)
         return (0 * who, group * self.schedule.n_participants + who) if self.by_rank else (who, group)
 
     def copies(self, domain: Domain | None) -> Orbits:
-        """Which stand for all; without a domain each stands for itself."""
+        """Return the orbits of copies; without a domain each copy stands for itself."""
         of_copy = self.npus.ravel() if self.by_rank else self.npus[:, 0]
         return Orbits.each(len(of_copy)) if domain is None else Orbits.numbered(domain.nodes.number[of_copy])
 
     def who(self, called: I64, copies: I64) -> I64:
-        """[any, D] the participants that the classes call so, in each of some copies [D]."""
+        """Return [any, D] the participants that have the numbers `called` within some copies [D]."""
         n = self.schedule.n_participants
         if not self.by_rank:
             return np.asarray(called[:, None] + copies * n)
@@ -65,7 +69,7 @@ class Laid:
         return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
 
     def asked(self, copies: I64) -> Asked:
-        """[R D] source, destination and key of each pair, in each of some copies [D]."""
+        """Return the source, destination and key [R D] of each pair in each of some copies [D]."""
         src, dst, channel = self.classes.pairs
         ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))
         key = np.broadcast_to(self.key * CHANNELS + channel[:, None], (len(src), len(copies)))
@@ -73,12 +77,15 @@ class Laid:
 
     @property
     def pairs_name(self) -> str:
-        """Equal for all that asks for the same pairs, whatever it sends between them."""
+        """A digest of the pairs; equal for schedules that send between the same pairs, whatever they send."""
         shape = self.schedule.translate, self.schedule.n_ranks, self.schedule.n_participants
         return digest((*self.classes.pairs, self.nodes, self.key, *shape))
 
     def keeps(self, node: I64) -> bool:
-        """Whether a permutation of nodes brings the schedule on each group to the schedule on a group, helpers to helpers."""
+        """Return whether a permutation of nodes maps the schedule on each group onto the schedule on a group.
+
+        Helpers must go to helpers.
+        """
         at = np.full(len(node), -1)
         if not self.by_rank:
             at[self.nodes[:, 0]] = np.arange(len(self.nodes))

@@ -1,6 +1,6 @@
-"""A schedule's rows as messages, and these as queues.
+"""The messages of a schedule's rows, and the queues of these messages.
 
-S rows, K slots, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
+Letters: S rows, K slots, M messages, Q of them in queues (not local), P participants, R distinct (src, dst, channel).
 """
 
 from typing import NamedTuple
@@ -21,17 +21,17 @@ class Rows(NamedTuple):
     dst: I32
     channel: I32
     slot: I32
-    written: I32
+    written: I32  # slot that the receiver writes
     reduce: Bool
-    number: I32  # as the schedule counts
+    number: I32  # number of the row in the schedule
 
 
 class Messages(NamedTuple):
-    """Columns [M]; a local row is one that goes nowhere."""
+    """The messages of a schedule, as columns [M]; a local row is a message that goes nowhere."""
 
-    of_row: I32  # [S]
+    of_row: I32  # [S] message of each row
     size_bytes: I64
-    first: I32  # its first row
+    first: I32  # first row of each message
     when: I32
     src: I32
     dst: I32
@@ -39,26 +39,26 @@ class Messages(NamedTuple):
 
 
 class Accesses(NamedTuple):
-    """Reads, and writes, by (slot, participant) and in order of rounds."""
+    """The reads and the writes of each (slot, participant), in the order of rounds."""
 
-    places: I64  # [G, 4] from..to of the reads and of the writes of each
-    when: tuple[I32, I32]  # [S] rounds of the reads, of the writes
-    message: tuple[I32, I32]  # [S] of the reads, of the writes
-    reduce: Bool  # [S] of the writes
+    places: I64  # [G, 4] range of the reads and range of the writes of each (slot, participant)
+    when: tuple[I32, I32]  # [S] round of each read, of each write
+    message: tuple[I32, I32]  # [S] message of each read, of each write
+    reduce: Bool  # [S] whether each write adds
 
 
 class Queues(NamedTuple):
-    """The messages but local ones by (src, channel), in order of rounds, as columns [Q]."""
+    """The messages that are not local, by (src, channel) and in the order of rounds, as columns [Q]."""
 
     message: I32
     keys: tuple[I32, I32, I32]  # src, channel, round
-    mark: NDArray[np.int8]  # FIRST, MEETS, LAST
-    pair: I32
+    mark: NDArray[np.int8]  # bits FIRST, MEETS and LAST
+    pair: I32  # number of its (src, dst, channel)
     tail: I32  # [R] the last message of each pair
 
 
 def rows_of(schedule: Schedule, sizes: I64) -> Rows:
-    """The rows of a schedule but those of empty slots."""
+    """Return the rows of a schedule, without those of empty slots."""
     kept = slice(None) if sizes.all() else np.flatnonzero(sizes[schedule.slot])
     number = np.arange(schedule.n_rows, dtype=np.int32)
     named = (schedule.src, schedule.dst, schedule.channel, schedule.slot, schedule.written_slot)
@@ -68,7 +68,7 @@ def rows_of(schedule: Schedule, sizes: I64) -> Rows:
 
 
 def messages_of(rows: Rows, sizes: I64) -> Messages:
-    """The messages that the rows make."""
+    """Return the messages that the rows make."""
     keys = (rows.when, rows.src, rows.dst, rows.channel, rows.slot)
     of_row, size_bytes, first = group_rows(keys, column(sizes, np.int64))
     when, src, dst, channel = (column(c[first], np.int32) for c in (rows.when, rows.src, rows.dst, rows.channel))
@@ -76,7 +76,7 @@ def messages_of(rows: Rows, sizes: I64) -> Messages:
 
 
 def accesses_of(rows: Rows, messages: Messages, n_slots: int, n_participants: int) -> Accesses:
-    """Who reads and who writes each slot of each participant."""
+    """Return the reads and the writes of each slot of each participant."""
     by_read = stable_order(rows.slot, n_slots, rows.src, n_participants)
     by_write = stable_order(rows.written, n_slots, rows.dst, n_participants)
     reads = rows.slot.astype(np.int64) * n_participants + rows.src
@@ -95,7 +95,7 @@ def _messages_at(messages: Messages, rows: I32) -> I32:
 
 
 def queues_of(messages: Messages, n_participants: int) -> Queues:
-    """The queues of a schedule, and who meets whom in them."""
+    """Return the queues of a schedule's messages, with the marks of each message."""
     remote = column(np.flatnonzero(messages.src != messages.dst), np.int32)
     all_remote = len(remote) == len(messages.src)
     src, channel = (c if all_remote else column(take(c, remote), np.int32) for c in (messages.src, messages.channel))

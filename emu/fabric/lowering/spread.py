@@ -1,6 +1,6 @@
-"""What classes of tasks have, given to every copy of them that stands for others.
+"""The compiled loops that give the edges and hops of each class to every copy that stands for others.
 
-C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
+Letters: C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
 """
 
 from numpy import bool_, empty, int32, zeros
@@ -13,16 +13,16 @@ from emu.compiled.kinds import I32_2D
 
 @compiled_making_arrays
 def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, size: int, begin: I64) -> tuple[I32, Bool]:
-    """[E D], [E D] the predecessors of all tasks.
+    """Return the predecessors of all tasks [E D], and whether each wait ends when the predecessor has left [E D].
 
     Args:
-        start: [C + 1].
-        pred: [E] class.
-        left: [E].
-        kind: [E] 0..U-1.
-        there: [U, D] which of the copies is that far away of each.
+        start: [C + 1] where the predecessors of each class begin.
+        pred: [E] class that must come first.
+        left: [E] see `Graph.pred_left`.
+        kind: [E] number of the edge's distance, 0..U-1.
+        there: [U, D] the copy at each distance from each copy.
         size: D.
-        begin: [C D + 1] of the predecessors of each task; as long as the work is, so that much of it is machine code's.
+        begin: [C D + 1] where the predecessors of each task begin.
     """
     preds, lefts = empty(len(pred) * size, int32), empty(len(pred) * size, bool_)
     for c in range(len(start) - 1):
@@ -36,14 +36,14 @@ def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, si
 
 @compiled_making_arrays
 def spread_hops(pair: I32, size: int, way_start: I64, way_link: I32, way_weight: I32) -> tuple[I64, I32, I32]:
-    """[C D + 1] hop_start of all tasks, then hop_link and hop_weight.
+    """Return hop_start of all tasks [C D + 1], then hop_link and hop_weight.
 
     Args:
-        pair: [C] of each class; -1: it takes no way.
+        pair: [C] pair of each class; -1: it takes no route.
         size: D.
-        way_start: [R D + 1] of the ways of all pairs, those of a pair one after another as the copies are.
-        way_link: of each hop.
-        way_weight: of each hop.
+        way_start: [R D + 1] where the hops of each pair in each copy begin, the copies of a pair one after another.
+        way_link: link of each hop.
+        way_weight: weight of each hop.
     """
     start = zeros(len(pair) * size + 1, np_int64)
     for c in range(len(pair)):

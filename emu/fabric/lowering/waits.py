@@ -1,8 +1,9 @@
-"""Which messages wait for which: the rules of a schedule's docstring ("Waits for"), less what others imply.
+"""The rules by which messages wait for one another: those of a schedule's docstring, without waits that others imply.
 
-S rows, G places. The reads and the writes of each (slot, participant) are two lists in order of rounds, and so are the
-messages of each (src, channel); what one waits for is a run of such a list. Where many wait for many, a join stands between,
-so that edges stay as few as rows. Each function is run twice: to count the edges of each task, and to write them.
+The reads and the writes of each (slot, participant) are two lists in the order of rounds, and so are the messages of each
+(src, channel). A message waits for a run of such a list. Where many wait for many, a join stands between, so that there are no
+more edges than rows. Each function runs twice: once to count the edges of each task, once to write them. Letters: S rows,
+G places.
 """
 
 from typing import NamedTuple
@@ -13,16 +14,16 @@ from emu.compiled.kinds import BOOL_OUT, I32_OUT, I64_2D, I64_OUT
 
 
 class Out(NamedTuple):
-    """Where edges go."""
+    """The arrays that edges are written to."""
 
-    fill: I64_OUT  # [V] where the next edge of each task goes; or how many it has
+    fill: I64_OUT  # [V] index of the next edge of each task; or, while counting, its number of edges
     pred: I32_OUT  # [E] empty where edges are only counted
-    left: BOOL_OUT  # [E]
-    join: I64_OUT  # [1] the next join
+    left: BOOL_OUT  # [E] see `Graph.pred_left`
+    join: I64_OUT  # [1] number of the next join
 
 
 class Run(NamedTuple):
-    """Some tasks of a list, one after another."""
+    """A range of a list of tasks."""
 
     task: I32
     low: int
@@ -39,7 +40,7 @@ def _emit(out: Out, task: int, pred: int, left: bool) -> None:
 
 @compiled
 def _emit_runs(out: Out, waiting: Run, others: Run, left: bool) -> None:
-    """Let each of one run wait for each of another, by a join where that makes fewer edges."""
+    """Let each task of one run wait for each task of another, by a join where that makes fewer edges."""
     k, m = others.high - others.low, waiting.high - waiting.low
     if k * m <= k + m:
         for w in range(waiting.low, waiting.high):
@@ -56,17 +57,17 @@ def _emit_runs(out: Out, waiting: Run, others: Run, left: bool) -> None:
 
 @compiled
 def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: Out) -> None:
-    """Let each of those waiting wait for the last others, in earlier rounds, that imply all others in earlier rounds.
+    """Let each waiting task wait for the last others of earlier rounds; these imply all others of earlier rounds.
 
-    Each of the others waits in turn for what is waiting here in rounds before its own. So the last round of others implies
-    those before the last round of the waiting before it; and all that see the same others share a run.
+    Each of the others in turn waits for the waiting tasks of rounds before its own. So the last round of others implies those
+    before the previous round of waiting tasks. Waiting tasks that see the same others share a run.
 
     Args:
-        places: [G, 4] from..to of those waiting, from..to of the others.
-        when: [S] rounds of those waiting, of the others.
-        task: [S] tasks of those waiting, of the others.
-        left: Whether the others must have left or ended.
-        out: Where edges go.
+        places: [G, 4] the range of the waiting tasks and the range of the others.
+        when: [S] round of each waiting task, of each other.
+        task: [S] number of each waiting task, of each other.
+        left: Whether the others must have left (true) or ended.
+        out: The arrays that edges are written to.
     """
     a, b = when
     for g in range(len(places)):
@@ -90,14 +91,14 @@ def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32]
 
 @compiled
 def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: Out) -> None:
-    """Let an add wait for the last overwrite before it, an overwrite for all writes since; less what a read implies.
+    """Let an add wait for the last overwrite before it, and an overwrite for all writes since; a read may imply some of these.
 
     Args:
-        places: [G, 4] from..to of the reads, from..to of the writes.
-        when: [S] rounds of the reads, of the writes.
-        reduce: [S] of the writes.
-        task: [S] of the writes: who waits, and their messages.
-        out: Where edges go.
+        places: [G, 4] the range of the reads and the range of the writes.
+        when: [S] round of each read, of each write.
+        reduce: [S] whether each write adds.
+        task: [S] for each write, the task that waits, and its message.
+        out: The arrays that edges are written to.
     """
     read, write = when
     for g in range(len(places)):
@@ -122,12 +123,12 @@ def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, tas
 
 @compiled
 def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: Out) -> None:
-    """Let each message wait until the round before its own, in its queue, has left.
+    """Let each message wait until the round before its own in its queue has left.
 
     Args:
         keys: [Q] src, channel and round, ascending.
         queue: [Q] messages.
-        out: Where edges go.
+        out: The arrays that edges are written to.
     """
     src, channel, when = keys
     i = low = 0
@@ -142,14 +143,14 @@ def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: Out) -> None:
 
 @compiled
 def wait_for_given(task: I32, pred: I32, left: Bool, out: Out) -> None:
-    """Add edges that are at hand."""
+    """Add the edges of three columns."""
     for e in range(len(task)):
         _emit(out, task[e], pred[e], left[e])
 
 
 @compiled
 def wait_for_columns(start: I64, pred: I32, left: Bool, out: Out) -> None:
-    """Add edges that are columns of a Graph."""
+    """Add the edges of the columns of a graph."""
     for t in range(len(start) - 1):
         for e in range(start[t], start[t + 1]):
             _emit(out, t, pred[e], left[e])
@@ -157,13 +158,15 @@ def wait_for_columns(start: I64, pred: I32, left: Bool, out: Out) -> None:
 
 @compiled
 def drop_repeats(start: I64_OUT, pred: I32_OUT, left: BOOL_OUT, place: I64_OUT) -> int:
-    """Keep one of equal predecessors of a task, in place; to have ended is more than to have left. Returns the new end.
+    """Keep one of equal predecessors of a task, in place, and return the new number of edges.
+
+    A wait for the end of a predecessor includes the wait until it has left.
 
     Args:
         start: [V + 1] as `Graph.pred_start`.
-        pred: [E].
-        left: [E].
-        place: [V] zeros: where each task was last kept, for tasks with many predecessors.
+        pred: [E] predecessors.
+        left: [E] see `Graph.pred_left`.
+        place: [V] zeros: scratch for tasks with many predecessors.
     """
     end = 0
     for t in range(len(start) - 1):

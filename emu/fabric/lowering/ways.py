@@ -1,6 +1,6 @@
-"""The ways of messages: which links they cross, and how long their heads take over the latencies one after another.
+"""The routes of messages: the links that each crosses, and the latency of the whole route.
 
-L links, O orbits of links, P asked pairs, H hops.
+Letters: L links, O orbits of links, P pairs, H hops.
 """
 
 from typing import NamedTuple
@@ -17,20 +17,20 @@ Asked = tuple[I64, I64, I64]  # [P] source, destination, key
 
 
 class Ways(NamedTuple):
-    """The ways of asked pairs, over links or over orbits of links."""
+    """The routes of pairs, over links or over orbits of links."""
 
-    capacity_Bps: F64  # [L or O]
-    head_fs: I64  # [P]
-    start: I64  # [P + 1]
-    link: I32  # [H]
-    weight: I32  # [H] how many of a way's translations cross one link of the orbit
+    capacity_Bps: F64  # [L or O] bandwidth of each
+    head_fs: I64  # [P] ticks that the head of a message takes over the route, with the software's time for a message
+    start: I64  # [P + 1] where the hops of each pair begin
+    link: I32  # [H] link or orbit of each hop
+    weight: I32  # [H] number of copies of the route that cross one link of the orbit
 
 
 def ways_of(topology: Topology, asked: Asked) -> Ways:
-    """The ways of pairs over links.
+    """Return the routes of pairs over links.
 
     Raises:
-        InputError: a pair that no route joins, or as `heads`.
+        InputError: No route joins a pair; or see `heads`.
     """
     found, links = topology.routes(*asked), topology.links
     once = np.ones(len(found.link), np.int32)
@@ -38,13 +38,15 @@ def ways_of(topology: Topology, asked: Asked) -> Ways:
 
 
 def shared_ways(topology: Topology, asked: Asked, copies: Orbits, links: Orbits) -> Ways | None:
-    """The ways of pairs over orbits of links; nothing where their images do not cross all links of an orbit alike.
+    """Return the routes of pairs over orbits of links.
+
+    None where their images do not cross all links of an orbit equally often.
 
     Args:
-        topology: Whose links they are.
+        topology: The topology whose links they are.
         asked: The pairs, each in all copies that stand for others.
-        copies: Which do.
-        links: The orbits of the links.
+        copies: The orbits of copies.
+        links: The orbits of links.
     """
     found, n_copies = topology.routes(*asked), len(copies.first)
     crossing = np.repeat(np.arange(len(found.start) - 1), found.hops) * len(links.first) + links.number[found.link]
@@ -59,15 +61,15 @@ def shared_ways(topology: Topology, asked: Asked, copies: Orbits, links: Orbits)
 
 
 def heads(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I64:
-    """[P] ticks of each route, and what the software takes for a message.
+    """Return the ticks [P] of each route's latency, plus the time that the software takes for a message.
 
     Args:
-        topology: Whose routes they are.
+        topology: The topology whose routes they are.
         asked: [P] source, destination and key.
-        routes: Of each pair one hop or more.
+        routes: One hop or more for each pair.
 
     Raises:
-        InputError: a route that takes longer than the clock can count.
+        InputError: A route takes longer than the clock can count.
     """
     latency_fs, first = topology.links.latency_fs, routes.start[:-1]
     if not len(first):

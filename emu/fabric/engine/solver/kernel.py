@@ -1,6 +1,6 @@
-"""The compiled half of the solver: the loop of events, between which flows keep the rates of `fair`.
+"""The compiled loop of events; between events, flows keep the rates of `fair`.
 
-V tasks, L links, H hops.
+Letters: V tasks, L links, H hops.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ from emu.fabric.engine.solver.opening import open_link
 
 @compiled
 def _end(e: Engine, v: int) -> int:
-    """When a task that has left ends: a message is delivered alpha later. -1: beyond the clock."""
+    """Return when a task that has left ends (a message is delivered alpha later); -1: beyond the clock."""
     if e.graph.hop_start[v] == e.graph.hop_start[v + 1]:
         return int(e.tasks[v].left)
     return int(-1 if e.graph.alpha[v] >= NEVER - e.tasks[v].left else e.tasks[v].left + e.graph.alpha[v])
@@ -34,7 +34,7 @@ def _end(e: Engine, v: int) -> int:
 
 @compiled
 def _schedule(e: Engine, v: int) -> None:
-    """Put a message into the heap of starts, behind another of the same start where one was met lately."""
+    """Put a message into the heap of starts, behind another with the same start if one was put there recently."""
     e.tasks[v].state, e.tasks[v].next = READY, -1
     time = e.tasks[v].start
     slot = (time ^ (time >> 17)) % len(e.recent)
@@ -49,7 +49,10 @@ def _schedule(e: Engine, v: int) -> None:
 
 @compiled
 def resolve(e: Engine, v: int, queue: int) -> int:
-    """Let a task start at its `start`: a message in its time; what needs no link has left at once and joins the queue."""
+    """Let a task start at its `start`, and return the queue of tasks that have left.
+
+    A message goes to the heap of starts. A task that needs no link has left at once and joins the queue.
+    """
     if e.graph.size[v] > 0:
         _schedule(e, v)
         return queue
@@ -64,7 +67,7 @@ def resolve(e: Engine, v: int, queue: int) -> int:
 
 @compiled
 def release(e: Engine, queue: int) -> None:
-    """Tell the successors of a queue of tasks, linked by `next`, when they left and end."""
+    """Tell the successors of a queue of tasks, linked by `next`, when these left and end."""
     while queue >= 0:
         v = queue
         queue, end = e.tasks[v].next, _end(e, v)
@@ -84,7 +87,7 @@ def release(e: Engine, queue: int) -> None:
 
 @compiled
 def begin(e: Engine, first: int) -> None:
-    """Start what waits for nothing among the tasks from `first` on."""
+    """Start the tasks from `first` on that wait for nothing."""
     for v in range(first, len(e.tasks)):
         if e.tasks[v].state == 0:
             release(e, resolve(e, v, -1))
@@ -92,7 +95,7 @@ def begin(e: Engine, first: int) -> None:
 
 @compiled
 def let_go(e: Engine, v: int) -> None:
-    """Let a task that was held wait no more, but for what it waits for beside."""
+    """Let a held task start, once all that it still waits for is over."""
     f = e.tasks[v]
     f.start = max(f.start, e.reg[NOW])
     f.state -= 1
@@ -102,7 +105,7 @@ def let_go(e: Engine, v: int) -> None:
 
 @compiled
 def _vacate(e: Engine, v: int) -> None:
-    """Take a flow from its links; one that was not full, and is not now, needs no new solution."""
+    """Take a flow from its links; a link that was not full, and is not full now, needs no new solution."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
         k.n_flowing -= e.graph.hop_weight[h]
@@ -115,7 +118,7 @@ def _vacate(e: Engine, v: int) -> None:
 
 @compiled
 def _leave(e: Engine, link: int, now: int) -> None:
-    """Let the flows of a link that leave now do so, and expect the next."""
+    """Let the flows of a link that leave now leave, and note when the next one does."""
     k, following = e.links[link], NEVER
     for i in range(k.first, k.first + k.length):
         v = e.members[i]
@@ -162,7 +165,7 @@ def _open_likely(e: Engine, v: int) -> None:
 
 @compiled
 def advance(e: Engine, until: int) -> None:
-    """Let everything happen that happens before `until`; stops early, with TOO_LATE set, where a task ends beyond the clock."""
+    """Let everything happen that happens before `until`; stop early, with TOO_LATE set, where a task ends beyond the clock."""
     while e.reg[TOO_LATE] < 0:
         leaves = e.event_time[0] if e.reg[EVENTS] > 0 else NEVER
         starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER

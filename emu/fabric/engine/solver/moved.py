@@ -1,6 +1,6 @@
-"""Tasks that go on over other links: what has left, what has passed of a message, and what begins anew.
+"""The transfer of tasks to other links: what has left, how much of a message has passed, and what begins again.
 
-V tasks.
+Letter: V tasks.
 """
 
 from dataclasses import replace
@@ -17,17 +17,17 @@ Tasks = NDArray[np.void]
 
 
 def carried_on(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | None) -> tuple[Tasks, Graph]:
-    """The tasks as they are on the links of a new graph, and that graph for what is left of them.
+    """Return the tasks as they are on the links of a new graph, and that graph for the rest of their work.
 
     Args:
-        tasks: [V] on the old links.
-        now_fs: What happens before it has happened.
-        old: What they were.
-        new: What they are from now on.
-        anew: [V] which begin anew, whatever has happened of them; None: none.
+        tasks: [V] the tasks on the old links.
+        now_fs: The present time: everything before it has happened.
+        old: Their graph on the old links.
+        new: Their graph on the new links.
+        anew: [V] whether each task begins again from the start; None: no task does.
 
     Raises:
-        RunError: the graphs are not of as many tasks, or none begins anew and they do not wait for one another as before.
+        RunError: The graphs have different numbers of tasks, or their waits differ and no task begins again.
     """
     alike = np.array_equal(old.pred_start, new.pred_start) and np.array_equal(old.pred, new.pred)
     if old.n_tasks != new.n_tasks or not (alike or anew is not None):
@@ -47,7 +47,7 @@ def carried_on(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | N
 
 
 def _left(left: I64, now_fs: int, old_fs: I64, new_fs: I64) -> I64:
-    """When tasks will have left whose durations change under way: what is left of each changes as the whole does."""
+    """Return when tasks will have left whose durations change while they run: the rest of each changes as the whole does."""
     later = np.flatnonzero((left > now_fs) & (old_fs != new_fs))
     changed = left.copy()
     changed[later] = now_fs + np.rint((left[later] - now_fs) * (new_fs[later] / old_fs[later])).astype(np.int64)
