@@ -1,4 +1,4 @@
-"""A topology with failed parts is another topology: the routes that are whole stay, the others find a way round."""
+"""A topology without its failed parts: intact routes stay, and the other pairs get new routes."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,27 +13,28 @@ from emu.topology.parts.routing import either, mix
 from emu.topology.path.shortest import shortest
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
-_TRIES = 32  # keys that are asked for a way of the pair's own that is whole
-_MOST_ROUTES = 2**14  # that are asked for in one go
+_TRIES = 32  # keys for which a pair's own route is tried, until one is intact
+_MOST_ROUTES = 2**14  # routes that are computed at one time
 _TOLD = 3  # failed parts that a name lists
 
 
 def without(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = ()) -> Topology:
-    """The topology without some nodes (with all their links) and links; nodes keep their numbers.
+    """Return the topology without some nodes (with all their links) and links; nodes keep their numbers.
 
-    A route that is whole stays as it was. A broken one becomes the route of another key of its pair, if one of those asked is
-    whole: the topology's own routing over what is left, as equal ways are hashed again. Else it becomes a shortest one over
-    what is left, through NPUs only where they relay in that routing (`Topology.passes`). Of a routing that keeps free of
-    deadlock by virtual channels only the routes that stay do so: a shortest one is on channel 0. A failed NPU has no link, so
-    that a route to it is refused.
+    An intact route stays as it was. A broken route becomes the route of another key of the same pair, if one of the keys that
+    are
+    tried has an intact one: that is the topology's own routing, hashed again over what is left. Otherwise it becomes a shortest
+    path over what is left, which passes through NPUs only where they relay in that routing (`Topology.passes`). Where a routing
+    avoids deadlock by virtual channels, only the routes that stay keep that property: a shortest path is on channel 0. A failed
+    NPU has no links, so that a route to it is refused.
 
     Args:
-        topology: Whose own router is asked first.
+        topology: The topology whose own router is tried first.
         nodes: NPUs or switches.
-        links: Rows of `topology.links`; the way back of a cable is a row of its own.
+        links: Rows of `topology.links`; the other direction of a cable is a row of its own.
 
     Raises:
-        InputError: a node or a link that is not there.
+        InputError: There is no such node or link.
     """
     dead_nodes = _marked(topology.name, "node", nodes, topology.n_nodes)
     dead_links = _marked(topology.name, "link", links, len(topology.links))
@@ -65,7 +66,7 @@ def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:
 
 
 def _told(topology: Topology, nodes: I64, links: I64) -> str:
-    """What a name says of its failed parts: which they are, or how many."""
+    """Return the part of a name that says which parts have failed, or how many."""
     if not len(nodes) and not len(links):
         return ""
     if len(nodes) + len(links) > 2 * _TOLD:
@@ -77,7 +78,7 @@ def _told(topology: Topology, nodes: I64, links: I64) -> str:
 
 
 def _why(left: Links, n_nodes: int, dead: Bool, src: int, dst: int) -> str:
-    """Why nothing leads from a node to another."""
+    """Return the reason why no route leads from one node to another."""
     failed = [str(node) for node in (src, dst) if dead[node]]
     if failed:
         return f"node {' and node '.join(failed)} failed"
@@ -89,13 +90,13 @@ def _why(left: Links, n_nodes: int, dead: Bool, src: int, dst: int) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Around:
-    """A router over what is left; links by their new numbers."""
+    """The router of a topology with failed parts; links have their new numbers."""
 
-    topology: Topology  # when it was whole
-    detour: Router
-    dead: Bool  # [L]
-    gone: Bool  # [n_nodes]
-    number: I64  # [L]
+    topology: Topology  # the whole topology, before the faults
+    detour: Router  # the router of shortest paths over what is left
+    dead: Bool  # [L] whether each link has failed
+    gone: Bool  # [n_nodes] whether each node has failed
+    number: I64  # [L] new number of each link
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
         asked, lost = self.own(src, dst, key)
@@ -104,7 +105,7 @@ class _Around:
         return either(lost, self.detour(src[lost], dst[lost], key[lost]), kept)
 
     def own(self, src: I64, dst: I64, key: I64) -> tuple[I64, Bool]:
-        """[P] the key whose own route each pair takes, and [P] whether a pair must go by the detour."""
+        """Return the key whose own route each pair takes [P], and whether the pair must take a detour instead [P]."""
         asked, lost = key.copy(), self._broken(src, dst, key)
         npus = np.maximum(src, dst) < self.topology.n_npus
         hopeful = npus & ~self.gone[src] & ~self.gone[dst]
@@ -120,7 +121,7 @@ class _Around:
         return asked, lost
 
     def _broken(self, src: I64, dst: I64, key: I64) -> Bool:
-        """[P] whether a failed link is on the route that there was."""
+        """Return whether a failed link is on the whole topology's route of each pair [P]."""
         found = self.topology.router(src, dst, key)
         pair = np.repeat(np.arange(len(src)), found.hops)
         broken: Bool = np.bincount(pair[self.dead[found.link]], minlength=len(src)) > 0
@@ -128,10 +129,10 @@ class _Around:
 
 
 def _another(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
-    """[P] a key of another channel of the same group, as if drawn.
+    """Return [P] a pseudo-random key of another channel of the same group.
 
-    First of channels with the same low bit, by which topologies give channels the ports of an NPU in turn: so channels stay on
-    the ports that they had while these work.
+    The first half of the tries keeps the channel's low bit, by which topologies give channels the ports of an NPU in turn. So
+    channels stay on their ports while these work.
     """
     drawn = mix(src, dst, key, attempt)
     channel = np.where(attempt < _TRIES // 2, 2 * drawn + key % 2, drawn)
@@ -139,7 +140,7 @@ def _another(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
 
 
 def _needs(whole: Circuits, router: _Around, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """The optical switches of the route that is taken; a detour, which is over links that need none, has none."""
+    """Return the optical switches of the route that each pair takes; a detour needs none."""
     asked, lost = router.own(src, dst, key)
     switch, state = whole.needs(src, dst, asked)
     return np.where(lost[:, None], -1, switch), state

@@ -1,4 +1,4 @@
-"""What is worked out of a topology once, and forgotten with it."""
+"""A cache of results for each topology, which is freed together with the topology."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,7 +15,10 @@ Of = Callable[Concatenate[Topology, P], R]
 
 
 def kept(most: int) -> Callable[[Of[P, R]], Of[P, R]]:
-    """Keep the last `most` results of a function for each topology, as long as that lives: a result must not refer to it."""
+    """Return a decorator that caches the last `most` results of a function for each topology, while the topology lives.
+
+    A result must not refer to the topology.
+    """
 
     def keeping(found: Of[P, R]) -> Of[P, R]:
         by_topology: WeakKeyDictionary[Topology, LRUCache[object, R]] = WeakKeyDictionary()

@@ -1,7 +1,7 @@
-"""How many NPUs find a place in groups where some are faulty: what a tensor-parallel group, or any other, can be made of.
+"""The NPUs that can be used in groups of a size where some NPUs are faulty, for tensor-parallel groups or any other.
 
-The rule is the system's own, its `grouper`. A system without one has room for a group on any NPUs that work, as many as its
-placement finds. E states of a machine, N NPUs.
+The rule is the system's own, its `grouper`. A system without a rule can place a group on any NPUs that work, as many as its
+placement finds. Letters: E states of a machine, N NPUs.
 """
 
 import numpy as np
@@ -12,15 +12,15 @@ from emu.topology.topology import Topology
 
 
 def usable(topology: Topology, group: int, faulty: Bool) -> I64:
-    """[E] the NPUs that groups of so many can be made of in each state.
+    """Return [E] the NPUs that groups of `group` NPUs can use in each state.
 
     Args:
-        topology: With the rule.
+        topology: The machine, with its rule.
         group: NPUs of a group.
-        faulty: [E, N] which NPUs are faulty.
+        faulty: [E, N] whether each NPU is faulty.
 
     Raises:
-        InputError: the machine has fewer NPUs than a group, or no part of it can hold such a group.
+        InputError: The machine has fewer NPUs than a group, or no part of it can hold such a group.
     """
     if not 1 <= group <= topology.n_npus:
         raise must_be(topology.name, "NPUs of a group", f"1..{topology.n_npus}", group, "take a smaller group")
@@ -32,12 +32,12 @@ def usable(topology: Topology, group: int, faulty: Bool) -> I64:
 
 
 def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
-    """[E] the same where a group stays within a unit of so many NPUs in a row, whose other NPUs go on where one fails.
+    """Return [E] the usable NPUs where a group stays within a unit of `unit` consecutive NPUs.
 
-    A larger group takes whole units in which none is faulty.
+    The other NPUs of a unit go on where one fails. A larger group takes whole units without a faulty NPU.
 
     Raises:
-        InputError: a group that is larger than a unit, and no multiple of it.
+        InputError: A group is larger than a unit, and no multiple of it.
     """
     left = unit - faulty.reshape(len(faulty), -1, unit).sum(axis=2)
     if group <= unit:
@@ -48,20 +48,22 @@ def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
 
 
 def in_whole_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
-    """[E] the same where a unit of which an NPU is faulty holds no group at all, as a ring that is broken.
+    """Return [E] the usable NPUs where a unit with a faulty NPU holds no group at all, like a broken ring.
 
     Raises:
-        InputError: a group that is larger than a unit, and no multiple of it.
+        InputError: A group is larger than a unit, and no multiple of it.
     """
     broken = faulty.reshape(len(faulty), -1, unit).any(axis=2)
     return in_units(name, unit, group, np.repeat(broken, unit, axis=1))
 
 
 def in_blocks(name: str, group: int, faulty: Bool) -> I64:
-    """[E] the same where a group has its NPUs in a row, from a multiple of its size on, and none of them faulty.
+    """Return [E] the usable NPUs where a group is a block of consecutive NPUs, none of them faulty.
+
+    A block begins at a multiple of the group's size.
 
     Raises:
-        InputError: a group that does not divide the machine.
+        InputError: A group does not divide the machine.
     """
     if faulty.shape[1] % group:
         raise must_be(name, "NPUs of a group", f"a divisor of {faulty.shape[1]}, as groups are blocks", group)

@@ -1,4 +1,4 @@
-"""Whether a topology spreads messages over ways of equal length by their key."""
+"""The test whether a topology spreads messages over paths of equal length by their key."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from emu.errors import InputError
 from emu.topology.kept import kept
 from emu.topology.topology import CHANNELS, Routes, Topology
 
-_NPUS, _KEYS = 64, 4  # that are looked at
+_NPUS, _KEYS = 64, 4  # how many NPUs and keys are tried
 
 
 @kept(1)
 def spreads(topology: Topology) -> bool:
-    """Whether pairs of one communicator may take other ways than those of another (ECMP), as far as some pairs tell.
+    """Return whether pairs of one communicator may take other paths than pairs of another (ECMP), from a sample of pairs.
 
-    Where some have no way, or optical switches turn for them, it may.
+    The answer is yes where some pairs have no route, or optical switches turn.
     """
     src, dst = some_pairs(topology)
     if topology.circuits or not len(src):
@@ -27,7 +27,10 @@ def spreads(topology: Topology) -> bool:
 
 
 def some_pairs(topology: Topology) -> tuple[I64, I64]:
-    """Sources and destinations among some of the NPUs: the next of each, one at a third of all, and one at half."""
+    """Return the sources and destinations of a sample of pairs of NPUs.
+
+    From each NPU of a sample, a pair goes to the next NPU, to one a third of all NPUs away, and to one half of all away.
+    """
     n = topology.n_npus
     src = np.unique(np.linspace(0, n - 1, min(n, _NPUS)).astype(np.int64))
     far = np.unique(np.array([1, n // 3, n // 2]))

@@ -1,4 +1,4 @@
-"""NPUs that no links join to the others any more, though they work: no rank can be on them."""
+"""NPUs that work, but that no links join to the others any more, so that no rank can be on them."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,17 @@ _SHOWN = 3  # NPUs that a message lists
 
 
 def cut_off(topology: Topology, left: Topology, of: I64, ranks: int) -> tuple[int, ...]:
-    """Return the NPUs of a job that no links join to its others, by the numbers of the whole machine.
+    """Return the NPUs of a job that no links join to its other NPUs, by the numbers of the whole machine.
 
-    The job stays with the largest of the parts that it has been cut into. A job that no links join on the whole machine
-    either, as one of several jobs with no light between them, is left as it is.
+    The job keeps the largest of the parts into which it has been cut. Nothing is cut off if no links joined the job on the
+    whole
+    machine either, as with several jobs that no light joins.
 
     Args:
         topology: The whole machine.
-        left: What its system has made of it.
-        of: [nodes of left] which node of the whole machine each is.
-        ranks: Of the job.
+        left: The machine after its system's reaction.
+        of: [nodes of left] the node of the whole machine that each node is.
+        ranks: The number of ranks of the job.
     """
     placed = left.place(ranks)
     part = components(left.n_nodes, left.links.src, left.links.dst)
@@ -34,7 +35,7 @@ def cut_off(topology: Topology, left: Topology, of: I64, ranks: int) -> tuple[in
 
 
 def cut_off_words(topology: Topology, npus: Sequence[int]) -> str:
-    """Return which NPUs are cut off, in words."""
+    """Return a clause that says which NPUs are cut off."""
     what = ", ".join(map(topology.call, npus)) if len(npus) <= _SHOWN else f"{len(npus)} NPUs"
     are, them = ("is", "it") if len(npus) == 1 else ("are", "them")
     return f"{what} {are} cut off, as no links join {them} to the others"

@@ -1,4 +1,4 @@
-"""From one moment of a machine with faults to the next: what happens, whom it takes, and what the system does about it."""
+"""The change from one moment of a machine with faults to the next: events, lost ranks, and the system's reaction."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from emu.topology.topology import Topology
 
 
 class Change(NamedTuple):
-    """What a system does from one moment to the next."""
+    """The reaction of a system to a change of its faults."""
 
-    took_fs: int
-    told: str  # "": nothing
+    took_fs: int  # ticks that it takes
+    told: str  # what the system does; "": nothing
 
 
 def mending(topology: Topology, before: Sequence[Fault], now: Sequence[Fault], ranks: int) -> Change:
-    """Return what a system does where parts have failed since, or are back, and how long that takes.
+    """Return the reaction of a system where parts have failed or are back since `before`.
 
     Raises:
-        InputError: as `fabric`.
+        InputError: See `fabric`.
     """
     if failed(before) == failed(now):
         return Change(0, "")
@@ -32,7 +32,7 @@ def mending(topology: Topology, before: Sequence[Fault], now: Sequence[Fault], r
 
 
 def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
-    """Return what is otherwise than it was; of several faults of one part the worst counts."""
+    """Return the changes between two moments in words; of several faults of one part the worst counts."""
     was, found = _worst(before), _worst(now)
     changed = (fault.state for key, fault in found.items() if key not in was or was[key].share != fault.share)
     back = (f"{fault.what} is as before" for key, fault in was.items() if key not in found and fault.part != "rank")
@@ -40,12 +40,12 @@ def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
 
 
 def states_of(faults: Sequence[Fault]) -> tuple[str, ...]:
-    """Return how each part is that is not whole."""
+    """Return the state of each part that is not whole, in words."""
     return tuple(fault.state for fault in _worst(faults).values())
 
 
 def _worst(faults: Sequence[Fault]) -> dict[tuple[object, ...], Fault]:
-    """Return the worst fault of each part; a rank that is killed again is killed anew."""
+    """Return the worst fault of each part; each kill of a rank counts by itself."""
     found: dict[tuple[object, ...], Fault] = {}
     for fault in faults:
         key = fault.part, tuple(sorted(fault.at)), fault.first if fault.part == "rank" else 0
@@ -55,25 +55,25 @@ def _worst(faults: Sequence[Fault]) -> dict[tuple[object, ...], Fault]:
 
 
 def why_stopped(states: Sequence[str], cause: str) -> str:
-    """Why a job ends where its system cannot mend itself."""
+    """Return the reason why a job ends where its system cannot react, in words."""
     return f"{', '.join(states)}, and the job cannot go on: {cause}"
 
 
 class Loss(NamedTuple):
-    """A rank that is lost as a step begins; or all, where the machine has no room for the job any more."""
+    """The loss of a rank as a step begins, or of all ranks, where the machine has no room for the job any more."""
 
-    step: int  # from 1 on
-    rank: int | None  # None: each of them, though none of their NPUs has failed
-    why: str
+    step: int  # number of the step, from 1 on
+    rank: int | None  # None: all ranks, although none of their NPUs has failed
+    why: str  # the cause
     then: str = ""  # what follows
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the loss in words."""
         return f"step {self.step}: {self.why}" + (f", and {self.then}" if self.then else "")
 
 
 class Taken(NamedTuple):
-    """A rank that a fault has taken."""
+    """A rank that a fault has taken from the job."""
 
     fault: Fault
     rank: int
@@ -83,10 +83,10 @@ def taken(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Collect
     """Return the ranks that new faults take: those that are killed, and those on an NPU that fails or is cut off.
 
     Args:
-        before: The faults that held.
-        now: Those that hold.
-        npus: [ranks] on which they are.
-        out: Nodes of the machine that then serve no more, as far as is known; NPUs that fail are among them anyway.
+        before: The faults of the last moment.
+        now: The faults of this moment.
+        npus: [ranks] the NPU of each rank.
+        out: Nodes of the machine that then no longer serve, as far as is known; failed NPUs count anyway.
     """
     new = [fault for fault in now if fault not in before and not fault.share]
     killed = {fault.at[0]: fault for fault in new if fault.part == "rank"}
@@ -98,5 +98,5 @@ def taken(before: Sequence[Fault], now: Sequence[Fault], npus: I64, out: Collect
 
 
 def _cause(faults: Sequence[Fault], npu: int) -> Fault:
-    """Return the fault that takes an NPU: one of itself, of its NIC or of its links where there is one, else the first."""
+    """Return the fault that takes an NPU: one of the NPU, its NIC or its links where there is one, else the first."""
     return next((fault for fault in faults if fault.part != "switch" and npu in fault.at), faults[0])

@@ -1,6 +1,6 @@
-"""Faults held against the machine and the job: parts, ranks and steps that are not there are refused, with the nearest that is.
+"""Checks of faults against the machine and the job: a part, rank or step must exist; the message names the nearest that does.
 
-C cables: pairs of nodes that links join.
+Letter: C cables (pairs of nodes that links join).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,16 +15,16 @@ from emu.units import format_time, seconds
 
 
 def cables(topology: Topology) -> I64:
-    """[C, 2] the pairs of nodes that links join, lower first, each once."""
+    """Return [C, 2] the pairs of nodes that links join, lower first, each once."""
     ends = np.stack((topology.links.src, topology.links.dst)).astype(np.int64)
     return np.unique(np.sort(ends, axis=0).T, axis=0).reshape(-1, 2)
 
 
 def nic_of(topology: Topology, npu: int) -> tuple[tuple[int, int], ...]:
-    """The cables of an NPU's NIC: to switches, of the farthest tier that it has a link to.
+    """Return the cables of an NPU's NIC: its cables to switches of the farthest tier that it has a link to.
 
     Raises:
-        InputError: the NPU is joined to no switch.
+        InputError: No link joins the NPU to a switch.
     """
     links = topology.links
     out = np.flatnonzero((links.src == npu) & (links.dst >= topology.n_npus))
@@ -37,17 +37,17 @@ def nic_of(topology: Topology, npu: int) -> tuple[tuple[int, int], ...]:
 
 
 def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps: int, *, clock: bool = False) -> None:
-    """Refuse a fault of what is not there.
+    """Check that every fault names a part, rank and step that exists.
 
     Args:
-        faults: Of one job.
-        topology: When it is whole.
-        ranks: Of the job.
-        steps: Of the job, from 1 on.
-        clock: Whether times have a meaning.
+        faults: The faults of one job.
+        topology: The whole machine.
+        ranks: The number of ranks of the job.
+        steps: The number of steps of the job; steps count from 1.
+        clock: Whether faults may be at times.
 
     Raises:
-        InputError: naming the fault, and the nearest that could be.
+        InputError: A fault does not. The message names the fault, and the nearest valid part or step.
     """
     for fault in faults:
         _check_when(fault, steps, clock=clock)
@@ -60,10 +60,10 @@ def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps:
 
 
 def check_alike(faults: Sequence[Fault]) -> None:
-    """Refuse some faults at steps beside others at times.
+    """Check that all faults are at steps, or all at times.
 
     Raises:
-        InputError: naming one of each.
+        InputError: They are mixed; the message names one of each.
     """
     steps, times = ([fault for fault in faults if fault.timed == timed] for timed in (False, True))
     if steps and times:
@@ -72,14 +72,14 @@ def check_alike(faults: Sequence[Fault]) -> None:
 
 
 def check_met(faults: Iterable[Fault], ended_s: float) -> None:
-    """Refuse a fault at a time at which the job has ended.
+    """Check that every fault is at a time before the job ended.
 
     Args:
-        faults: At times.
-        ended_s: When it did.
+        faults: Faults at times.
+        ended_s: When the job ended, in seconds.
 
     Raises:
-        InputError: naming the fault.
+        InputError: A fault is not; the message names it.
     """
     for fault in faults:
         if seconds(fault.first) >= ended_s:
@@ -131,7 +131,7 @@ def _within(fault: Fault, topology: Topology, number: int, low: int, end: int, w
 
 
 def _near(topology: Topology, node: int) -> I64:
-    """The nodes that a node has a link to, or from."""
+    """Return the nodes that a node has a link to, or from."""
     links = topology.links
     return column(np.unique(np.concatenate((links.dst[links.src == node], links.src[links.dst == node]))), np.int64)
 

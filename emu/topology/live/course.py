@@ -1,6 +1,7 @@
-"""What a machine is from moment to moment, where its parts fail, slow down and come back while messages are under way.
+"""The state of a machine from moment to moment, where parts fail, slow down and come back while messages are under way.
 
-What fails carries nothing from then on, and what is slow less. By other routes messages go once the system has mended itself.
+A failed part carries nothing from then on, and a slow part carries less. Messages take other routes once the system has
+reacted.
 """
 
 from collections.abc import Sequence
@@ -17,27 +18,27 @@ from emu.units import MAX_TICKS
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Moment:
-    """From a tick on."""
+    """The state of a machine from one tick on."""
 
     time_fs: int
-    found: Fabric  # by whose routes messages go; of slower parts it does not know
-    share: F64  # [L] of the bandwidth of each of its links that is left
-    speed: F64  # [ranks] of each NPU that is left
+    found: Fabric  # the machine whose routes messages take; it does not include slower parts
+    share: F64  # [L] share of each of its links' bandwidth that is left
+    speed: F64  # [ranks] share of each NPU's speed that is left
     events: tuple[str, ...]  # what failed, slowed down or came back
-    states: tuple[str, ...]  # how all parts are that are not whole
-    mended_fs: int  # ticks that the system took, which has mended itself with this moment; 0: it has not, or at once
-    told: str  # what it did; "": nothing
-    taken: tuple[Taken, ...]  # ranks
+    states: tuple[str, ...]  # the state of each part that is not whole
+    mended_fs: int  # ticks that the system's reaction took, if it ends at this moment; else 0
+    told: str  # what the system did; "": nothing
+    taken: tuple[Taken, ...]  # ranks that faults take
     stops: str  # why the job cannot go on; "": it can
 
 
 class Course:
-    """The moments of a machine, one after another.
+    """The sequence of states of a machine with faults.
 
     Args:
-        topology: When it is whole.
-        faults: All at steps, or all at times.
-        ranks: Of the job.
+        topology: The whole machine.
+        faults: Faults that are all at steps, or all at times.
+        ranks: The number of ranks of the job.
     """
 
     def __init__(self, topology: Topology, faults: Sequence[Fault], ranks: int) -> None:
@@ -48,25 +49,25 @@ class Course:
         self._step = 0
         self._now: tuple[Fault, ...] = ()
         self._found = fabric(topology, (), ranks)
-        self._out: tuple[int, ...] = ()  # nodes that serve no more
-        self._mended: tuple[int, int, str] | None = None  # when the system will have, what that takes, and what it does
+        self._out: tuple[int, ...] = ()  # nodes that no longer serve
+        self._mended: tuple[int, int, str] | None = None  # the reaction under way: its end, its ticks, what it does
         self.whole = self._moment(0, (), (0, ""), "")  # before anything has happened
 
     @property
     def next_fs(self) -> int:
-        """When something changes next, as far as is known at present; the last tick: nothing does."""
+        """The tick of the next change that is known at present; the last tick of the clock: there is none."""
         mended_fs = self._mended[0] if self._mended else MAX_TICKS
         return min([*self._turns[:1], mended_fs])
 
     def step(self, number: int, now_fs: int) -> None:
-        """A step of the job begins; the faults of the one before and its own count from now on."""
+        """Begin a step of the job: from now on, the faults of the last step and of this one count."""
         if not self._timed and number > self._step:
             self._step = number
             if self._holding(number) != self._now:
                 self._turns = [now_fs]
 
     def turn(self) -> Moment:
-        """What is next."""
+        """Go to the next change, and return the state of the machine from then on."""
         time_fs, before, stops, took = self.next_fs, self._now, "", (0, "")
         if self._turns and self._turns[0] == time_fs:
             del self._turns[0]
@@ -85,7 +86,7 @@ class Course:
         return Moment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, stops)
 
     def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> str:
-        """Have the system mend itself around what has changed, if it can; else why not."""
+        """Start the system's reaction to what has changed; return why it is impossible, or ""."""
         if failed(before) == failed(self._now):
             return ""
         try:

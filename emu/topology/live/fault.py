@@ -1,6 +1,7 @@
-"""A fault while a job runs: which part, what of its speed is left, and from when until when. And how one is written.
+"""Faults while a job runs: which part, how much of its speed is left, from when until when; and the text of a fault.
 
-`link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from step 3 to 5`, `rank 2 kill at step 3`, `switch 64 at 1.5ms`.
+Examples: `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from step 3 to 5`, `rank 2 kill at step 3`,
+`switch 64 at 1.5ms`.
 """
 
 import re
@@ -22,17 +23,17 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One part that fails or slows down, for some steps or some time."""
+    """A part that fails or slows down, for some steps or some time."""
 
     part: str  # one of PARTS
-    at: tuple[int, ...]  # its number; of a link the numbers of its two nodes
-    first: int  # the first step, or ticks
-    last: int | None = None  # the last step, or the tick from which it is as before; None: it stays so
-    share: float = 0.0  # of its speed that is left; 0: it has failed
+    at: tuple[int, ...]  # number of the part; for a link, the numbers of its two nodes
+    first: int  # the first step, or the tick, of the fault
+    last: int | None = None  # the last step of the fault, or the tick of its end; None: it does not end
+    share: float = 0.0  # share of the part's speed that is left; 0: it has failed
     timed: bool = False  # whether `first` and `last` are ticks
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the fault as it is written."""
         how = " kill" if self.part == "rank" else f" slow {self.share:g}" * (self.share > 0)
         since, until = (self._moment(when) for when in (self.first, self.last))
         when = f"at {since}" if self.last is None else f"from {since} to {until.removeprefix('step ')}"
@@ -40,19 +41,19 @@ class Fault:
 
     @property
     def what(self) -> str:
-        """The part, such as `link 3-7`."""
+        """The part in words, such as `link 3-7`."""
         return f"{self.part} {'-'.join(map(str, self.at))}"
 
     @property
     def state(self) -> str:
-        """How the part is, such as `link 3-7 failed`."""
+        """The state of the part in words, such as `link 3-7 failed`."""
         if self.part == "rank":
             return f"{self.what} was killed"
         return f"{self.what} {f'has {self.share:g} of its speed' if self.share else 'failed'}"
 
     def holds(self, moment: int) -> bool:
-        """Whether it is so in a step, or at a tick."""
-        if self.part == "rank":  # a process that is started anew lives
+        """Return whether the fault is present in a step, or at a tick."""
+        if self.part == "rank":  # a process that is started again lives
             return moment == self.first
         if self.timed:
             return self.first <= moment and (self.last is None or moment < self.last)
@@ -65,10 +66,10 @@ class Fault:
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that a text such as `link 3-7 at step 2` says.
+    """Return the fault that a text such as `link 3-7 at step 2` names.
 
     Raises:
-        InputError: it says none; the message names what is wrong, and the nearest that is right where there is one.
+        InputError: The text is no fault. The message says what is wrong, and names the nearest valid value where there is one.
     """
     said = _GRAMMAR.fullmatch(" ".join(text.split()))
     if said is None or said["part"] not in PARTS:

@@ -1,4 +1,4 @@
-"""A machine around its faults: what its system makes of it, with slower links as slow as they are, ranks on NPUs that work."""
+"""A machine with its faults: the system's reaction to failed parts, the rates of slow links, and ranks on NPUs that work."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,30 +19,30 @@ WHOLE = Broken()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fabric:
-    """What a job has around the faults of a moment."""
+    """A machine after its system's reaction to the faults of a moment, with the places of a job on it."""
 
-    topology: Topology  # on whose first NPUs, in its own order, the ranks are
-    broken: Broken
-    took_fs: int  # ticks until it is so, from what it was before
+    topology: Topology  # its first NPUs, in its own order, have the ranks
+    broken: Broken  # the failed parts
+    took_fs: int  # ticks that the reaction takes
     told: str  # what the system did
-    of: I64  # [n_nodes] which node of the whole machine each is
-    npus: I64  # [ranks] by the numbers of the whole machine
+    of: I64  # [n_nodes] the node of the whole machine that each node is
+    npus: I64  # [ranks] NPU of each rank, by the numbers of the whole machine
     speed: F64  # [ranks] share of each NPU's speed that is left
 
 
 def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken | None = None) -> Fabric:
-    """Return the machine around what these faults leave.
+    """Return the machine after its system's reaction to some faults.
 
-    An NPU that no links join to the others any more counts as one that failed: no rank can be on it.
+    An NPU that no links join to the others any more counts as failed, because no rank can be on it.
 
     Args:
         topology: The whole machine.
-        faults: That hold at the moment; those of ranks change no machine.
-        ranks: Of the job.
-        was: What had failed before, from which the system mends itself; None: the same, and nothing is to be done.
+        faults: The faults of the moment; those of ranks do not change the machine.
+        ranks: The number of ranks of the job.
+        was: The parts that had failed before, to which the system had reacted. None: the same parts, so that it does nothing.
 
     Raises:
-        InputError: the system cannot be so, or has no room for the job then; the message says why.
+        InputError: The system cannot react, or has no room for the job then; the message says why.
     """
     broken, cut = broken_of(topology, failed(faults)), tuple[int, ...]()
     while True:
@@ -58,7 +58,7 @@ def fabric(topology: Topology, faults: Sequence[Fault], ranks: int, was: Broken 
 
 
 def _set_up(topology: Topology, broken: Broken, faults: Sequence[Fault], ranks: int, was: Broken) -> Fabric:
-    """Return what the system makes of itself, with the ranks on NPUs that have not failed."""
+    """Return the machine after the reaction, with the ranks on NPUs that have not failed."""
     mended = _mended(topology, broken, ranks, was)
     of = np.arange(topology.n_nodes) if mended.of is None else mended.of
     of = column(of, np.int64)
@@ -72,7 +72,7 @@ def _set_up(topology: Topology, broken: Broken, faults: Sequence[Fault], ranks: 
 
 
 def _mended(topology: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
-    """Return what the system makes of itself; the whole machine is itself, whatever it takes to be so again."""
+    """Return the system's reaction. A whole machine is the given topology, however long it takes to return to it."""
     if broken == was == WHOLE:
         return Mended(topology, 0, "")
     found = (topology.mender or around)(topology, broken, ranks, was)
@@ -89,12 +89,15 @@ def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
 
 
 def shares(topology: Topology, found: Fabric, faults: Sequence[Fault]) -> F64:
-    """[L] the share of its bandwidth that each link of a fabric has left under faults that it does not know of.
+    """Return [L] the share of its bandwidth that each link of a machine has left under faults that the machine does not
+    include.
+
+    A link that has failed, or that leads to a failed node, has 0.
 
     Args:
         topology: The whole machine.
-        found: What was made of it.
-        faults: That hold; 0: of a link that has failed, or that leads to a node that has.
+        found: The machine after a reaction.
+        faults: The faults of the moment.
     """
     links, broken = found.topology.links, broken_of(topology, failed(faults))
     src, dst = found.of[links.src], found.of[links.dst]
@@ -104,10 +107,10 @@ def shares(topology: Topology, found: Fabric, faults: Sequence[Fault]) -> F64:
 
 
 def broken_of(topology: Topology, faults: Sequence[Fault]) -> Broken:
-    """Return what has failed, of faults that leave nothing of a part's speed.
+    """Return the parts that have failed, from faults that leave nothing of a part's speed.
 
     Raises:
-        InputError: an NPU without a NIC.
+        InputError: A fault is of the NIC of an NPU without a NIC.
     """
     nodes = {fault.at[0] for fault in faults if fault.part in ("npu", "switch")}
     return _broken(nodes, [pair for fault in faults for pair in _cables_of(topology, fault)])
@@ -119,7 +122,7 @@ def failed(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> Broken:
-    """Return these parts in one way of writing: a cable of a failed node has failed with it, and is not told besides."""
+    """Return failed parts in one normal form: the cables of a failed node are left out."""
     nodes = set(nodes)
     return Broken(tuple(sorted(nodes)), tuple(sorted({pair for pair in cables if not nodes & set(pair)})))
 
@@ -131,26 +134,26 @@ def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
 
 
 def around(topology: Topology, broken: Broken, ranks: int, was: Broken = WHOLE) -> Mended:
-    """Routes that lead round what has failed, as `without` has it, and nothing else: what a system does that says no more."""
+    """Return the reaction of a system that has no rules of its own: routes lead round failed parts, as `without` has them."""
     told = "routes lead round it; no source says how long that takes: 0 s"
     return Mended(without(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
 
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
-    """The links of these cables, either way."""
+    """Return the links of some cables, in both directions."""
     links = topology.links
     return column(np.flatnonzero(_between(links.src.astype(np.int64), links.dst.astype(np.int64), cables)), np.int64)
 
 
 def _between(src: I64, dst: I64, cables: Sequence[tuple[int, int]]) -> Bool:
-    """[L] whether a link is one of these cables."""
+    """Return [L] whether each link is one of some cables."""
     n = 1 + max((node for pair in cables for node in pair), default=0)
     ends = np.where(np.maximum(src, dst) < n, np.minimum(src, dst) * n + np.maximum(src, dst), -1)
     return np.isin(ends, [min(pair) * n + max(pair) for pair in cables])
 
 
 def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
-    """The share of each slower cable; of a switch, of all that lead to it. Of two faults the slower counts."""
+    """Return the share of each slower cable; a slow switch slows all its cables. Of two faults the slower counts."""
     found: dict[tuple[int, int], float] = {}
     for fault in (fault for fault in faults if fault.share):
         links = topology.links
@@ -162,7 +165,7 @@ def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, 
 
 
 def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) -> Topology:
-    """With some cables slower, which are named by the nodes of the whole machine."""
+    """Return the topology with some cables slower, which are named by the nodes of the whole machine."""
     if not slow:
         return topology
     links = topology.links
@@ -173,7 +176,7 @@ def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) 
 
 
 def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
-    """[L] the share that each link, by the nodes of the whole machine, has left."""
+    """Return [L] the share that each link has left; its ends are nodes of the whole machine."""
     share = np.ones(len(src))
     for pair, left in slow.items():
         share[_between(src, dst, [pair])] = left
@@ -181,10 +184,10 @@ def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
 
 
 def _others(topology: Topology, placed: I64, lost: I64) -> I64:
-    """The NPUs that work and that no rank is on."""
+    """Return the NPUs that work and that have no rank."""
     return np.setdiff1d(np.arange(topology.n_npus), np.concatenate((placed, lost)))
 
 
 def _kept(npus: I64, ranks: int, faulty: I64) -> I64:
-    """NPUs in an order, but for the faulty ones."""
+    """Return the first NPUs of a list, without the faulty ones."""
     return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)

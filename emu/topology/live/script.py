@@ -1,8 +1,10 @@
-"""The faults of a job: as they are written, in a TOML file of them, or drawn by rates and a seed.
+"""The faults of a job, as texts, in a TOML file of texts, or drawn at random by rates and a seed.
 
-A file has `faults = ["link 3-7 at step 2", ...]`; drawn ones are `random link=0.01 npu=0.002 slow=0.5 repair=2 seed=3`:
-rates are of a part and step, slow the share of faults that slow down, repair the steps that one lasts. With `every=1ms` all are
-at times, and each such span of time counts as a step.
+A file has `faults = ["link 3-7 at step 2", ...]`. Random faults are `random link=0.01 npu=0.002 slow=0.5 repair=2 seed=3`. A
+rate
+is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair` is
+the
+number of steps that a fault lasts. With `every=1ms` the faults are at times, and each such span of time counts as a step.
 """
 
 import re
@@ -21,17 +23,17 @@ from emu.topology.topology import Topology
 from emu.units import parse_time
 
 RANDOM = "random"
-_RATES = ("link", "npu", "switch", "rank")  # by which parts are drawn, a probability for each part and step
+_RATES = ("link", "npu", "switch", "rank")  # kinds of parts that have a rate
 _WORDS = (*_RATES, "slow", "repair", "steps", "seed", "every")
-_STEPS = 20  # of a job that has as many as it takes
-_SHARES = (0.25, 0.5, 0.75)  # of its speed that a slow part has left
+_STEPS = 20  # number of steps of a job whose faults are random
+_SHARES = (0.25, 0.5, 0.75)  # shares of speed that a slow part may have left
 
 
 def read_faults(words: Iterable[str]) -> tuple[str, ...]:
-    """The faults that words say, as text: a word may be a file of them.
+    """Return the texts of faults that words name; a word is the text of a fault or the name of a file of texts.
 
     Raises:
-        InputError: a file that cannot be read, or that has something else; a fault that is none.
+        InputError: A file cannot be read or has other content, or a text is no fault.
     """
     found = [text for word in words for text in (_of_file(word) if word.endswith(".toml") else [word])]
     for text in found:
@@ -54,17 +56,17 @@ def _of_file(name: str) -> list[str]:
 
 
 def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, *, clock: bool = False) -> tuple[Fault, ...]:
-    """The faults of texts, on a machine: random ones are drawn for it.
+    """Return the faults that texts name, for a machine; random faults are drawn.
 
     Args:
-        texts: As of `read_faults`.
-        topology: When it is whole.
-        ranks: Of the job.
-        steps: Of the job.
-        clock: Whether times have a meaning.
+        texts: The result of `read_faults`.
+        topology: The whole machine.
+        ranks: The number of ranks of the job.
+        steps: The number of steps of the job.
+        clock: Whether faults may be at times.
 
     Raises:
-        InputError: as `check_faults`.
+        InputError: See `check_faults` and `check_alike`; or random faults are at times where there is no clock.
     """
     said = said_in(texts)
     check_faults(said, topology, ranks, steps, clock=clock)
@@ -77,18 +79,18 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
 
 
 def said_in(texts: Sequence[str]) -> tuple[Fault, ...]:
-    """Those of texts that are not drawn."""
+    """Return the faults of the texts that are not random."""
     return tuple(parse_fault(text) for text in texts if not _is_drawn(text))
 
 
 def at_times(texts: Sequence[str]) -> bool:
-    """Whether any is at a time."""
+    """Return whether any fault of the texts is at a time."""
     drawn = [_rates(text) for text in texts if _is_drawn(text)]
     return any(fault.timed for fault in said_in(texts)) or any("every" in rates for rates in drawn)
 
 
 def job_steps(texts: Sequence[str]) -> int:
-    """The steps of a job that has as many as it takes: one more than any fault names, or what random ones are drawn over."""
+    """Return the number of steps that a job needs for its faults: one more than any fault names, or the steps of random faults."""
     said = said_in(texts)
     drawn = [int(_rates(text).get("steps", _STEPS)) for text in texts if _is_drawn(text)]
     return max([1, *drawn, *((fault.last or fault.first) + 1 for fault in said if not fault.timed)])
@@ -99,10 +101,10 @@ def _is_drawn(text: str) -> bool:
 
 
 def _rates(text: str) -> dict[str, float]:
-    """What a text such as `random link=0.01 seed=3` sets.
+    """Return the rates and other numbers in a text such as `random link=0.01 seed=3`.
 
     Raises:
-        InputError: a word that is unknown or given twice, or a number that cannot be.
+        InputError: A word is unknown or given twice, or a number is out of range.
     """
     found: dict[str, float] = {}
     for word in text.split()[1:]:
@@ -135,7 +137,7 @@ def _number(name: str, value: str, text: str) -> float:
 
 
 def _drawn(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
-    """Faults in the order of steps; each part of each kind fails in a step with its rate, and no more while it is so."""
+    """Yield random faults in the order of steps; a part fails with its rate, unless it has a fault already."""
     draw = np.random.default_rng(int(rates.get("seed", 0)))
     parts = {
         "link": [tuple(pair) for pair in cables(topology).tolist()],
@@ -156,7 +158,7 @@ def _drawn(rates: dict[str, float], topology: Topology, ranks: int, steps: int) 
 
 
 def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
-    """Of a fault at a step one at a time within the span that counts as that, and as many spans long."""
+    """Return the fault of a step as a fault at a time within the span of time of that step; it lasts as many spans."""
     first = round((fault.first - 1 + share) * every_fs)
     last = None if fault.last is None else first + round((fault.last + 1 - fault.first) * every_fs)
     return replace(fault, first=first, last=last, timed=True)

@@ -1,4 +1,4 @@
-"""A setting of fabrics whose hosts have switches that can add what they pass on, as NVSwitches can (NVLink SHARP)."""
+"""The setting `adds` of fabrics whose hosts have switches that can add what they pass on, such as NVSwitches (NVLink SHARP)."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -10,15 +10,18 @@ from emu.topology.topology import Topology
 
 @dataclass(frozen=True)
 class Adding:
-    """Whether they do: `asked`, where the software asks them to, as the library of a stack does."""
+    """The setting that says whether the switches inside hosts add.
+
+    `asked`: they add where the software of a stack asks them to.
+    """
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
     def of(self, topology: Topology, inside: Bool) -> Topology:
-        """The same with that said of it.
+        """Return the topology with this setting applied.
 
         Args:
             topology: The fabric.
-            inside: [n_nodes] which nodes are switches inside hosts.
+            inside: [n_nodes] whether each node is a switch inside a host.
         """
         return replace(topology, adds=self.adds == "yes", adders=None if self.adds == "no" else inside)

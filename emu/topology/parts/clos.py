@@ -1,8 +1,9 @@
-"""Tiers of switches over NPUs as a folded Clos network: links and routes by arithmetic alone.
+"""Tiers of switches over NPUs as a folded Clos network: links and routes by arithmetic, without tables.
 
-Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees (CCIT report 776,
-2010): the parallel-ports generalised fat tree PGFT(h; m; w; p). Tier l joins m_l blocks of tier l-1 into one; every node
-of tier l-1 has p_l cables to each of its w_l parents. NPUs are tier 0; all of tier l below one parent differ in digit l.
+Source: Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees (CCIT report 776,
+2010): the parallel-ports generalised fat tree PGFT(h; m; w; p). Tier l joins m_l blocks of tier l-1 into one. Every node of
+tier
+l-1 has p_l cables to each of its w_l parents. NPUs are tier 0. All nodes of tier l below one parent differ in digit l.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,34 +23,34 @@ from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_cou
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Switches and the cables down from them."""
+    """The switches of one tier, and the cables down from them."""
 
-    down: int  # m: blocks of the tier below that are joined
+    down: int  # m: blocks of the tier below that one block joins
     up: int  # w: parents of each node below
-    bandwidth_Bps: float  # of a cable, one direction
+    bandwidth_Bps: float  # bandwidth of a cable, one direction
     latency_fs: int
     parallel: int = 1  # p: cables between a node and each parent
-    name: str = ""  # of the cables, as a class of links
-    kind: str = "cable"  # what one buys
+    name: str = ""  # name of the cables as a class of links
+    kind: str = "cable"  # name of the cables in the bill
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Nodes and cables of each tier, by closed form."""
+    """The numbers of nodes and cables of each tier, by closed form."""
 
     nodes: tuple[int, ...]  # [T + 1] NPUs, then switches of each tier
-    cables: tuple[int, ...]  # [T] below the switches of each tier
+    cables: tuple[int, ...]  # [T] cables below the switches of each tier
     block: tuple[int, ...]  # [T + 1] NPUs under one switch of that tier
     spread: tuple[int, ...]  # [T + 1] switches of that tier over the same NPUs
 
     @property
     def switches(self) -> int:
-        """Of all tiers."""
+        """The number of switches of all tiers."""
         return sum(self.nodes[1:])
 
 
 def count(tiers: Sequence[Tier]) -> Counts:
-    """How many nodes and cables the tiers have."""
+    """Return the numbers of nodes and cables of the tiers."""
     down, up = [t.down for t in tiers], [t.up for t in tiers]
     levels = range(len(tiers) + 1)
     nodes = tuple(prod(down[level:]) * prod(up[:level]) for level in levels)
@@ -58,19 +59,20 @@ def count(tiers: Sequence[Tier]) -> Counts:
 
 
 def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None, assumptions: Sequence[str] = ()) -> Topology:
-    """The topology of NPUs under `tiers`, lowest first; dims are the digits, the highest tier's first.
+    """Return the topology of NPUs under `tiers`, lowest first; dims are the digits, the highest tier's first.
 
-    A route climbs to the lowest tier that both ends share; a hash of the pair and the key takes one of the ways up (ECMP),
+    A route climbs to the lowest tier that both ends share. A hash of the pair and the key picks one of the equal paths up
+    (ECMP),
     and one of parallel cables down.
 
     Args:
-        name: Of the topology, as it is written.
+        name: The name of the topology, as it is written.
         tiers: One or more.
-        bill: What one buys beside the NPUs and the cables.
+        bill: Parts of the bill besides the NPUs and the cables.
         assumptions: Sentences.
 
     Raises:
-        InputError: no tier, a count below 1, or more than 2**24 links.
+        InputError: There is no tier, a count is below 1, or there are more than 2**24 links.
     """
     if min((min(t.down, t.up, t.parallel) for t in tiers), default=0) < 1:
         raise must_be(name, "tiers", "one or more, with 1 or more down, up and in parallel", tiers)
@@ -93,7 +95,10 @@ def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None
 
 
 def bisection(tiers: Sequence[Tier]) -> float | None:
-    """Bandwidth one way between the halves of the highest digit of even size, what its tiers let through; None: no such."""
+    """Return the bandwidth one way between the halves of the highest digit of even size: what its tiers let through.
+
+    None: no digit has an even size.
+    """
     counts = count(tiers)
     even = [i for i, t in enumerate(tiers) if t.down % 2 == 0]
     rates = [cables / 2 * t.bandwidth_Bps for cables, t in zip(counts.cables, tiers, strict=True)]
@@ -103,7 +108,7 @@ def bisection(tiers: Sequence[Tier]) -> float | None:
 
 
 def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:
-    """Cable (node * w + parent) * p + which one of the parallel."""
+    """Return the cables of a tier; a cable's number is (node * w + parent) * p + number among the parallel cables."""
     tier, below = tiers[level], np.arange(counts.nodes[level])
     block, which = np.divmod(below, counts.spread[level])
     parent = (block // tier.down * counts.spread[level] + which)[:, None] * tier.up + np.arange(tier.up)
@@ -132,7 +137,7 @@ def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) 
 
 
 def _draw(tiers: Sequence[Tier], counts: Counts) -> Drawing:
-    """NPUs in a row with a gap between blocks; the switches over a block spread over its width."""
+    """Return a drawing with the NPUs in a row, gaps between blocks, and the switches over a block spread over its width."""
     place = np.zeros(1)
     for tier in tiers:
         pitch = np.ptp(place) + (1 if tier is tiers[0] else 1.6)
@@ -148,6 +153,6 @@ def _draw(tiers: Sequence[Tier], counts: Counts) -> Drawing:
 
 
 def _boxes(counts: Counts) -> tuple[Box, ...]:
-    """A frame round the NPUs of each block below the top, larger ones first."""
+    """Return a frame round the NPUs of each block below the top, larger frames first."""
     sizes = [size for size in counts.block[-2:0:-1] if size > 1]
     return tuple(Box("", (first, first + size)) for size in sizes for first in range(0, counts.nodes[0], size))

@@ -1,7 +1,7 @@
-"""NPUs on a grid, wired along each dimension as a cycle or completely: links and routes by arithmetic alone.
+"""NPUs on a grid, wired along each dimension as a cycle or completely: links and routes by arithmetic, without tables.
 
-P asked pairs, D dimensions, H hops. The number of a link follows from the NPU and the port that it leaves by, so that no
-table is needed. Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 5 and 8.
+The number of a link follows from the NPU and the port that it leaves by. Source: Dally and Towles, Principles and Practices of
+Interconnection Networks (2004), ch. 5 and 8. Letters: P pairs, D dimensions, H hops.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,29 +19,29 @@ from emu.topology.topology import Links, Routes, Topology, check_link_count
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """How the NPUs whose numbers differ in one digit only are wired: each to the next one round, or each to every other."""
+    """The wiring of NPUs whose numbers differ in one digit only: as a cycle, or each to every other."""
 
     size: int
     wiring: Literal["cycle", "complete"]
-    bandwidth_Bps: float  # of a link, one direction
+    bandwidth_Bps: float  # bandwidth of a link, one direction
     latency_fs: int
 
     @property
     def ports(self) -> int:
-        """Links out of each NPU; a cycle of two has two parallel ones."""
+        """The number of links out of each NPU; a cycle of two NPUs has two parallel links."""
         if self.size < 2:
             return 0
         return 2 if self.wiring == "cycle" else self.size - 1
 
     @property
     def reach(self) -> I64:
-        """[ports] how far up the digit each port's link goes, modulo the size."""
+        """The distance along the digit that each port's link goes, [ports], modulo the size."""
         ups = (1, self.size - 1) if self.wiring == "cycle" else range(1, self.size)
         return np.array(ups[: self.ports], dtype=np.int64)
 
 
 class _Digit(NamedTuple):
-    """A dimension in its place: link `first_link + NPU * ports + port` leaves that NPU by that port."""
+    """A dimension with its stride and its links: link `first_link + NPU * ports + port` leaves that NPU by that port."""
 
     dimension: Dimension
     stride: int
@@ -55,13 +55,14 @@ def grid(
     bill: Mapping[str, int] | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Topology:
-    """The topology of NPUs numbered over `dimensions` in C order, last fastest.
+    """Return the topology of NPUs numbered over `dimensions` in C order, last fastest.
 
-    Routes take the last dimension first (X, then Y) and the nearer way round a cycle; of two equally near ones an even
-    key goes up, an odd one down. So a translation of both ends translates the route.
+    Routes take the last dimension first (X, then Y) and the shorter way round a cycle. Of two equal ways, an even key goes up
+    and
+    an odd key down. So a translation of both ends translates the route.
 
     Raises:
-        InputError: no dimension or one below 1, more than 2**24 links, or a link without bandwidth.
+        InputError: There is no dimension or one below 1, there are more than 2**24 links, or a link has no bandwidth.
     """
     dims = tuple(d.size for d in dimensions)
     if min(dims, default=0) < 1:
@@ -76,7 +77,7 @@ def grid(
 
 
 def _shifts(dims: tuple[int, ...]) -> list[I64]:
-    """The translations by one along each dimension."""
+    """Return the translations by one along each dimension."""
     npu = np.arange(prod(dims)).reshape(dims)
     return [column(np.roll(npu, -1, axis), np.int64) for axis, size in enumerate(dims) if size > 1]
 
@@ -107,13 +108,13 @@ def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
 
 
 class _Runs(NamedTuple):
-    """The part of each pair's route that lies in one dimension: links in arithmetic progression, wrapped at most once."""
+    """The part of each pair's route in one dimension: links in arithmetic progression, with at most one jump."""
 
-    steps: I64  # [P] links; may be 0
-    first: I64  # [P] the first of them
-    step: I64  # [P] from a link to the next
-    turn: I64  # [P] the hop that leaves from the other end of the cycle, if the run gets so far
-    jump: I64  # [P] added there
+    steps: I64  # [P] number of links; may be 0
+    first: I64  # [P] the first link
+    step: I64  # [P] difference from a link to the next
+    turn: I64  # [P] the hop that leaves from the other end of the cycle, if the route goes so far
+    jump: I64  # [P] difference that is added at that hop
 
 
 def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> _Runs:
@@ -133,7 +134,7 @@ def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> _Runs:
 
 
 def _route(digits: Sequence[_Digit], src: I64, dst: I64, key: I64) -> Routes:
-    """Each hop's link is the one before it plus a difference, so all routes are one cumulative sum."""
+    """Return all routes by one cumulative sum: each hop's link is the one before it plus a difference."""
     runs = [_run(digit, src, dst, key) for digit in reversed(digits)]
     steps, first, step, turn, jump = (np.stack(c, axis=-1).ravel() for c in zip(*runs, strict=True))
     hop = np.repeat(step.astype(np.int32), steps)

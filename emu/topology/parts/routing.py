@@ -1,6 +1,6 @@
-"""What routers are made of: stages joined to routes, a hash that spreads keys, and two routers made one.
+"""The parts of routers: stages joined to routes, a hash that spreads keys, and two routers made one.
 
-P asked pairs.
+Letter: P pairs.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from emu.topology.topology import CHANNELS, Router, Routes
 
 
 def join(stages: Sequence[ArrayLike]) -> Routes:
-    """Routes from the link that each stage takes: [P] or [P, H] a stage, -1 where a pair takes none there."""
+    """Return routes from the link that each stage takes; a stage is [P] or [P, H], with -1 where a pair takes no link."""
     columns = [np.atleast_2d(np.asarray(stage, np.int64).T).T for stage in stages]
     table = np.concatenate(columns, axis=1)
     taken = table >= 0
@@ -22,7 +22,7 @@ def join(stages: Sequence[ArrayLike]) -> Routes:
 
 
 def mix(*words: ArrayLike) -> I64:
-    """A number of 0..2**62-1 for each row of `words`, alike for equal rows and as if drawn at random for others.
+    """Return a number of 0..2**62-1 for each row of `words`: equal for equal rows, pseudo-random otherwise.
 
     Source: Steele et al., Fast splittable pseudorandom number generators (2014), SplitMix64's finaliser.
     """
@@ -37,16 +37,18 @@ def mix(*words: ArrayLike) -> I64:
 
 
 def take_turns(key: I64, *words: ArrayLike) -> I64:
-    """[P] a number that, modulo the equal ways of a pair, names one: a hash of words and group, and the next for each channel.
+    """Return [P] a number that picks one of the equal paths of a pair, modulo their number.
 
-    Of words that say only how the two ends lie to each other, so that a symmetry of the ends is one of the routes.
+    It is a hash of words and communicator, plus the channel, so that channels take the paths in turn. The words should say only
+    how
+    the two ends lie to each other, so that a symmetry of the ends is also one of the routes.
     """
     group, channel = np.divmod(key, CHANNELS)
     return column(mix(*words, group) + channel, np.int64)
 
 
 def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
-    """A router that asks `own` for pairs of NPUs and `otherwise` for those with another node at an end."""
+    """Return a router that uses `own` for pairs of NPUs and `otherwise` for pairs with another node at an end."""
     return partial(_between_npus, own, otherwise, n_npus)
 
 
@@ -58,9 +60,9 @@ def _between_npus(own: Router, otherwise: Router, n_npus: int, src: I64, dst: I6
 
 
 def either(which: Bool, those: Routes, others: Routes) -> Routes:
-    """Routes of pairs in order: the next of `those` where `which` is set, else the next of `others`.
+    """Return the routes of pairs in order: the next of `those` where `which` is true, else the next of `others`.
 
-    Where only one side names virtual channels, the other's hops are on channel 0.
+    Where only one side has virtual channels, the hops of the other are on channel 0.
     """
     hops = np.zeros(len(which), np.int64)
     hops[which], hops[~which] = those.hops, others.hops

@@ -1,4 +1,4 @@
-"""NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i down to it."""
+"""NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it."""
 
 from functools import partial
 
@@ -9,10 +9,10 @@ from emu.topology.topology import Links, Routes, Topology, check_link_count
 
 
 def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topology:
-    """The topology of `n_npus` NPUs and one switch, node `n_npus`; from NPU to NPU are two links.
+    """Return the topology of `n_npus` NPUs and one switch, node `n_npus`; a route from NPU to NPU has two links.
 
     Raises:
-        InputError: no NPU, more than 2**24 links, or links without bandwidth.
+        InputError: There is no NPU, there are more than 2**24 links, or links have no bandwidth.
     """
     check_link_count(name, 2 * n_npus)
     npus = np.arange(n_npus)
@@ -29,7 +29,7 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
 
 
 def _turn(n_npus: int) -> tuple[I64]:
-    """Each NPU to the next, which any order of them allows."""
+    """Return the symmetry that maps each NPU to the next; any permutation of the NPUs is a symmetry."""
     return (column([*range(1, n_npus), 0, n_npus], np.int64),)
 
 

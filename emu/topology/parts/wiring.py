@@ -1,6 +1,6 @@
-"""Cables as arrays, and the links and the bill that follow: link 2c is cable c from a to b, link 2c + 1 its way back.
+"""Cables as arrays, and the links and the bill that follow: link 2c is cable c from a to b, link 2c + 1 the other direction.
 
-So a router needs no table: it knows the number of a cable by arithmetic, and the direction by which end it comes from.
+So a router needs no table: arithmetic gives it the number of a cable, and the end it comes from gives the direction.
 """
 
 from collections import Counter
@@ -18,25 +18,25 @@ from emu.topology.topology import Links, check_link_count
 class Cables:
     """Full-duplex cables of one kind, C of them; `a` and `b` broadcast against each other."""
 
-    kind: str  # what one buys, as the bill counts it
+    kind: str  # name of the part in the bill
     a: ArrayLike  # [C] node
     b: ArrayLike  # [C] node
     bandwidth_Bps: float  # one direction
     latency_fs: int
-    dimension: int = 0  # the dimension, tier or plane they belong to
+    dimension: int = 0  # the dimension, tier or plane that the cables belong to
 
     @property
     def ends(self) -> tuple[I64, I64]:
-        """[C] and [C] the nodes at the ends, flat, in C order."""
+        """The nodes at both ends, [C] and [C], flat, in C order."""
         a, b = np.broadcast_arrays(np.asarray(self.a, np.int64), np.asarray(self.b, np.int64))
         return a.ravel(), b.ravel()
 
 
 def wire(name: str, cables: Iterable[Cables]) -> tuple[Links, dict[str, int]]:
-    """The links of all cables, kind after kind, and how many there are of each kind.
+    """Return the links of all cables, kind after kind, and the number of cables of each kind.
 
     Raises:
-        InputError: more than 2**24 links.
+        InputError: There are more than 2**24 links.
     """
     kinds = list(cables)
     ends = [kind.ends for kind in kinds]

@@ -1,7 +1,8 @@
-"""Can messages that hold a buffer while they wait for the next wait for one another in a circle?
+"""The test for deadlock: can messages that hold a buffer while they wait for the next one wait for one another in a cycle?
 
-Not if the graph of which channel (a link's virtual channel) some route takes right after which other has no cycle: Dally and
-Seitz, Deadlock-free message routing in multiprocessor interconnection networks, IEEE Trans. Computers C-36 (1987).
+They cannot if the channel dependency graph (which channel, a link's virtual channel, some route takes right after which other)
+has no cycle: Dally and Seitz, Deadlock-free message routing in multiprocessor interconnection networks, IEEE Trans. Computers
+C-36 (1987).
 """
 
 import numpy as np
@@ -14,11 +15,11 @@ from emu.topology.topology import Routes
 
 
 def cycle(routes: Routes, virtual: ArrayLike = 0) -> list[tuple[int, int]]:
-    """Channels (link, virtual channel) that wait for one another in a circle, in order; [] where routes cannot deadlock.
+    """Return channels (link, virtual channel) that wait for one another in a cycle, in order; [] where routes cannot deadlock.
 
     Args:
-        routes: All that may be under way at a time.
-        virtual: [H] the virtual channel of each hop; unless given, each link has one.
+        routes: All routes that may be in use at one time.
+        virtual: [H] the virtual channel of each hop; by default each link has one.
     """
     lanes = np.broadcast_to(np.asarray(virtual, np.int64), routes.link.shape)
     kinds = int(lanes.max(initial=0)) + 1
@@ -31,7 +32,7 @@ def cycle(routes: Routes, virtual: ArrayLike = 0) -> list[tuple[int, int]]:
 
 
 def _circle(graph: csr_array) -> list[int]:
-    """The nodes of one cycle of a directed graph, or none."""
+    """Return the nodes of one cycle of a directed graph, or none."""
     _, part = connected_components(graph, directed=True, connection="strong")
     crowded = np.flatnonzero(np.bincount(part, minlength=1)[part] > 1) if len(part) else column([], np.int64)
     itself = np.flatnonzero(graph.diagonal())
@@ -43,7 +44,7 @@ def _circle(graph: csr_array) -> list[int]:
 
 
 def _follow(graph: csr_array, part: I64, node: int) -> list[int]:
-    """Walk inside a strong component until a node comes again."""
+    """Return a cycle, found by a walk inside a strong component until a node comes again."""
     seen: dict[int, int] = {}
     while node not in seen:
         seen[node] = len(seen)

@@ -1,4 +1,4 @@
-"""Which links leave each node, or lead to it: looked up for many nodes at a time."""
+"""The links that leave each node, or lead to it, found for many nodes at one time."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,20 @@ from emu.arrays import I64, column
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ends:
-    """The links at each node, by one of their ends."""
+    """The links at each node, by one of their two ends."""
 
-    order: I64  # [L]
-    starts: I64  # [nodes + 1]
+    order: I64  # [L] links, sorted by that end
+    starts: I64  # [nodes + 1] where the links of each node begin in `order`
 
     @classmethod
     def of(cls, node: I64, n_nodes: int) -> "Ends":
-        """The links whose end is `node` [L]."""
+        """Return the table of links whose end is `node` [L]."""
         order = np.argsort(node, kind="stable")
         starts = np.searchsorted(node[order], np.arange(n_nodes + 1))
         return cls(column(order, np.int64), column(starts, np.int64))
 
     def at(self, nodes: I64) -> tuple[I64, I64]:
-        """Every link at each of some nodes, and the place of its node among them."""
+        """Return every link at each of some nodes, and for each link the index of its node in `nodes`."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
         ends = np.cumsum(counts)
         place = np.repeat(np.arange(len(nodes)), counts)

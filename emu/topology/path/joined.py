@@ -1,6 +1,6 @@
-"""What can be said of the ways between NPUs before any is asked for: whether there is one, and whether equal ones are alike.
+"""Checks of the paths between NPUs: whether every pair has one, and whether equal paths have equal rates.
 
-L links, D destinations. Asked are all NPUs, or as many as a second or two allows.
+All NPUs are checked, or as many as a second or two allows. Letters: L links, D destinations.
 """
 
 from collections.abc import Iterator
@@ -12,23 +12,23 @@ import numpy as np
 from emu.arrays import F64, I64, Bool
 from emu.topology.path.shortest import UNREACHED, Ways
 
-_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at a time
-_WORK = 2**24  # of them in all, where a part tells enough
+_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
+_WORK = 2**24  # destinations times links or nodes in all, where a sample is enough
 
 
 @dataclass(frozen=True, slots=True)
 class Uneven:
-    """Pairs of NPUs with ways of one cost that differ in how fast their narrowest link is."""
+    """The pairs of NPUs whose paths of equal cost differ in rate."""
 
     pairs: int
-    of: int  # pairs that were looked at
-    src: int  # of the first of them
-    dst: int
-    rates_Bps: tuple[float, float]  # of its slowest way, and of its fastest
+    of: int  # pairs that were checked
+    src: int  # source of the first such pair
+    dst: int  # its destination
+    rates_Bps: tuple[float, float]  # rate of its slowest path, and of its fastest
 
 
 def unjoined(ways: Ways, n_npus: int) -> tuple[int, int] | None:
-    """Two NPUs that no way joins."""
+    """Return two NPUs that no path joins; None: there are none."""
     hub = np.argmax(ways.passes * (1 + np.bincount(ways.links.src, minlength=len(ways.passes))))
     if ways.passes[hub] and all(_reached(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
         return None
@@ -40,13 +40,13 @@ def unjoined(ways: Ways, n_npus: int) -> tuple[int, int] | None:
 
 
 def _reached(ways: Ways, target: int) -> Bool:
-    """[nodes] whether a way leads from each to the target."""
+    """Return [nodes] whether a path leads from each node to the target."""
     found: Bool = ways.grades(np.array([target]))[0] < UNREACHED * ways.rates
     return found
 
 
 def uneven(ways: Ways, n_npus: int) -> Uneven | None:
-    """Which pairs have ways of one cost and of several rates; None: of those looked at, no pair has."""
+    """Return the pairs whose paths of equal cost have several rates; None: no pair that was checked has such paths."""
     if len(np.unique(ways.links.bandwidth_Bps)) < 2:
         return None
     most = max(1, _WORK // max(len(ways.links), len(ways.passes)))
@@ -68,7 +68,7 @@ def _chunks(ways: Ways, targets: I64) -> Iterator[I64]:
 
 
 def _slowest_and_fastest(ways: Ways, targets: I64) -> tuple[F64, F64]:
-    """[D, nodes] and [D, nodes] the rates of the slowest and the fastest of the cheapest ways to each target."""
+    """Return the rates of the slowest and the fastest of the cheapest paths to each target, [D, nodes] and [D, nodes]."""
     row, link, starts = _on_cheapest(ways, targets)
     src, dst, rate = ways.links.src, ways.links.dst, ways.links.bandwidth_Bps
     slow = np.full((len(targets), len(ways.passes)), np.inf)
@@ -82,7 +82,10 @@ def _slowest_and_fastest(ways: Ways, targets: I64) -> tuple[F64, F64]:
 
 
 def _on_cheapest(ways: Ways, targets: I64) -> tuple[I64, I64, I64]:
-    """The links on cheapest ways to each target, nearest first: whose row, which, and where each distance begins."""
+    """Return the links on cheapest paths to each target, nearest first.
+
+    The three arrays are the target's row, the link, and where each distance begins.
+    """
     away = ways.grades(targets) // ways.rates
     there = away[:, ways.links.dst]
     on = away[:, ways.links.src] == there + ways.cost

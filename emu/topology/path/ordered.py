@@ -1,6 +1,7 @@
-"""Routes dimension by dimension over any links: the last digit of the NPU's number first, each by a shortest way of its own.
+"""Routes dimension by dimension over any links: the last digit of the NPU's number first, in each dimension by a shortest path.
 
-L links, P asked pairs, D dimensions. Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 8.
+Source: Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 8. Letters: L links, P pairs,
+D dimensions.
 """
 
 from collections.abc import Callable
@@ -18,22 +19,22 @@ from emu.topology.topology import Links, Routes
 
 
 class Walk(NamedTuple):
-    """Shortest ways over some of the links."""
+    """The shortest paths over the links of one dimension."""
 
     ways: Ways
-    number: I64  # of each of them among all
+    number: I64  # number of each of these links among all links
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ByDimension:
-    """A router that takes the last dimension first."""
+    """A router that takes the dimensions one after another, the last first."""
 
     dims: tuple[int, ...]
-    walks: tuple[Walk, ...]  # of each dimension
-    anyhow: Walk  # to and from switches
+    walks: tuple[Walk, ...]  # paths of each dimension
+    anyhow: Walk  # paths to and from switches
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """The links from each src to each dst."""
+        """Return the links from each src to each dst."""
         return _route(self, src, dst, key)
 
 
@@ -45,22 +46,22 @@ def by_dimension(
     node: Callable[[int], str] = str,
     cost: I64 | None = None,
 ) -> ByDimension:
-    """A router that takes the last dimension first, and in each a shortest way, by a hash of the key where there are several.
+    """Return a router that takes the last dimension first, and in each dimension a shortest path that a hash of the key picks.
 
-    A link belongs to the one dimension in which its NPUs differ; switches that are linked with one another, to the one in
-    which the NPUs around them do. To or from a switch a route is a shortest one.
+    A link belongs to the one dimension in which its NPUs differ. Switches that are linked with one another belong to the
+    dimension
+    in which the NPUs around them differ. A route to or from a switch is a shortest one.
 
     Args:
-        name: Of the topology.
-        links: All of it.
+        name: The name of the topology.
+        links: All its links.
         dims: Shape of the NPU numbering, C order.
         n_nodes: NPUs and switches.
-        node: How a node is called in a message.
-        cost: [L] as of `shortest`.
+        node: Gives the name of a node for messages.
+        cost: [L] see `shortest`.
 
     Raises:
-        InputError: a link that belongs to no dimension or to two, or NPUs that differ in one digit and that no way in its
-            dimension joins.
+        InputError: A link belongs to no dimension or to two, or no path in its dimension joins NPUs that differ in one digit.
     """
     axis = _axes(name, links, dims, n_nodes, node)
     walks = []
@@ -76,7 +77,7 @@ def by_dimension(
 
 
 def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> I64:
-    """[L] the dimension of each link."""
+    """Return [L] the dimension of each link."""
     n_npus = int(np.prod(dims))
     low, high = _digit_ranges(links, dims, n_nodes)
     together = _clusters(links, n_npus, n_nodes)
@@ -98,7 +99,7 @@ def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Ca
 
 
 def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I64, I64]:
-    """[nodes, D] and [nodes, D] the lowest and the highest digits of the NPUs next to each node."""
+    """Return the lowest and the highest digits of the NPUs next to each node, [nodes, D] and [nodes, D]."""
     n_npus = int(np.prod(dims))
     digits = np.stack(np.unravel_index(np.arange(n_npus), dims), axis=-1)
     low, high = np.full((n_nodes, len(dims)), np.iinfo(np.int64).max), np.full((n_nodes, len(dims)), -1)
@@ -110,7 +111,10 @@ def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I6
 
 
 def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
-    """[nodes] one number for all switches that are linked through switches only: the lowest of them; NPUs their own."""
+    """Return [nodes] for each switch the least of the switches that it is joined to through switches only.
+
+    An NPU has its own number.
+    """
     inner = (links.src >= n_npus) & (links.dst >= n_npus)
     part = components(n_nodes, links.src[inner], links.dst[inner])
     first = np.full(n_nodes, n_nodes)
@@ -153,6 +157,6 @@ def _route(router: ByDimension, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _piece(walk: Walk, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
-    """[H] the pair and the link of each hop that some pairs take."""
+    """Return the pair and the link [H] of each hop that some pairs take."""
     found = walk.ways(here[pair], there[pair], key[pair])
     return np.repeat(pair, found.hops), walk.number[found.link]

@@ -1,6 +1,6 @@
-"""How far nodes are from others, by any weights: Bellman and Ford's search, from the nodes that came nearer last.
+"""Distances between nodes for any weights of links: the search of Bellman and Ford, from the nodes that came nearer last.
 
-L links, V nodes, D searches.
+Letters: L links, V nodes, D searches.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from emu.topology.path.ends import Ends
 
 
 def quickest(ends: tuple[ArrayLike, ArrayLike], weight: ArrayLike, n_nodes: int, sources: Sequence[ArrayLike] | I64) -> F64:
-    """[D, V] the least sum of weights from the nearest source of each search to each node; infinite where no way leads.
+    """Return [D, V] the least sum of weights from the nearest source of each search to each node; infinite: there is no path.
 
     Args:
-        ends: [L] and [L] where each link leaves and where it leads to.
+        ends: [L] and [L] the nodes that each link leaves and enters.
         weight: [L] 0 or more.
         n_nodes: V.
-        sources: Nodes of each search, one or several.
+        sources: The nodes of each search, one or several.
     """
     out, dst, cost = Ends.of(column(ends[0], np.int64), n_nodes), column(ends[1], np.int64), column(weight, np.float64)
     found = np.full(len(sources) * n_nodes, np.inf)

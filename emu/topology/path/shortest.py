@@ -1,7 +1,7 @@
-"""Routes of least cost on any links: of fewest links unless links have costs, and of those the fastest.
+"""Routes of least cost over any links: of the fewest links unless links have costs, and of these the fastest.
 
-P asked pairs, L links, D destinations. A way is as fast as its narrowest link. Cheapest first, widest second keeps Dijkstra's
-search right (Sobrinho, Algebra and algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002).
+A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
+algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Letters: P pairs, L links, D destinations.
 """
 
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ from emu.topology.parts.routing import between_npus, mix
 from emu.topology.path.ends import Ends
 from emu.topology.topology import Links, Router, Routes
 
-UNREACHED = 2**38  # a cost
-_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at a time
+UNREACHED = 2**38  # cost that stands for: there is no path
+_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 
 
 def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: ArrayLike | None = None) -> "Ways":
-    """A router over ways of least cost; where several links lead on equally well, a hash of the key takes one: ECMP.
+    """Return a router over paths of least cost; where several links are equally good, a hash of the key picks one (ECMP).
 
     Args:
-        links: Of which every route is made.
-        n_nodes: Numbered 0..n_nodes-1.
-        relays: [n_nodes] whether a node passes on what is not for it; unless given, all do.
-        cost: [L] whole numbers of 1 or more, which alone decide. Unless given, ways with the fewest links, and of those the
-            ones that are the fastest by their narrowest link.
+        links: The links of which every route is made.
+        n_nodes: The number of nodes, 0..n_nodes-1.
+        relays: [n_nodes] whether a node passes on what is not for it; None: all nodes do.
+        cost: [L] whole numbers of 1 or more, which alone decide. None: paths with the fewest links, and of these the fastest by
+            their slowest link.
     """
     passes = np.ones(n_nodes, np.bool_) if relays is None else column(relays, np.bool_)
     known, place = np.unique(links.bandwidth_Bps if cost is None else np.zeros(len(links)), return_inverse=True)
@@ -38,38 +38,44 @@ def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: 
 
 
 def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
-    """`own` between NPUs; from or to a switch, where a collective's helper is, a shortest path."""
+    """Return a router that uses `own` between NPUs, and a shortest path from or to a switch, where a collective's helper is."""
     return between_npus(own, partial(_shortest, links, n_nodes), n_npus)
 
 
 def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Indexed when it is asked: of most topologies it never is."""
+    """Return shortest paths from a table that is built at the call, because most topologies never need it."""
     return shortest(links, n_nodes)(src, dst, key)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ways:
-    """A router over the best ways. A way's grade is its cost times `rates`, and on top how many rates are above its own."""
+    """A router over the best paths.
+
+    A path's grade is its cost times `rates`, plus the number of rates above its own.
+    """
 
     links: Links
-    passes: Bool  # [nodes]
-    cost: I64  # [L]
-    narrow: I64  # [L] how many of the rates that are told apart are above the link's
-    rates: int  # that are told apart
-    out: Ends
-    into: Ends
+    passes: Bool  # [nodes] whether each node relays
+    cost: I64  # [L] cost of each link
+    narrow: I64  # [L] number of different rates above the link's
+    rates: int  # number of different rates
+    out: Ends  # links by the node that they leave
+    into: Ends  # links by the node that they enter
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """The links from each src to each dst; none where there is no way."""
+        """Return the links from each src to each dst; none where there is no path."""
         return _route(self, src, dst, key)
 
     def back(self) -> "Ways":
-        """The same with every link turned round."""
+        """Return the router with every link turned round."""
         turned = replace(self.links, src=self.links.dst, dst=self.links.src)
         return replace(self, links=turned, out=self.into, into=self.out)
 
     def grades(self, targets: I64) -> I64:
-        """[D, nodes] the grade of the best way from each node to each target; at least `UNREACHED * rates`: there is none."""
+        """Return [D, nodes] the grade of the best path from each node to each target.
+
+        `UNREACHED * rates` or more: there is none.
+        """
         n = len(self.passes)
         found = np.full(len(targets) * n, UNREACHED * self.rates)
         waiting = np.zeros(len(found), np.bool_)
@@ -91,13 +97,13 @@ class Ways:
         return found.reshape(len(targets), n)
 
     def best(self, grades: I64, row: I64, here: I64, narrow: I64) -> tuple[I64, I64]:
-        """The links on the best ways out of some nodes, and the place of each one's node among them.
+        """Return the links on the best paths out of some nodes, and for each link the index of its node in `here`.
 
         Args:
-            grades: As `grades` found them.
-            row: Of `grades`, for each node.
+            grades: The result of `grades`.
+            row: The row of `grades` for each node.
             here: The nodes.
-            narrow: Of the whole way that each node is on.
+            narrow: For each node, the number of rates above that of the whole path that it is on.
         """
         link, place = self.out.at(here)
         head, widest = self.links.dst[link], narrow[place]
@@ -109,7 +115,7 @@ class Ways:
 
 
 def distances(links: Links, n_nodes: int, targets: I64, passes: Bool) -> I64:
-    """[D, nodes] links on the way from each node to each target; `UNREACHED` where there is none."""
+    """Return [D, nodes] the links on the shortest path from each node to each target; `UNREACHED` where there is no path."""
     ways = shortest(links, n_nodes, passes)
     return column(ways.grades(targets) // ways.rates, np.int64).reshape(len(targets), n_nodes)
 
@@ -132,7 +138,10 @@ def _route(ways: Ways, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _walk(ways: Ways, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64, I64]]:
-    """All pairs a link further at a time, until each is there; a pair that nothing joins takes no step."""
+    """Return the hops of all pairs, found one link further at a time until each pair is there.
+
+    A pair without a path has none.
+    """
     pair, row, here, there, flow = asked
     narrow = grades[row, here] % ways.rates
     walked, hop = [], 0

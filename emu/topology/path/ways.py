@@ -1,4 +1,4 @@
-"""The ways of one pair of nodes, as a person asks for them: which are taken, by which channels, and which are as short."""
+"""The paths between one pair of nodes: those that are taken, by which channels, and others that are as short."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from emu.arrays import I64
 from emu.topology.path.shortest import UNREACHED, Ways, shortest
 from emu.topology.topology import Topology
 
-CHANNELS_ASKED = 64  # of how many channels the ways are told
-_MOST_UNTAKEN = 8  # that are told of those that are as short and not taken
+CHANNELS_ASKED = 64  # number of channels whose paths are listed
+_MOST_UNTAKEN = 8  # number of paths that are listed although no channel takes them
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way from a node to another."""
+    """One path from a node to another."""
 
-    nodes: tuple[int, ...]  # [H + 1]
-    links: tuple[int, ...]  # [H]
-    channels: tuple[int, ...]  # that take it, of those asked; none: it is as short as a way can be, and not taken
+    nodes: tuple[int, ...]  # [H + 1] nodes in order
+    links: tuple[int, ...]  # [H] links in order
+    channels: tuple[int, ...]  # channels that take it; none: it is a shortest path that no channel takes
 
 
 def ways_between(topology: Topology, src: int, dst: int) -> tuple[Way, ...]:
-    """The ways that the first channels of group 0 take, in their order, then others that are as short.
+    """Return the paths that the first channels of communicator 0 take, in their order, then others that are as short.
 
     Args:
-        topology: Whose router is asked.
-        src: Node.
-        dst: Another.
+        topology: The topology whose router is used.
+        src: A node.
+        dst: Another node.
 
     Raises:
-        InputError: a node that is not there, or no way between them.
+        InputError: A node does not exist, or no path joins the two.
     """
     channels = np.arange(CHANNELS_ASKED)
     routes = topology.routes(np.full_like(channels, src), np.full_like(channels, dst), channels)
@@ -45,7 +45,7 @@ def ways_between(topology: Topology, src: int, dst: int) -> tuple[Way, ...]:
 
 
 def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...]]:
-    """The links of every way of least cost, whatever its rate."""
+    """Return an iterator over the links of every path of least cost, whatever its rate."""
     cost = np.ones(len(topology.links)) if topology.cost is None else topology.cost
     ways = shortest(topology.links, topology.n_nodes, topology.passes, cost)
     grades = ways.grades(np.array([dst]))

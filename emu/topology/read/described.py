@@ -1,6 +1,6 @@
-"""What a person describes, whatever the notation: nodes and cables as columns. Here it is checked, and becomes a Topology.
+"""The description of a topology, from any notation: nodes and cables as columns, which are checked and become a Topology.
 
-C rows of cables.
+Letter: C rows of cables.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,48 +17,48 @@ from emu.topology.read.values import Routing
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
 from emu.units import format_bandwidth
 
-MAX_NODES = MAX_LINKS // 2 + 1  # more are never all joined
+MAX_NODES = MAX_LINKS // 2 + 1  # the largest number of nodes that so many links can join
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """Cables, or links one way, a row for as many as are alike between the same two nodes."""
+    """The cables, or one-way links, of a description: a row for parallel ones between the same two nodes."""
 
     a: I64  # [C] node
     b: I64  # [C] node
     bandwidth_Bps: F64  # [C] one direction
-    latency_fs: I64  # [C]
+    latency_fs: I64  # [C] ticks
     tier: I64  # [C] index of its tier
-    count: I64  # [C] parallel ones
-    cost: I64  # [C] what a route over one counts; 0: it says nothing
-    entry: I64  # [C] where it is written
+    count: I64  # [C] number of parallel cables
+    cost: I64  # [C] cost of a link; 0: none is given
+    entry: I64  # [C] number of the entry in which it is written
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Described:
-    """A topology as it was written."""
+    """A topology as a user has described it."""
 
-    where: str  # the file or the graph, as its reader calls it
+    where: str  # the file or the graph, for messages
     n_npus: int
     n_nodes: int
     rows: Rows
     tiers: tuple[str, ...]
     switches: Mapping[str, int]  # as the bill counts them
-    node: Callable[[int], str]  # how a node is called
-    entry: Callable[[int], str]  # how an entry is called: "line 3"
+    node: Callable[[int], str]  # gives the name of a node
+    entry: Callable[[int], str]  # gives the name of an entry, such as "line 3"
     routing: Routing = field(default_factory=Routing)
-    one_way: bool = False  # a row is links from a to b only
-    repeats: bool = False  # the same two nodes may have several rows
+    one_way: bool = False  # whether a row is links from a to b only
+    repeats: bool = False  # whether the same two nodes may have several rows
 
 
 def assemble(described: Described) -> Topology:
-    """The topology that was described.
+    """Return the topology of a description.
 
-    Cables are sorted by their ends, so that the order in which they were written decides nothing.
+    Cables are sorted by their ends, so that the order in which they were written does not matter.
 
     Raises:
-        InputError: no NPU, dims that do not number them, a link from a node to itself or written twice, more than 2**24
-            links, a switch without links, or NPUs that cannot reach one another.
+        InputError: There is no NPU, dims do not number the NPUs, a link joins a node to itself or is written twice, there are
+            more than 2**24 links, a switch has no links, or NPUs cannot reach one another.
     """
     where, n, dims = described.where, described.n_npus, described.routing.dims
     check_nodes(where, n, described.n_nodes)
@@ -89,10 +89,10 @@ def assemble(described: Described) -> Topology:
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
-    """Refuse what has no NPU, or more nodes than links could join.
+    """Check that there is an NPU, and no more nodes than links could join.
 
     Raises:
-        InputError: so it is.
+        InputError: There is none, or there are too many nodes.
     """
     if n_npus < 1:
         raise must_be(where, "NPUs", "1 or more", n_npus)
@@ -126,13 +126,13 @@ def _at(described: Described, row: int) -> str:
 
 
 def _in_order(rows: Rows) -> I64:
-    """The row of each cable, by its ends."""
+    """Return the row of each cable, sorted by the cable's ends."""
     order = np.lexsort((rows.tier, np.maximum(rows.a, rows.b), np.minimum(rows.a, rows.b)))
     return np.repeat(order, rows.count[order])
 
 
 def _cost(described: Described, order: I64) -> I64 | None:
-    """[L] of each link, 1 where it says nothing; None where none says anything."""
+    """Return [L] the cost of each link, 1 where none is given; None where no link has a cost."""
     cost = described.rows.cost
     return np.repeat(np.maximum(cost, 1)[order], 1 if described.one_way else 2) if cost.any() else None
 
@@ -171,7 +171,7 @@ def _relaying(described: Described) -> bool:
 
 
 def _router(described: Described, links: Links, cost: I64 | None) -> tuple[Router, tuple[str, ...]]:
-    """The router, and what it takes for granted."""
+    """Return the router, and sentences that say what it assumes."""
     where, nodes = described.where, described.n_nodes
     if described.routing.by_dimension:
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
@@ -198,7 +198,10 @@ def _check_joined(described: Described, ways: Ways) -> None:
 
 
 def _told_uneven(described: Described, each: Iterable[Ways], cost: I64 | None) -> tuple[str, ...]:
-    """A sentence on pairs of NPUs with equal ways of unequal rates, the one with most of them; none where there is no such."""
+    """Return a sentence on pairs of NPUs whose equal paths have different rates; nothing where there are none.
+
+    Of several routers, the one with the most such pairs counts.
+    """
     found = max(filter(None, (uneven(ways, described.n_npus) for ways in each)), key=lambda one: one.pairs, default=None)
     return () if found is None else (_uneven_in_words(described, found, by_cost=cost is not None),)
 

@@ -1,4 +1,4 @@
-"""A topology as a list of cables in CSV: `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where one likes."""
+"""Topologies as lists of cables in CSV: `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where they are wanted."""
 
 import csv
 from collections.abc import Sequence
@@ -15,10 +15,12 @@ _OPTIONAL = ("count", "tier", "cost")
 
 
 def read_csv(path: Path, where: str) -> Described:
-    """What a CSV file describes: a cable a line; nodes called 0, 1, 2, ... are NPUs, others switches.
+    """Return the topology that a CSV file describes.
+
+    Each line is a cable. Nodes called 0, 1, 2, ... are NPUs, the others are switches.
 
     Raises:
-        InputError: no head, an unknown column, a value that is none, or NPUs that are not called 0, 1, 2, ....
+        InputError: The head is missing, a column is unknown, a value is invalid, or NPUs are not called 0, 1, 2, ....
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -38,7 +40,7 @@ def _entry(lines: Sequence[int], row: int) -> str:
 
 
 def _places(head: list[str], where: str) -> dict[str, int]:
-    """Where each column stands."""
+    """Return the index of each column."""
     check_keys(filter(None, head), _NEEDED + _OPTIONAL, where)
     if len(set(head)) != len(head) or not set(_NEEDED) <= set(head):
         raise must_be(where, "the head", f"{','.join(_NEEDED)}, and count, tier and cost if you like", ",".join(head))

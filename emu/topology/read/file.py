@@ -1,4 +1,4 @@
-"""Topologies of a user's own, from a file: the notation follows from how its name ends."""
+"""Topologies from a user's own file; the suffix of its name gives the notation."""
 
 import importlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from emu.topology.topology import Topology
 
 
 def _read_graphml(path: Path, where: str) -> Described:
-    """As `read_graphml` does, whose file is loaded when there is such a file to read, because it loads networkx."""
+    """Read a GraphML file as `read_graphml` does, which is imported here because it loads networkx."""
     described: Described = importlib.import_module("emu.topology.read.graph").read_graphml(path, where)
     return described
 
@@ -21,15 +21,15 @@ READERS: dict[str, Callable[[Path, str], Described]] = {".toml": read_toml, ".cs
 
 
 def is_file(text: str) -> bool:
-    """Whether a word where a topology is asked for means a file."""
+    """Return whether a text that names a topology names a file."""
     return any(Path(word).suffix.lower() in READERS for word in (text, text.partition(":")[0]))
 
 
 def read_file(text: str) -> Topology:
-    """The topology that a file describes, named by its path as it is written.
+    """Return the topology that a file describes; its path, as it is written, is its name.
 
     Raises:
-        InputError: a file that cannot be read, or describes none; the message names it, and the line or the entry.
+        InputError: The file cannot be read, or describes no topology; the message names the file, and the line or the entry.
     """
     path = Path(text)
     reader = READERS.get(path.suffix.lower())

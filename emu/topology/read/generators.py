@@ -1,6 +1,6 @@
-"""What one line of a description wires: the pairs of nodes it joins, counted before they are made.
+"""The pairs of nodes that one entry of a description joins, counted before they are made.
 
-M, A, B nodes; D dimensions.
+Letters: M, A, B nodes; D dims.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from emu.errors import must_be
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pairs:
-    """Nodes joined by a line of a description."""
+    """Pairs of nodes that an entry of a description joins."""
 
-    a: I64  # [C]
-    b: I64  # [C]
-    count: int = 1  # parallel cables, of each
+    a: I64  # [C] first node of each pair
+    b: I64  # [C] second node of each pair
+    count: int = 1  # number of parallel cables of each pair
 
 
 def _cycle(size: int) -> Pairs:
@@ -42,7 +42,7 @@ def _none(size: int) -> Pairs:
     return Pairs(np.arange(0), np.arange(0))
 
 
-AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], Pairs]]] = {  # rows it makes of a size, and the rows
+AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], Pairs]]] = {  # number of pairs for a size, and the pairs
     "complete": (lambda size: size * (size - 1) // 2, _complete),
     "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
     "line": (lambda size: size - 1, _line),
@@ -57,12 +57,12 @@ BETWEEN: dict[str, Callable[[I64, I64], Pairs]] = {
 
 
 def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
-    """Rows that `among` makes."""
+    """Return the number of pairs that `among` makes."""
     return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
 
 
 def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[Pairs]:
-    """For each dimension, the pairs of nodes that it joins: those that differ in its digit only.
+    """Return, for each dim, the pairs of nodes that it joins: nodes that differ in its digit only.
 
     Args:
         nodes: [M] numbered over `dims` in C order.
@@ -79,10 +79,10 @@ def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[P
 
 
 def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
-    """Rows that `between` makes.
+    """Return the number of pairs that `between` makes.
 
     Raises:
-        InputError: numbers of nodes that the wiring cannot join.
+        InputError: The wiring cannot join these numbers of nodes.
     """
     if wiring == "pairs" and n_a != n_b:
         raise must_be(where, "between", "as many nodes on both sides for wiring pairs", f"{n_a} and {n_b}")
@@ -93,11 +93,12 @@ def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
 
 
 def between(a: I64, b: I64, wiring: str) -> Pairs:
-    """The pairs that a word of `BETWEEN` joins.
+    """Return the pairs that a word of `BETWEEN` joins.
 
     Args:
         a: [A] nodes.
-        b: [B] others.
-        wiring: `each` to each, i-th to i-th (`pairs`), neighbours to one (`blocks`), round and round (`turns`).
+        b: [B] other nodes.
+        wiring: `each` joins each to each, `pairs` the i-th to the i-th, `blocks` neighbours to one node, `turns` nodes to the
+            others in turn.
     """
     return BETWEEN[wiring](a, b)

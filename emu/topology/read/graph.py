@@ -1,6 +1,6 @@
-"""A topology as a networkx graph, or as the GraphML that networkx and others write.
+"""Topologies from networkx graphs, or from the GraphML that networkx and other programs write.
 
-An edge has `bandwidth` and `latency`, and `count`, `tier` and `cost` where one likes. A node may have `kind`, npu or switch.
+An edge has `bandwidth` and `latency`, and may have `count`, `tier` and `cost`. A node may have `kind`, npu or switch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,28 +22,29 @@ _OF_EDGE = ("bandwidth", "latency", "count", "tier", "cost")
 
 
 def topology_of(graph: nx.Graph, name: str = "graph", **settings: object) -> Topology:
-    """The topology of a networkx graph: an edge is a cable, of a directed graph a link one way.
+    """Return the topology of a networkx graph; an edge is a cable, or a one-way link in a directed graph.
 
-    Nodes are NPUs and switches as their `kind` says; where none has any, nodes called 0, 1, 2, ... are NPUs, others
-    switches. Parallel edges of a multigraph are parallel cables.
+    A node is an NPU or a switch as its `kind` says. Where no node has a kind, nodes called 0, 1, 2, ... are NPUs and the others
+    are switches. Parallel edges of a multigraph are parallel cables.
 
     Args:
-        graph: Its edges, or the graph itself for all of them, have `bandwidth` and `latency`, words with units.
-        name: Of the topology.
-        settings: Over the graph's own: bandwidth, latency, dims, routes ("shortest", "by-dimension"), npus_relay.
+        graph: Its edges, or the graph itself for all edges, have `bandwidth` and `latency`: texts with units.
+        name: The name of the topology.
+        **settings: Settings that win over the graph's own: bandwidth, latency, dims, routes ("shortest", "by-dimension"),
+            npus_relay.
 
     Raises:
-        InputError: a value that is none, or a graph that is no topology; the message names the node or the edge.
+        InputError: A value is invalid, or the graph is no topology; the message names the node or the edge.
     """
     check_keys(settings, _OF_GRAPH, name)
     return assemble(describe(graph, name, settings, repeats=graph.is_multigraph()))
 
 
 def read_graphml(path: Path, where: str) -> Described:
-    """What a GraphML file describes.
+    """Return the topology that a GraphML file describes.
 
     Raises:
-        InputError: as `topology_of`; or no GraphML.
+        InputError: The file is no GraphML; or see `topology_of`.
     """
     try:
         graph = nx.read_graphml(path)
@@ -53,16 +54,16 @@ def read_graphml(path: Path, where: str) -> Described:
 
 
 def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, repeats: bool = False) -> Described:
-    """What a graph describes.
+    """Return the topology that a graph describes.
 
     Args:
-        graph: As of `topology_of`.
-        where: What messages begin with.
-        settings: Over the graph's own.
-        repeats: Whether parallel edges are parallel cables, not one written twice.
+        graph: See `topology_of`.
+        where: The beginning of messages.
+        settings: Settings that win over the graph's own.
+        repeats: Whether parallel edges are parallel cables, and not one that is written twice.
 
     Raises:
-        InputError: as `topology_of`.
+        InputError: See `topology_of`.
     """
     check_keys(graph.graph, _OF_GRAPH, where, others=True)
     given = {key: value for key, value in graph.graph.items() if key in _OF_GRAPH} | dict(settings)

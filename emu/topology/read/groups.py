@@ -1,6 +1,6 @@
-"""A topology in TOML: groups of nodes, and lines that wire them.
+"""Topologies in TOML: groups of nodes, and entries that wire them.
 
-A node of a group G is `G.0`, some are `G.0-3`, all are `G`.
+A node of a group G is `G.0`, several are `G.0-3`, all are `G`.
 """
 
 import re
@@ -51,9 +51,9 @@ class _Line:
     """An entry of `links`, read but not yet wired."""
 
     where: str
-    sides: tuple[range, ...]  # one: among it; two: between them
+    sides: tuple[range, ...]  # one: links among its nodes; two: links between them
     wirings: tuple[str, ...]
-    dims: tuple[int, ...]  # of the one side
+    dims: tuple[int, ...]  # dims of the only side
     bandwidth_Bps: float
     latency_fs: int
     count: int
@@ -68,21 +68,21 @@ class _Line:
 
     @property
     def tiers(self) -> tuple[str, ...]:
-        """One, or one a dimension."""
+        """The tiers of the entry: one, or one for each dimension."""
         several = len(self.sides) == 1 and len(self.dims) > 1
         return tuple(f"{self.tier} dimension {axis}" for axis in range(len(self.dims))) if several else (self.tier,)
 
     def wire(self) -> list[Pairs]:
-        """Of each tier."""
+        """Return the pairs of nodes of each tier."""
         first, *second = (np.arange(side.start, side.stop, dtype=np.int64) for side in self.sides)
         return [between(first, second[0], self.wirings[0])] if second else among(first, self.dims, self.wirings)
 
 
 def read_toml(path: Path, where: str) -> Described:
-    """What a TOML file describes.
+    """Return the topology that a TOML file describes.
 
     Raises:
-        InputError: no TOML, an unknown key or word, a value that is none, a node that is not there, or too many nodes.
+        InputError: The file is no TOML, a key, word or value is invalid, a node does not exist, or there are too many nodes.
     """
     given = load_toml(path, "topology", where)
     check_keys(given, _KEYS, where)
@@ -112,7 +112,7 @@ def _call(groups: tuple[_Group, ...], node: int) -> str:
 
 
 def _groups(given: Mapping[str, Any], where: str) -> tuple[dict[str, _Group], int, int]:
-    """The groups by name, how many NPUs there are, and how many nodes."""
+    """Return the groups by name, the number of NPUs, and the number of nodes."""
     groups: dict[str, _Group] = {}
     total, n_npus = 0, 0
     for key in ("npus", "switches"):
@@ -175,7 +175,7 @@ def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def _nodes(text: object, groups: Mapping[str, _Group], where: str) -> range:
-    """The nodes of `gpu`, `gpu.3` or `gpu.0-3`."""
+    """Return the nodes that `gpu`, `gpu.3` or `gpu.0-3` names."""
     found = re.fullmatch(r"([^.]+)(?:\.([0-9]{1,18})(?:-([0-9]{1,18}))?)?", text) if isinstance(text, str) else None
     if found is None:
         raise must_be(where, "nodes", "written as group, group.3 or group.0-3", text)
@@ -191,7 +191,7 @@ def _nodes(text: object, groups: Mapping[str, _Group], where: str) -> range:
 
 
 def _shape(entry: Mapping[str, Any], sides: tuple[range, ...], where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The dimensions of the nodes of an entry, and the wiring of each."""
+    """Return the dims of the nodes of an entry, and the wiring of each dim."""
     if len(sides) == 2:
         if "dims" in entry:
             raise InputError(f"{where}: dims go with among; leave them out, or write one entry for each part")
@@ -208,7 +208,7 @@ def _shape(entry: Mapping[str, Any], sides: tuple[range, ...], where: str) -> tu
 
 
 def _wired(lines: list[_Line]) -> tuple[Rows, tuple[str, ...]]:
-    """The rows of all lines, and the tiers they belong to."""
+    """Return the rows of all entries, and the tiers they belong to."""
     tiers = tuple(dict.fromkeys(tier for line in lines for tier in line.tiers))
     pieces = [
         (line, number, tiers.index(tier), pairs)

@@ -1,4 +1,7 @@
-"""Lists of links by the names of their nodes: 0, 1, 2, ... are NPUs, any other word is a switch; or as each node says."""
+"""Lists of cables between named nodes.
+
+NPUs are the nodes called 0, 1, 2, ..., or those that say so; the others are switches.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,43 +15,43 @@ from emu.topology.read.described import Described, Rows
 from emu.topology.read.values import read_cost, read_count, read_latency, read_rate
 from emu.topology.topology import check_link_count
 
-_TIER = "link"  # where none is given
+_TIER = "link"  # default tier
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The nodes in their order, NPUs first."""
+    """The names of nodes in the order of their numbers, NPUs first."""
 
     names: tuple[str, ...]
     n_npus: int
 
     def call(self, node: int) -> str:
-        """The name of a node."""
+        """Return the name of a node."""
         return self.names[node]
 
     @property
     def switches(self) -> dict[str, int]:
-        """As the bill counts them."""
+        """The number of switches, as the bill has it."""
         return {"switch": len(self.names) - self.n_npus} if len(self.names) > self.n_npus else {}
 
 
 class Row(NamedTuple):
-    """A line of a list."""
+    """One entry of a list: parallel cables between two nodes."""
 
     a: str
     b: str
     bandwidth_Bps: float
     latency_fs: int
-    cables: int  # parallel
+    cables: int  # number of parallel cables
     tier: str
-    cost: int  # 0: it says nothing
+    cost: int  # cost of a link; 0: none is given
 
 
 def read_row(a: str, b: str, given: Mapping[str, Any], where: str) -> Row:
-    """A line that joins a and b, of its values as written; `bandwidth` and `latency` are there.
+    """Return the entry that joins a and b, from its values as they are written; `bandwidth` and `latency` must be there.
 
     Raises:
-        InputError: a value that is none.
+        InputError: A value is invalid.
     """
     return Row(
         a,
@@ -62,10 +65,10 @@ def read_row(a: str, b: str, given: Mapping[str, Any], where: str) -> Row:
 
 
 def by_name(names: Iterable[str], where: str) -> Named:
-    """NPUs by their numbers, switches in the order in which they come.
+    """Return the nodes with NPUs numbered by their names, and switches in the order in which they come.
 
     Raises:
-        InputError: no NPU, or numbers that leave one out.
+        InputError: There is no NPU, or a number is missing.
     """
     unique = list(dict.fromkeys(names))
     npus = sorted((name for name in unique if name.isascii() and name.isdigit()), key=int)
@@ -79,10 +82,10 @@ def by_name(names: Iterable[str], where: str) -> Named:
 
 
 def by_kind(kinds: Mapping[str, str], where: str) -> Named:
-    """NPUs and switches as each node says, in the order in which they come.
+    """Return the nodes with NPUs and switches as each node says, in the order in which they come.
 
     Raises:
-        InputError: no NPU.
+        InputError: There is no NPU.
     """
     npus = [name for name, kind in kinds.items() if kind == "npu"]
     if not npus:
@@ -91,17 +94,17 @@ def by_kind(kinds: Mapping[str, str], where: str) -> Named:
 
 
 def described(where: str, listed: Sequence[Row], named: Named, entry: Callable[[int], str], **more: Any) -> Described:
-    """What a list describes.
+    """Return the description of a topology that a list of cables makes.
 
     Args:
-        where: As of `Described`.
-        listed: Its lines.
-        named: Its nodes.
-        entry: How a line is called.
-        more: Fields of a `Described` that are not what they are unless given.
+        where: See `Described`.
+        listed: The entries of the list.
+        named: The names of the nodes.
+        entry: Gives the name of an entry for messages.
+        **more: Other fields of a `Described`.
 
     Raises:
-        InputError: more than 2**24 links.
+        InputError: There are more than 2**24 links.
     """
     rows, tiers = _to_rows(listed, named, where)
     n_nodes = len(named.names)
@@ -109,7 +112,7 @@ def described(where: str, listed: Sequence[Row], named: Named, entry: Callable[[
 
 
 def _to_rows(listed: Sequence[Row], named: Named, where: str) -> tuple[Rows, tuple[str, ...]]:
-    """The columns of a list, entry i its i-th row, and the tiers in the order in which they come."""
+    """Return the columns of a list, where entry i is row i, and the tiers in the order in which they come."""
     check_link_count(where, sum(row.cables for row in listed))
     number = {name: i for i, name in enumerate(named.names)}
     tiers = tuple(dict.fromkeys(row.tier for row in listed))

@@ -1,4 +1,4 @@
-"""One value of a topology that a person described: read, or refused in a line that says where it stands."""
+"""The readers of single values of a description; an error names the file and the entry."""
 
 import csv
 import difflib
@@ -14,30 +14,30 @@ from emu.registry import unknown
 from emu.units import parse_bandwidth, parse_time
 
 _ROUTES = ("shortest", "by-dimension")
-_MOST_COST = 2**16 - 1  # of a link, as OSPF's
+_MOST_COST = 2**16 - 1  # largest cost of a link, as in OSPF
 
 
 class Routing(NamedTuple):
-    """What is said of the routes of a topology."""
+    """The routing that a description asks for."""
 
     dims: tuple[int, ...] = ()
     by_dimension: bool = False
-    npus_relay: bool | None = None  # unless given, where there are no switches
+    npus_relay: bool | None = None  # None: NPUs relay where there are no switches
 
 
 ROUTING_KEYS = ("dims", "routes", "npus_relay")
 
 
 def load_toml(path: Path, what: str, name: str) -> dict[str, Any]:
-    """The table of a TOML file.
+    """Return the table of a TOML file.
 
     Args:
-        path: Of the file.
-        what: It describes.
-        name: By which messages call it.
+        path: The path of the file.
+        what: The subject of the file, for messages.
+        name: The name of the file in messages.
 
     Raises:
-        InputError: a file that cannot be read, or is no TOML.
+        InputError: The file cannot be read, or is no TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -49,16 +49,16 @@ def load_toml(path: Path, what: str, name: str) -> dict[str, Any]:
 
 @contextmanager
 def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterator["csv.DictReader[str]"]:
-    """The rows of a CSV file, to be read within; columns beyond those needed are passed over.
+    """Open a CSV file and yield a reader of its rows, to be used within; columns beyond those needed are ignored.
 
     Args:
-        path: Of the file.
-        what: Asks for it.
-        name: By which messages call it.
-        needed: Columns.
+        path: The path of the file.
+        what: The subject of the file, for messages.
+        name: The name of the file in messages.
+        needed: The columns that must be there.
 
     Raises:
-        InputError: a file that cannot be read or is no CSV, or a column that is missing; what is raised within goes through.
+        InputError: The file cannot be read or is no CSV, or a column is missing. Errors that are raised within pass through.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -75,10 +75,10 @@ def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterato
 
 @contextmanager
 def located(where: str) -> Iterator[None]:
-    """Begin the message of an error within with the file and the entry, instead of who found it.
+    """Reword errors that are raised within, so that they begin with the file and the entry `where`.
 
     Raises:
-        InputError: what was raised within, said to be there.
+        InputError: An InputError was raised within.
     """
     try:
         yield
@@ -87,10 +87,10 @@ def located(where: str) -> Iterator[None]:
 
 
 def read_rate(value: object, where: str) -> float:
-    """Bytes per second of a bandwidth, one direction.
+    """Return a bandwidth in bytes per second, one direction.
 
     Raises:
-        InputError: no rate above 0 with its unit.
+        InputError: The value is no rate above 0 with its unit.
     """
     with located(where):
         if not isinstance(value, str):
@@ -99,10 +99,10 @@ def read_rate(value: object, where: str) -> float:
 
 
 def read_latency(value: object, where: str) -> int:
-    """Ticks of a link.
+    """Return the latency of a link in ticks.
 
     Raises:
-        InputError: no time of 0 or more with its unit.
+        InputError: The value is no time of 0 or more with its unit.
     """
     with located(where):
         if not isinstance(value, str) or re.fullmatch(r"[\d.eE+-]+", value):
@@ -111,10 +111,10 @@ def read_latency(value: object, where: str) -> int:
 
 
 def read_count(value: object, name: str, where: str) -> int:
-    """A whole number of 1 or more, as a number or a word.
+    """Return a whole number of 1 or more, from a number or a text.
 
     Raises:
-        InputError: something else.
+        InputError: The value is something else.
     """
     plain = value if isinstance(value, int) and not isinstance(value, bool) else None
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
@@ -125,10 +125,10 @@ def read_count(value: object, name: str, where: str) -> int:
 
 
 def read_cost(given: Mapping[str, Any], where: str) -> int:
-    """What a route over a link counts; 0 where nothing is given.
+    """Return the cost of a link; 0 where none is given.
 
     Raises:
-        InputError: no whole number of 1 to 65535.
+        InputError: The value is no whole number of 1 to 65535.
     """
     if given.get("cost") in (None, ""):
         return 0
@@ -139,10 +139,10 @@ def read_cost(given: Mapping[str, Any], where: str) -> int:
 
 
 def read_dims(value: object, where: str) -> tuple[int, ...]:
-    """Sizes of the dimensions, from `[3, 4]` or `3x4`.
+    """Return the sizes of the dims, from `[3, 4]` or `3x4`.
 
     Raises:
-        InputError: something else.
+        InputError: The value is something else.
     """
     sizes = value.split("x") if isinstance(value, str) else value
     if not isinstance(sizes, list | tuple) or not sizes:
@@ -151,10 +151,10 @@ def read_dims(value: object, where: str) -> tuple[int, ...]:
 
 
 def read_switch(value: object, name: str, where: str) -> bool:
-    """True or false.
+    """Return true or false, from a truth value or a text.
 
     Raises:
-        InputError: something else.
+        InputError: The value is something else.
     """
     known = {"true": True, "false": False}
     found = known.get(value.lower()) if isinstance(value, str) else value
@@ -164,10 +164,10 @@ def read_switch(value: object, name: str, where: str) -> bool:
 
 
 def read_word(value: object, name: str, known: Collection[str], where: str) -> str:
-    """One of the known words.
+    """Return the value if it is one of the known words.
 
     Raises:
-        InputError: another; the message names the nearest.
+        InputError: It is another; the message names the nearest.
     """
     if not isinstance(value, str):
         raise must_be(where, name, f"one of {', '.join(known)}", value)
@@ -178,10 +178,10 @@ def read_word(value: object, name: str, known: Collection[str], where: str) -> s
 
 
 def read_routing(given: Mapping[str, Any], where: str) -> Routing:
-    """The dims and the routes, where they are given.
+    """Return the routing, from the keys that are given.
 
     Raises:
-        InputError: a value that is none, or routes by dimension without dims.
+        InputError: A value is invalid, or routes by dimension are asked for without dims.
     """
     found = Routing(
         read_dims(given["dims"], where) if "dims" in given else (),
@@ -194,16 +194,16 @@ def read_routing(given: Mapping[str, Any], where: str) -> Routing:
 
 
 def check_keys(given: Iterable[str], known: Collection[str], where: str, *, others: bool = False) -> None:
-    """Refuse keys that mean nothing here.
+    """Check that every key is known.
 
     Args:
-        given: As written.
-        known: That mean something.
-        where: The file and the entry.
-        others: Whether keys may be there that are no misspelt known ones, as a drawing's.
+        given: The keys as they are written.
+        known: The keys that have a meaning.
+        where: The file and the entry, for messages.
+        others: Whether other keys may be there, such as those of a drawing; a misspelt known key is refused even then.
 
     Raises:
-        InputError: an unknown key; the message names the nearest.
+        InputError: A key is unknown; the message names the nearest.
     """
     for key in (key for key in given if key not in known):
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.75 if others else 0.5)
