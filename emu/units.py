@@ -1,7 +1,7 @@
-"""Parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
+"""Units: parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
 
-Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only.
-A bare K, M or G is refused: half of the field means 10**3 by it, the other half 2**10.
+Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only. A bare K, M or G is
+refused: half of the field means 10**3 by it, the other half 2**10.
 """
 
 import re
@@ -36,10 +36,10 @@ def _scale(prefix: str) -> int | None:
 
 
 def parse_size(text: str | float, name: str = "size") -> int:
-    """Bytes of a size such as `64MiB`, `1.5GB` or `4096`.
+    """Return the bytes of a size such as `64MiB`, `1.5GB` or `4096`.
 
     Raises:
-        InputError: not a size, not a whole number of bytes, negative, 2**63 or more, or a bare K/M/G.
+        InputError: The text is no size, no whole number of bytes, negative, 2**63 or more, or has a bare K, M or G.
     """
     what = "a size such as 64MiB, 1GB or 4096B"
     if not isinstance(text, str):
@@ -63,10 +63,10 @@ def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
 
 
 def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
-    """Bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
+    """Return the bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
 
     Raises:
-        InputError: not a rate, not above 0, or above 1 PB/s, a byte a tick.
+        InputError: The text is no rate, not above 0, or above 1 PB/s, a byte a tick.
     """
     what = "a rate above 0 such as 50GB/s or 400Gb/s"
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "B/s")
@@ -79,10 +79,10 @@ def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
 
 
 def parse_time(text: str | float, name: str = "time") -> int:
-    """Ticks (1 fs) of a time such as `500ns`; a number that is no word is seconds.
+    """Return the ticks (1 fs) of a time such as `500ns`; a number, not a text, is in seconds.
 
     Raises:
-        InputError: not a time, negative, or beyond 2**63 ticks (2.5 hours).
+        InputError: The text is no time, negative, or beyond 2**63 ticks (2.5 hours).
     """
     what = "a time of 0 or more such as 500ns or 1.5us"
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "s")
@@ -95,7 +95,7 @@ def parse_time(text: str | float, name: str = "time") -> int:
 
 
 def ticks(seconds: float | Decimal, name: str = "time") -> int:
-    """Ticks of a number of seconds, as an exact decimal rounded half-even once."""
+    """Return the ticks of a number of seconds, as an exact decimal that is rounded half-even once."""
     value = _exact(seconds, name, "a number of seconds")
     if value < 0:
         raise must_be("units", name, "0 or more", seconds)
@@ -106,7 +106,10 @@ def ticks(seconds: float | Decimal, name: str = "time") -> int:
 
 
 def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
-    """The number that was written, unless it is none or has more digits before or after the point than any quantity."""
+    """Return the exact number.
+
+    An error where it is no number, or has more digits before or after the point than any quantity.
+    """
     try:
         value = Decimal(str(number))
     except InvalidOperation:
@@ -118,12 +121,12 @@ def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
 
 
 def seconds(ticks: int) -> float:
-    """Seconds of a number of ticks."""
+    """Return the seconds of a number of ticks."""
     return int(ticks) / TICKS_PER_S
 
 
 def format_size(size_bytes: float) -> str:
-    """`64 MiB`, `1.5 KiB`, `40 B`."""
+    """Return a size as text: `64 MiB`, `1.5 KiB`, `40 B`."""
     for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size_bytes >= 1024**power:
             return f"{size_bytes / 1024**power:.4g} {unit}"
@@ -131,17 +134,17 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_bandwidth(bandwidth_Bps: float) -> str:
-    """`50 GB/s`."""
+    """Return a rate as text: `50 GB/s`."""
     return _metric(bandwidth_Bps, "B/s")
 
 
 def format_flops(flops: float) -> str:
-    """`989 TFLOP`."""
+    """Return a number of floating-point operations as text: `989 TFLOP`."""
     return _metric(flops, "FLOP")
 
 
 def format_count(n: int) -> str:
-    """`405.9 B`, `131.4 k`, `12`: thousands, millions, billions and trillions."""
+    """Return a number as text, in thousands, millions, billions or trillions: `405.9 B`, `131.4 k`, `12`."""
     for power, word in ((4, " T"), (3, " B"), (2, " M"), (1, " k")):
         if n >= 1000**power:
             return f"{n / 1000**power:.4g}{word}"
@@ -156,7 +159,7 @@ def _metric(value: float, unit: str) -> str:
 
 
 def format_time(time_s: float) -> str:
-    """`2.363 ms`, `500 ns`."""
+    """Return a time as text: `2.363 ms`, `500 ns`."""
     for power, unit in ((0, "s"), (-3, "ms"), (-6, "us"), (-9, "ns")):
         if abs(time_s) >= 10.0**power:
             return f"{time_s / 10.0**power:.4g} {unit}"

@@ -1,8 +1,9 @@
-"""What all that ranks exchange costs at least, where links have prices.
+"""The least time of an exchange among all ranks, from prices on links.
 
-At any prices, what goes from one rank to another pays at least their distance in prices, and all links together take in no
-more than price times capacity a unit of time: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990).
-A arcs, V nodes, N ranks, D dimensions.
+At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
+most
+price times capacity in a unit of time. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990).
+Letters: A arcs, V nodes, N ranks, D dimensions.
 """
 
 from collections.abc import Iterator
@@ -14,28 +15,30 @@ from emu.bound.network import Network
 from emu.bound.symmetry import Symmetry
 from emu.topology.path.quickest import quickest
 
-_DOWN = 1 - 2.0**-40  # so that sums of floats stay below what they stand for
+_DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
 
 
 def at_prices(net: Network, alike: Symmetry, price: F64) -> float:
-    """The time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes at least.
+    """Return a lower bound of the time of an exchange of one block from each rank to each other.
+
+    The time is in blocks per unit of capacity.
 
     Args:
-        net: Its arcs.
-        alike: In it.
-        price: [A] 0 or more, alike for arcs that are alike.
+        net: The network.
+        alike: Its symmetry.
+        price: [A] 0 or more, equal for arcs of one kind.
     """
     away = quickest((net.src, net.dst), price, net.n_nodes, alike.ranks[:, None])[:, net.ranks]
     return float(alike.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
 
 
 def crossed(net: Network, alike: Symmetry) -> float:
-    """The most that simple prices say: the same share of every arc, or of those of one dimension."""
+    """Return the largest bound of some simple prices: equal shares of every arc, or of the arcs of one dimension."""
     return max(at_prices(net, alike, price) for price in _prices(net, alike))
 
 
 def count(net: Network) -> int:
-    """How many price lists `crossed` tries."""
+    """Return the number of price lists that `crossed` tries."""
     dimensions = len(np.unique(net.dimension))
     return 1 + (dimensions if dimensions > 1 else 0)
 
@@ -50,7 +53,7 @@ def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
 
 
 def dimensions(net: Network, alike: Symmetry) -> I64:
-    """[A] the dimension of each arc; of arcs that are alike the least, so that it is one."""
+    """Return [A] the dimension of each arc; arcs of one kind get the least of their dimensions."""
     least = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, alike.arc_kind, net.dimension)
     return least[alike.arc_kind]

@@ -1,8 +1,8 @@
-"""A class of named parts, given to compiled code as a pointer to them.
+"""A type of numba that passes a named tuple to compiled code as one pointer to its parts.
 
-Numba passes a tuple by its parts, seven words an array. Of the engine's state that is two hundred words a call, which every
-function would spell out for every function that it calls: most of the time that it takes to compile them. A part is loaded when
-it is named; nothing writes the parts themselves, and the loads say so, so that each is loaded once however much is stored.
+numba passes a tuple part by part, with seven words for an array. The engine's state would take two hundred words a call, which
+every function would spell out for every function that it calls: most of the time to compile them. Here a part is loaded when it
+is named. Nothing writes the parts themselves, and the loads say so, so that each part is loaded once however much is stored.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from numba.extending import NativeValue, models, register_model, unbox
 
 
 class Passed(types.Type):
-    """Parts of these kinds, by the names that a class of named ones gives them."""
+    """The numba type of a named tuple that is passed by pointer, with the types of its parts by name."""
 
     def __init__(self, parts: list[Any], made_by: Any) -> None:
         self.parts = dict(zip(made_by._fields, parts, strict=True))
@@ -24,7 +24,7 @@ class Passed(types.Type):
 
 @register_model(Passed)
 class PassedModel(models.PrimitiveModel):
-    """The pointer, and the structure that it points to."""
+    """The memory layout of that type: a pointer, and the structure that it points to."""
 
     def __init__(self, manager: Any, passed: Passed) -> None:
         self.parts = [manager.lookup(part) for part in passed.parts.values()]
@@ -34,18 +34,18 @@ class PassedModel(models.PrimitiveModel):
 
 @infer_getattr
 class PassedParts(AttributeTemplate):
-    """The kinds of its parts."""
+    """The rule by which numba finds the type of a part."""
 
     key = Passed
 
     def generic_resolve(self, passed: Passed, name: str) -> Any:
-        """Of the part of that name; None if there is none."""
+        """Return the type of the part of that name; None if there is none."""
         return passed.parts.get(name)
 
 
 @lower_getattr_generic(Passed)
 def load(context: Any, builder: Any, passed: Passed, value: Any, name: str) -> Any:
-    """Load a part."""
+    """Emit the code that loads a part."""
     index = list(passed.parts).index(name)
     place = cgutils.gep_inbounds(builder, value, 0, index)
     before = len(builder.block.instructions)
@@ -58,7 +58,7 @@ def load(context: Any, builder: Any, passed: Passed, value: Any, name: str) -> A
 
 @unbox(Passed)
 def unpack(passed: Passed, value: Any, c: Any) -> NativeValue:
-    """Put the parts of a Python value where compiled code finds them."""
+    """Emit the code that puts the parts of a Python value where compiled code finds them."""
     model = c.context.data_model_manager[passed]
     place = cgutils.alloca_once(c.builder, model.structure)
     failed = cgutils.false_bit

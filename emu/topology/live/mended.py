@@ -89,8 +89,7 @@ def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
 
 
 def shares(topology: Topology, found: Fabric, faults: Sequence[Fault]) -> F64:
-    """Return [L] the share of its bandwidth that each link of a machine has left under faults that the machine does not
-    include.
+    """Return [L] the share of its bandwidth that each link of a machine has left under faults that it does not include.
 
     A link that has failed, or that leads to a failed node, has 0.
 

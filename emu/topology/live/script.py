@@ -90,7 +90,10 @@ def at_times(texts: Sequence[str]) -> bool:
 
 
 def job_steps(texts: Sequence[str]) -> int:
-    """Return the number of steps that a job needs for its faults: one more than any fault names, or the steps of random faults."""
+    """Return the number of steps that a job needs for its faults.
+
+    It is one more than any fault names, or the number of steps over which random faults are drawn.
+    """
     said = said_in(texts)
     drawn = [int(_rates(text).get("steps", _STEPS)) for text in texts if _is_drawn(text)]
     return max([1, *drawn, *((fault.last or fault.first) + 1 for fault in said if not fault.timed)])
