@@ -1,7 +1,8 @@
-"""NCCL's choice for one request: algorithm, protocol, channels; and the schedule of the catalogue that sends what it would.
+"""NCCL's choice for one request: algorithm, protocol and channels, and the schedule of the catalogue that sends the same.
 
-Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). What is no tuned operation is made of sends
-and receives there. A protocol changes what is chosen, not how a schedule is timed.
+Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). An operation that NCCL does not tune is made
+of
+sends and receives there. A protocol changes the choice, but not how a schedule is timed.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ _CALLED: Mapping[str, str] = MappingProxyType(
 
 
 class Taken(NamedTuple):
-    """An algorithm with its protocol and its number of channels, as NCCL chooses them together."""
+    """NCCL's choice of an algorithm, its protocol and its number of channels, which it makes together."""
 
     way: Way
     channels: int
@@ -48,14 +49,14 @@ def _known(operation: str, around: Around) -> tuple[Graphs, dict[Way, Expected]]
 
 
 def taken(operation: str, size: int, around: Around) -> Taken:
-    """Return what NCCL chooses for an operation of so many bytes: what its tuning model expects to be the fastest."""
+    """Return NCCL's choice for an operation of `size` bytes: the one that its tuning model expects to be the fastest."""
     on, ways = _known(operation, around)
     best = min(ways, key=lambda way: time_us(operation, way, ways[way], on, size))
     return Taken(best, _channels(best, size, on))
 
 
 def _channels(way: Way, size: int, on: Graphs) -> int:
-    """Return the number of channels: all that NCCL has built, or only so many that each has enough bytes to send."""
+    """Return the number of channels: all that NCCL has built, or only as many as have enough bytes to send."""
     if way.algorithm.startswith("nvls"):
         within, across = known.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
@@ -69,7 +70,7 @@ def _channels(way: Way, size: int, on: Graphs) -> int:
 
 @library("nccl")
 def nccl(operation: str, size: int, around: Around) -> Pick | None:
-    """What serves a request as NCCL would; nothing of its own where it sends each pair's data by themselves."""
+    """Return the algorithm that sends what NCCL would send; None where NCCL sends each pair's data by itself."""
     if around.ranks < 2:
         return None
     if operation not in TUNED:
@@ -79,7 +80,7 @@ def nccl(operation: str, size: int, around: Around) -> Pick | None:
 
 
 def _sent(operation: str, around: Around) -> Pick | None:
-    """An all_to_all is so many sends and receives, which go over the NIC of the rank that they are for (PXN)."""
+    """Return the algorithm of an all_to_all: sends and receives, which go over the NIC of the receiving rank (PXN)."""
     if operation != "all_to_all":
         return None
     dims = _nodes(around)
@@ -87,13 +88,16 @@ def _sent(operation: str, around: Around) -> Pick | None:
 
 
 def _nodes(around: Around) -> tuple[int, ...]:
-    """Servers x ranks of each, where a group's order shows them and there are several of both."""
+    """Return servers x ranks of each, where the group's order shows them and there are several of both; else ()."""
     each = around.ranks // around.hosts
     return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
 
 
 def _served(operation: str, found: Taken, around: Around) -> Served:
-    """The schedule that sends what NCCL would send. Rings of one server are all the same ring, and its trees chains."""
+    """Return the algorithm that sends what NCCL would send.
+
+    The rings of one server are all the same ring, and its trees are chains.
+    """
     name, dims = found.way.algorithm, _nodes(around)
     if operation in ROOTED:
         return Served("pipelined-chain")
@@ -110,7 +114,10 @@ def _served(operation: str, found: Taken, around: Around) -> Served:
 
 
 def _lanes(dims: tuple[int, ...], channels: int) -> tuple[int, ...]:
-    """With a ring or pair of trees for each NIC of a server, or for each channel where these are fewer; () stays."""
+    """Return the grid with a ring or pair of trees for each NIC of a server, or for each channel if these are fewer.
+
+    () stays ().
+    """
     each = dims[-1] if dims else 1
     lanes = max(lane for lane in range(1, each + 1) if each % lane == 0 and lane <= max(1, channels))
     return dims if lanes == each else (dims[0], lanes, each // lanes, 1)

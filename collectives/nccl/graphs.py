@@ -1,7 +1,7 @@
-"""The channels that NCCL lays over a server's NVLinks and NICs: how many, and how fast each is, for each of its patterns.
+"""The channels that NCCL lays over a server's NVLinks and NICs: the number and the speed of those of each pattern.
 
-Its search tries speeds from the highest down and keeps the first that carries the most; what is below is what it finds on
-servers whose GPUs are all alike, each with all its NVLinks to one switch, and each NIC beside its GPU. Source: NVIDIA/nccl
+Its search tries speeds from the highest down and keeps the first that carries the most. This file has what the search finds on
+servers with equal GPUs, each with all its NVLinks to one switch, and each NIC beside its GPU. Source: NVIDIA/nccl
 v2.30.7-1, src/graph/search.cc lines 410-458 (NVLS), 1036-1049 (doubled channels), 1074-1275 (the search), and
 src/graph/connect.cc lines 460-483 (channels of the communicator). Bandwidths in GB/s.
 """
@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from collectives.nccl.constants import GENERATIONS, MOST_CHANNELS, MOST_SEARCHED, Generation
 from emu.collective.library import Around
 
-_PCIE_REACHES = 0.96  # of a NIC's rate, its PCIe lanes carry: 24 of 25 GB/s, 48 of 50
+_PCIE_REACHES = 0.96  # share of a NIC's rate that its PCIe lanes carry: 24 of 25 GB/s, 48 of 50
 _FAST, _MANY = 50.0, 4  # a Hopper doubles channels from that speed on, or up to that many
-_SLOW = 25.0  # below which no channel is doubled
-_ENOUGH = 0.49  # of the best speed, below which no lower one is tried
+_SLOW = 25.0  # slower channels are not doubled
+_ENOUGH = 0.49  # lower shares of the best speed are not tried
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Channels of one pattern, all alike."""
+    """The channels of one pattern, which are all equal."""
 
     channels: int
-    within: float  # of a channel, in a server
-    between: float  # ... and over its NIC
+    within: float  # speed of a channel in a server
+    between: float  # speed of a channel over its NIC
 
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """What the search finds for one group of ranks."""
+    """The channels of all patterns that the search finds for one group of ranks."""
 
     generation: Generation
     servers: int
@@ -40,19 +40,22 @@ class Graphs:
 
     @property
     def ranks(self) -> int:
-        """Of the group."""
+        """The number of ranks of the group."""
         return self.servers * self.per_server
 
     @property
     def channels(self) -> int:
-        """Of rings and trees: twice as many as were searched, and again where few fast ones cross servers."""
+        """The number of channels of rings and trees.
+
+        It is twice the number that was searched, and twice that again where few fast channels cross servers.
+        """
         doubled = min(MOST_CHANNELS, 2 * self.ring.channels)
         few = self.servers > 1 and self.generation.nvls and self.ring.within > 45 and doubled < 16
         return 2 * doubled if few else doubled
 
 
 def graphs_of(around: Around) -> Graphs:
-    """What the search finds around a group; ranks of a domain that is no faster than NICs are servers of their own."""
+    """Return what the search finds for a group; ranks of a domain that is no faster than NICs count as servers of their own."""
     apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
     servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))
     nic = (around.within_Bps if apart else around.between_Bps) / 1e9
@@ -64,16 +67,19 @@ def graphs_of(around: Around) -> Graphs:
     return Graphs(known, servers, each, ring, tree, nvls, around.adds_between and servers > 1)
 
 
-FASTEST_NIC = 100e9  # bytes per second, one way: 800 Gb/s; a port that is faster is taken for NVLinks
+FASTEST_NIC = 100e9  # bytes per second, one way: 800 Gb/s; a faster port counts as NVLink
 
 
 def generation_of(nvlink: float) -> Generation:
-    """By the GB/s of all NVLinks of a GPU, one way: the first whose GPUs have so many."""
+    """Return the first generation whose GPUs have `nvlink` GB/s over all their NVLinks, one way."""
     return next((each for each in GENERATIONS if nvlink <= each.most_nvlink), GENERATIONS[-1])
 
 
 def _nvlink(known: Generation, around: Around) -> float:
-    """Of all NVLinks of a GPU, what NCCL takes them to carry; a GPU with fewer links than its generation has, in proportion."""
+    """Return the rate that NCCL gives all NVLinks of a GPU.
+
+    A GPU with fewer links than its generation has less, in proportion.
+    """
     return known.nvlink * min(1.0, around.within_Bps / 1e9 / known.most_nvlink)
 
 
@@ -86,7 +92,7 @@ def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float)
 
 
 def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> Graph:
-    """The first speed at which channels carry the most of `total` together."""
+    """Return the channels at the first speed at which they carry the most of `total` together."""
     best = Graph(0, 0.0, 0.0)
     for speed in (s for s in speeds if s <= fastest):
         if best.channels and (speed / best.within <= _ENOUGH or best.channels * best.within >= total):
@@ -98,7 +104,7 @@ def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) ->
 
 
 def _doubled(found: Graph, known: Generation) -> Graph:
-    """Twice as many channels, each half as fast, where that lets a GPU's cores carry more."""
+    """Return twice as many channels, each half as fast, where that lets a GPU's cores carry more."""
     many = known.nvls and found.within < _FAST and found.channels > _MANY
     if found.within < _SLOW or many:
         return found
@@ -108,7 +114,10 @@ def _doubled(found: Graph, known: Generation) -> Graph:
 
 
 def _wider(ring: Graph, known: Generation, each: int, nvlink: float) -> Graph:
-    """A tree's channels: within a server, where its chain leaves out one hop of a ring's, up to twice as fast as over NICs."""
+    """Return a tree's channels.
+
+    Within a server, where its chain has one hop less than a ring, they are up to twice as fast as over NICs.
+    """
     best = ring
     for speed in sorted(s for s in known.between if s > ring.within):
         if best.within >= 2 * best.between or each == 1 or ring.channels * speed * (each - 1) > nvlink * each:
@@ -118,7 +127,10 @@ def _wider(ring: Graph, known: Generation, each: int, nvlink: float) -> Graph:
 
 
 def _nvls(known: Generation, servers: int, each: int, ring: Graph, nvlink: float) -> Graph:
-    """A head for each GPU; through a head's NVLinks pass its own channel twice and every other one once."""
+    """Return the channels of NVLS, a head for each GPU.
+
+    A head's NVLinks carry its own channel twice and every other one once.
+    """
     speeds = known.within if servers == 1 else known.between
     fastest = nvlink if servers == 1 else ring.between * -(-ring.channels // each)
     within = next((s for s in speeds if s <= fastest and s * (each + 1) <= nvlink), speeds[-1])

@@ -1,7 +1,8 @@
-"""What NCCL expects of each algorithm and protocol: a latency and a bandwidth, and from them the time of a size.
+"""NCCL's tuning model: the latency and the bandwidth that it expects of each algorithm and protocol, and the time of a size.
 
-Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). With
-Intel's hosts and no NIC of its own latency, as NCCL takes InfiniBand's; no setting of its environment is set.
+Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). Hosts
+are
+Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
 """
 
 from collections.abc import Iterator
@@ -26,21 +27,21 @@ class Way(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What is expected of a way: so long before the first byte, then so many bytes of the operation's size a second."""
+    """The latency before the first byte, and the bandwidth for the operation's size, that NCCL expects."""
 
     latency_us: float
     bandwidth: float  # GB/s
 
 
 def expected(operation: str, on: Graphs) -> dict[Way, Expected]:
-    """Of each way to serve an operation, in the order in which NCCL tries them."""
+    """Return the expectation of each algorithm and protocol that can serve an operation, in NCCL's order."""
     ways = (Way(name, protocol) for name in _serving(operation, on) for protocol in range(len(known.PROTOCOLS)))
     found = ((way, Expected(_latency(operation, way, on), _bandwidth(operation, way, on))) for way in ways)
     return {way: each for way, each in found if each.bandwidth > 0}
 
 
 def time_us(operation: str, way: Way, of: Expected, on: Graphs, size: int) -> float:
-    """Of a size in bytes."""
+    """Return the microseconds that NCCL expects for a size in bytes."""
     latency, bandwidth, step = of.latency_us, of.bandwidth, int(log2(size // 64)) if size >= 64 else -1
     corrected = way.algorithm == "tree" or on.generation is known.GENERATIONS[-1]
     if operation == ALL_REDUCE and corrected and 0 <= step < known.TREES_TO.get(way.algorithm, 0):
@@ -52,7 +53,7 @@ def time_us(operation: str, way: Way, of: Expected, on: Graphs, size: int) -> fl
 
 
 def _serving(operation: str, on: Graphs) -> Iterator[str]:
-    """The algorithms that there are for an operation of a group."""
+    """Yield the algorithms that can serve an operation of a group."""
     whole, half = operation == ALL_REDUCE, operation in HALVES
     direct = on.nics_add and on.per_server <= known.MOST_DIRECT
     if whole:
@@ -76,7 +77,7 @@ def _rate(rates: Rates, on: Graphs) -> float:
 
 
 def _bandwidth(operation: str, way: Way, on: Graphs) -> float:
-    """Of the operation's size; 0 where the way does not exist."""
+    """Return the bandwidth for the operation's size; 0 where the algorithm does not exist with that protocol."""
     name, protocol = way
     if name == "ring":
         return _ring_bandwidth(protocol, on) * on.ranks / _steps(operation, on)
