@@ -116,7 +116,7 @@ def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
 
 
 def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator[Sends]:
-    """Yield the steps of one part: along the first axis, along the second with all of the first's, then around rings of chips."""
+    """Yield the steps of one part: along the first axis, along the second with all of the first's, then around the chips."""
     p = len(place)
     node = place.swapaxes(0, 1) if c < 2 else place
     yield from between(node[:, 0, 0, None], c, up)

@@ -1,15 +1,18 @@
-"""ToRs as columns, a gap between domains; in a column its nodes, each a circle of GPUs; the DCN on top (Fig. 6b and 7)."""
+"""The drawing of an InfiniteHBD (Fig. 6b and 7): ToRs as columns of nodes, each a circle of GPUs, and the DCN on top."""
 
 import numpy as np
 
 from emu.topology.topology import Box, Drawing
 from topologies.infinitehbd.plan import Plan
 
-_GAP = 1.6  # between the circles of two nodes
+_GAP = 1.6  # gap between the circles of two nodes
 
 
 def draw(plan: Plan) -> Drawing:
-    """The bundles to the left of a node are on its left, so that a ring runs along a row, as its sub-line does."""
+    """Return the drawing.
+
+    The bundles to the left of a node are on its left, so that a ring runs along a row, as its sub-line does.
+    """
     radius = max(0.7, plan.gpus / 6)
     pitch = 2 * radius + _GAP
     domain, column, row = np.unravel_index(np.arange(plan.nodes), plan.dims[:3])

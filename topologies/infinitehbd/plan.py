@@ -1,4 +1,4 @@
-"""Sizes of an InfiniteHBD, what they must hold, and how its settings are written.
+"""The sizes of an InfiniteHBD, their checks, and the text of its settings.
 
 Symbols (4.2, appendix D): n nodes of R GPUs, K bundles of OCSTrx a node; t GPUs of a TP group, on m = t/R nodes; p nodes
 under a ToR, d under a set of aggregation switches.
@@ -14,21 +14,21 @@ from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Kind, Latency
 
 TURN = 70_000_000_000  # ticks: 70 us, the middle of 60-80 us (5.1)
-OCSTRX = 8  # in a bundle (Fig. 4)
+OCSTRX = 8  # OCSTrx in a bundle (Fig. 4)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes per second of a GPU, one direction, and how long a link takes."""
+    """The bytes per second of a GPU, one direction, and the latency of a link."""
 
-    bandwidth: Bandwidth = 800e9  # in the HBD, all its OCSTrx together: 8 of 800 Gb/s (6.1)
+    bandwidth: Bandwidth = 800e9  # in the HBD, all OCSTrx of a GPU together: 8 of 800 Gb/s (6.1)
     dcn: Bandwidth = 50e9  # in the DCN: ConnectX-7, 400 Gb/s (6.1)
     latency: Latency = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes and rates; nodes are numbered as the DCN has them, ToR by ToR."""
+    """The sizes and rates of an InfiniteHBD; nodes are numbered as the DCN has them, ToR by ToR."""
 
     name: str
     dims: tuple[int, ...]  # domains, ToRs of a domain, nodes of a ToR, GPUs of a node
@@ -62,47 +62,50 @@ class Plan:
 
     @property
     def nodes(self) -> int:
-        """Of all domains: n."""
+        """The number of nodes of all domains, n."""
         return prod(self.dims[:3])
 
     @property
     def gpus(self) -> int:
-        """R: GPUs of a node."""
+        """The number of GPUs of a node, R."""
         return self.dims[3]
 
     @property
     def tor(self) -> int:
-        """p: nodes under a ToR."""
+        """The number of nodes under a ToR, p."""
         return self.dims[2]
 
     @property
     def npus(self) -> int:
-        """GPUs of all nodes."""
+        """The number of GPUs of all nodes."""
         return self.nodes * self.gpus
 
     @property
     def m(self) -> int:
-        """Nodes of a TP group."""
+        """The number of nodes of a TP group."""
         return self.tp // self.gpus
 
     @property
     def subline(self) -> int:
-        """l: nodes of equal place in their ToRs, within a domain."""
+        """The number of nodes with equal places in their ToRs, within a domain, l."""
         return self.dims[1]
 
     @property
     def sublines(self) -> int:
-        """Of all domains: n p/d."""
+        """The number of sub-lines of all domains, n p/d."""
         return self.dims[0] * self.dims[2]
 
     @property
     def edge(self) -> float:
-        """Bytes per second of a link to the next GPU: half of a bundle's lanes are one GPU's, and each has two bundles."""
+        """The bytes per second of a link to the next GPU.
+
+        Half of a bundle's lanes belong to one GPU, and each GPU has two bundles.
+        """
         return self.rates.bandwidth / 2
 
     @cached_property
     def reach(self) -> tuple[int, ...]:
-        """How many nodes away the K fibres of either side lead."""
+        """The distances, in nodes, of the K fibres of either side."""
         return tuple(2**i if self.powers else i + 1 for i in range(self.k))
 
 

@@ -1,4 +1,4 @@
-"""InfiniteHBD's K-hop ring and K-hop line, as one configuration of their OCSTrx: the rings of a job (4.2, 4.3)."""
+"""InfiniteHBD's K-hop ring and K-hop line in one configuration of their OCSTrx: the rings of a job (4.2, 4.3)."""
 
 from dataclasses import dataclass
 from math import prod
@@ -13,16 +13,16 @@ SOURCE = "Shou et al., InfiniteHBD (SIGCOMM 2025), "
 
 @dataclass(frozen=True)
 class Asked:
-    """Which system, and rings for which job.
+    """The settings of a system, and of the job that needs rings.
 
     Args:
         dims: Domains of aggregation switches x ToRs of a domain x nodes of a ToR x GPUs of a node: unless given 2,880 GPUs
             (6.1); with 2 nodes of 8 GPUs a ToR, 256 a domain, 6.4's traffic comes out.
         k: Bundles of OCSTrx of a node; a run of fewer faulty nodes is passed. 2 or 3 (6.1).
         tp: GPUs of a ring, a multiple of those of a node: TP-32 (6.4).
-        faulty: Nodes, such as 3+17-19.
-        job: GPUs that rings are wanted for: fewer leave more choice, so less traffic leaves the ToRs.
-        reconfiguration: How long OCSTrx take to light other rings: 60 to 80 us (5.1).
+        faulty: Faulty nodes, such as 3+17-19.
+        job: GPUs for which rings are wanted: fewer leave more choice, so that less traffic leaves the ToRs.
+        reconfiguration: Time that OCSTrx take to light other rings: 60 to 80 us (5.1).
     """
 
     dims: Dims = (1, 360, 2, 4)
@@ -34,7 +34,7 @@ class Asked:
 
 
 def _known(asked: Asked, rates: Rates) -> Invariants:
-    """Every GPU has a link to each side, whatever the rings are, and one to the DCN."""
+    """Return the invariants: every GPU has a link to each side, whatever the rings are, and one to the DCN."""
     npus = prod(asked.dims)
     return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=rates.bandwidth + rates.dcn, paths=1)
 
@@ -58,7 +58,7 @@ def _build(name: str, asked: Asked, rates: Rates, *, closed: bool) -> Topology:
     invariants=_known,
 )
 def ring(asked: Asked, rates: Rates) -> Topology:
-    """The K-hop ring: nodes with fibres to those up to K away on either side, lit as rings of TP GPUs around faults."""
+    """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
     return _build("infinitehbd", asked, rates, closed=True)
 
 
@@ -70,5 +70,5 @@ def ring(asked: Asked, rates: Rates) -> Topology:
     invariants=_known,
 )
 def line(asked: Asked, rates: Rates) -> Topology:
-    """The K-hop line: the ring without the fibres from its last nodes to its first."""
+    """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""
     return _build("infinitehbd:line", asked, rates, closed=False)

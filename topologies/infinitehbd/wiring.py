@@ -1,7 +1,7 @@
-"""A configuration as a topology: rings of GPUs, a link to each side, and the DCN that joins all.
+"""A configuration of InfiniteHBD as a topology: rings of GPUs, a link to each side, and the DCN that joins all GPUs.
 
-P asked pairs, q places in the order of the rings. Cable q goes from the GPU at place q to the next on its ring, cable
-n R + i from GPU i to the DCN.
+Cable q goes from the GPU at place q to the next on its ring, cable n R + i from GPU i to the DCN. Letters: P pairs, q places in
+the order of the rings.
 """
 
 from dataclasses import dataclass, replace
@@ -27,15 +27,15 @@ TIERS = ("copper", "loopback", "fibre", "DCN")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Rings:
-    """Where each GPU is on its ring."""
+    """The place of each GPU on its ring."""
 
     order: I64  # [N] the GPU at each place
     place: I64  # [N] the place of each GPU
-    joined: int  # GPUs on rings of t; the others on those of their node
+    joined: int  # GPUs on rings of t; each other GPU is on a ring of its node
     sizes: tuple[int, int]  # t, R
 
     def of(self, gpu: I64) -> tuple[I64, I64, I64]:
-        """[P] the place, the first place of the ring, and the size of the ring of each GPU."""
+        """Return the place, the first place of the ring, and the size of the ring of each GPU [P]."""
         place = self.place[gpu]
         size = np.where(place < self.joined, *self.sizes)
         first = np.where(place < self.joined, 0, self.joined)
@@ -44,7 +44,7 @@ class _Rings:
 
 @dataclass(frozen=True, slots=True)
 class _LitAround:
-    """Rings lit for a job around more nodes; the fields are the arguments of `build`."""
+    """A builder of rings around more faulty nodes; its fields are the arguments of `build`."""
 
     plan: Plan
     faulty: tuple[int, ...]
@@ -57,16 +57,16 @@ class _LitAround:
 
 
 def build(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topology:
-    """The topology of the rings of a job, built around the nodes that are faulty.
+    """Return the topology of the rings of a job, built around the faulty nodes.
 
     Args:
-        plan: Its sizes.
-        faulty: Nodes.
-        job: GPUs that rings are wanted for; 0: all.
+        plan: The sizes.
+        faulty: The faulty nodes.
+        job: GPUs for which rings are wanted; 0: all.
         turn_fs: Ticks that OCSTrx take to light other rings.
 
     Raises:
-        InputError: more than 2**24 links; as `orchestrate`.
+        InputError: There are more than 2**24 links; or see `orchestrate`.
     """
     check_link_count(plan.name, 4 * plan.npus)
     groups = orchestrate(plan, column(faulty, np.int64), job)
@@ -101,9 +101,9 @@ def build(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topolo
 
 
 def _mended(plan: Plan, lit_around: _LitAround, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
-    """Return the bypass (4.2): a node of the job with a failed GPU is passed by fibres that lead further, in rings lit anew.
+    """Return the reaction to failed parts: fibres that lead further bypass a node of the job with a failed GPU (4.2).
 
-    A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
+    The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
     now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (lit_around(whole, passed) if passed else whole for passed in (now, before))
@@ -120,18 +120,18 @@ def _mended(plan: Plan, lit_around: _LitAround, whole: Topology, broken: Broken,
 
 
 def _passed(plan: Plan, whole: Topology, broken: Broken, ranks: int) -> tuple[int, ...]:
-    """Return the nodes that rings are lit around: those with a failed GPU, where any of them is the job's."""
+    """Return the nodes that rings are lit around: those with a failed GPU, where any of them belongs to the job."""
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 
 
 def dims(plan: Plan) -> tuple[int, ...]:
-    """Domains, ToRs, nodes and GPUs, without what is one."""
+    """Return the numbers of domains, ToRs, nodes and GPUs, without those that are 1."""
     return tuple(size for size in plan.dims if size > 1)
 
 
 def bill(plan: Plan, kinds: I64) -> dict[str, int]:
-    """What one buys: fibres lit or not, two cables of copper of 200 GB/s for each bundle that is none of OCSTrx (Table 8)."""
+    """Return the bill: fibres lit or not, and two copper cables of 200 GB/s for each bundle that is not of OCSTrx (Table 8)."""
     lit = np.bincount(kinds, minlength=len(TIERS)).tolist()
     parts = {
         "NPU": plan.npus,
@@ -147,12 +147,12 @@ def bill(plan: Plan, kinds: I64) -> dict[str, int]:
 
 
 def _kinds(plan: Plan, by: I64) -> I16:
-    """[N] copper, loopback or fibre, from the bundle that a ring leaves each GPU by."""
+    """Return [N] copper, loopback or fibre, from the bundle by which a ring leaves each GPU."""
     return np.where(by < 0, 2, np.isin(by, bundles(plan))).astype(np.int16)
 
 
 def assumptions(plan: Plan) -> tuple[str, ...]:
-    """What the paper does not say of the parts."""
+    """Return the assumptions on parts where the paper is silent."""
     return (
         f"a GPU's {format_bandwidth(plan.rates.bandwidth)} one way are halved between its two bundles: "
         f"{format_bandwidth(plan.edge)} to each side",
@@ -173,12 +173,12 @@ def _rules(plan: Plan, faulty: int, found: int) -> tuple[str, ...]:
 
 
 def _place(whole: I64, n_ranks: int, faulty: I64) -> I64:
-    """The GPUs of the rings that have no faulty one, in the order of the ring; another configuration is another topology."""
+    """Return the GPUs of rings without a faulty GPU, in the order of the ring; another configuration is another topology."""
     return whole[~np.isin(whole, faulty).any(axis=1)].ravel()
 
 
 def _route(plan: Plan, at: _Rings, src: I64, dst: I64, key: I64) -> Routes:
-    """By the ring to a neighbour; to others by the DCN, node n R, where helpers are too."""
+    """Return routes by the ring to a neighbour, and to others by the DCN, node n R, where helpers are too."""
     (place, first, size), (goal, other, _) = (at.of(np.where(end < plan.npus, end, 0)) for end in (src, dst))
     ringed = (np.maximum(src, dst) < plan.npus) & (first == other)
     ahead = (goal - place) % size

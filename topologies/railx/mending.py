@@ -1,4 +1,4 @@
-"""RailX with rails closed again around nodes that failed: the optical switches leave out their rows or columns (6.6, A.5)."""
+"""RailX's reaction to failed nodes: the optical switches close rails again without their rows or columns (6.6, A.5)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,13 +20,14 @@ from topologies.railx.wiring import NAME, Group, System, check
 def mended(
     system: System, built: Callable[[System], Topology], whole: Topology, broken: Broken, ranks: int, was: Broken
 ) -> Mended:
-    """Return the largest grid without a node that failed, its rails split anew; failed links alone are passed by other rails.
+    """Return the largest grid without a failed node, its rails split again; failed links alone are bypassed by other rails.
 
-    Rails that cannot be split so, such as of an all-to-all whose nodes no longer suit them, stay as they are, where the nodes
-    that are left have room for the job.
+    Rails that cannot be split so, such as those of an all-to-all whose number of nodes no longer suits them, stay as they are
+    if the
+    remaining nodes have room for the job.
 
     Raises:
-        InputError: such rails, and no such room.
+        InputError: Rails cannot be split so, and there is no such room.
     """
     grid, before = (_grid(system, whole, each, ranks) for each in (broken, was))
     same = all(map(np.array_equal, grid, before))
@@ -51,20 +52,20 @@ class _Grid(NamedTuple):
     columns: I64
 
     def whole(self, system: System) -> bool:
-        """Return whether it has all nodes."""
+        """Return whether the grid has all nodes."""
         return len(self.rows) == system.sizes[1] and len(self.columns) == system.sizes[0]
 
     def chips(self, system: System) -> I64:
-        """Return the chips of its nodes, by their numbers in the whole grid."""
+        """Return the chips of the grid's nodes, by their numbers in the whole grid."""
         nodes, chips = (self.rows[:, None] * system.sizes[0] + self.columns).ravel(), system.m**2
         return column((nodes[:, None] * chips + np.arange(chips)).ravel(), np.int64)
 
 
 def _grid(system: System, whole: Topology, broken: Broken, ranks: int) -> _Grid:
-    """Return the grid that is lit: all of it, unless a node of the job has failed, and rails can be split around it.
+    """Return the grid that is lit: all of it, unless a node of the job has failed and rails can be split around it.
 
     Raises:
-        InputError: as `mended`.
+        InputError: See `mended`.
     """
     columns, rows = system.sizes
     every = _Grid(np.arange(rows), np.arange(columns))
@@ -100,12 +101,12 @@ def _turned(grid: _Grid, turning_fs: int) -> str:
 
 
 def _stays(npus: I64, ranks: int, faulty: I64) -> I64:
-    """Return the NPUs of a job of which none has failed: it stays there, whatever fails elsewhere."""
+    """Return the NPUs of a job of which none has failed: the job stays there, whatever fails elsewhere."""
     return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)
 
 
 def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, ...]:
-    """The dimensions of an axis for so many nodes: the same, or one of another size."""
+    """Return the dimensions of an axis for a number of nodes: the same ones, or one of another size."""
     sizes = [group.size for group in groups]
     if nodes == int(np.prod(sizes)):
         return groups
@@ -118,7 +119,7 @@ def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, .
 
 
 def _rows(smaller: Topology, broken: Broken, of: I64) -> I64:
-    """The links that failed, by their numbers in the smaller grid."""
+    """Return the failed links, by their numbers in the smaller grid."""
     pairs = {(min(pair), max(pair)) for pair in broken.cables}
     links = smaller.links
     ends = zip(of[links.src].tolist(), of[links.dst].tolist(), strict=True)

@@ -1,6 +1,6 @@
-"""The largest part of RailX for one job where nodes are faulty: each costs its row or its column of nodes (6.6, A.5).
+"""The largest part of RailX for one job where nodes are faulty: each fault costs its row or its column of nodes (6.6, A.5).
 
-The optical switches close the rings round what is left out; that is another topology.
+The optical switches close the rings around the gaps; the result is another topology.
 """
 
 from functools import partial
@@ -12,22 +12,22 @@ from emu.errors import must_be
 from emu.topology.topology import Placer
 from topologies.railx.wiring import NAME, System
 
-_MOST = 20  # rows with faults that share a row or a column: 2**20 cases
+_MOST = 20  # largest number of rows with faults that share a row or a column: 2**20 cases
 
 
 def available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
-    """The rows and columns to keep of a grid of nodes, so that most nodes without a fault are left (Algorithm 2).
+    """Return the rows and columns of a grid of nodes to keep, so that most nodes without a fault are left (Algorithm 2).
 
-    A fault alone in its row and column costs one of either. Of the others each case is tried: the paper's are a row or a
-    column for each fault; here a case is the rows, which cost no column, and so fewer.
+    A fault alone in its row and column costs one of either. For the others each case is tried. The paper's cases are a row or a
+    column for each fault; here a case is a set of rows, which then gives the columns, so that there are fewer cases.
 
     Args:
-        rows: Of the grid.
-        columns: Of the grid.
+        rows: Rows of the grid.
+        columns: Columns of the grid.
         faults: [F, 2] row and column of each faulty node.
 
     Raises:
-        InputError: more than 20 rows (and columns) have faults that share one.
+        InputError: More than 20 rows (and columns) have faults that share one.
     """
     faults = np.unique(faults.reshape(-1, 2), axis=0)
     if len(np.unique(_crowded(faults)[:, 1])) < len(np.unique(_crowded(faults)[:, 0])):
@@ -37,7 +37,7 @@ def available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
 
 
 def _crowded(faults: I64) -> I64:
-    """C: the faults that share a row or a column with another."""
+    """Return the faults that share a row or a column with another, the paper's C."""
     row, col = (np.bincount(faults[:, axis])[faults[:, axis]] if len(faults) else column([], np.int64) for axis in (0, 1))
     return faults[(row > 1) | (col > 1)]
 
@@ -62,7 +62,7 @@ def _available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
 
 
 def placer(system: System) -> Placer:
-    """The chips of the largest part without a faulty node; a faulty chip is a faulty node."""
+    """Return the placement on the chips of the largest part without a faulty node; a faulty chip makes its node faulty."""
     return partial(_place, system)
 
 

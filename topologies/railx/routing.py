@@ -1,8 +1,10 @@
 """RailX's routing: Algorithm 1 on any setting of the switches, the dragonfly's, and the non-minimal one of 4.1.2.
 
-A hop between nodes is a walk on the mesh to the nearest chip that has a fitting rail, then the rail. All X before all Y, but in
-the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that as many as the
-longest route has, and one, keep routes from deadlock; in the non-minimal routing Y follows X on the same VC.
+A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All X comes before all Y, but
+in
+the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that one VC more than
+the
+longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on the same VC.
 """
 
 from collections.abc import Sequence
@@ -19,18 +21,18 @@ _FAR = 2**20  # further than any chip of a mesh
 
 
 class _Walk:
-    """P messages under way, moved a stage at a time: where each is, and the links that it has taken."""
+    """P messages on their way, moved one stage at a time: the place of each, and the links that it has taken."""
 
     def __init__(self, system: System, src: I64, dst: I64, key: I64) -> None:
         self.system = system
         self.node, self.chip = _split(system, src)
         self.to_node, self.to_chip = _split(system, dst)
         self.key = key
-        self.flow = take_turns(key, *_offsets(self), *self.chip, *self.to_chip)  # which of equally near rails
+        self.flow = take_turns(key, *_offsets(self), *self.chip, *self.to_chip)  # picks one of equally near rails
         self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
 
     def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
-        """`count` links for each of some pairs, the first of them and then each `step` further."""
+        """Take `count` links for each of some pairs: the first link, and then each `step` further."""
         pair = np.repeat(np.arange(len(who)), count)
         place = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
         link = first[pair] + step[pair] * place
@@ -49,12 +51,12 @@ class _Walk:
             self.chip[axis][who] = there
 
     def cross(self, who: I64, axis: int, place: I64, port: tuple[I64, I64], virtual: tuple[int, int]) -> None:
-        """Walk to the chip that has a port, over its rail, and so to that place of the row or column.
+        """Walk to the chip that has a port, then over its rail to a place of the row or column.
 
         Args:
             who: The pairs.
             axis: 0 along X, 1 along Y.
-            place: Of the node that the rail leads to.
+            place: The place of the node that the rail leads to.
             port: The rail, and whether it leaves by its - port.
             virtual: VC of the walk and of the rail.
         """
@@ -70,7 +72,7 @@ class _Walk:
         self.chip[axis][who] = system.m - 1 - edge
 
     def routes(self, virtual: int) -> Routes:
-        """All that was taken, after the last walk to the destination's chip."""
+        """Return all links that were taken, after the last walk to the destination's chip."""
         self.mesh(np.arange(len(self.key)), self.to_chip, virtual)
         pair, link, channel = (np.concatenate(parts) for parts in zip(*self.taken, strict=True))
         order = np.argsort(pair, kind="stable")  # each was taken in the order of the walk
@@ -79,13 +81,13 @@ class _Walk:
 
 
 def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
-    """Node (X, Y) and chip (x, y)."""
+    """Return node (X, Y) and chip (x, y)."""
     node, chip = np.divmod(npu, system.m**2)
     return [node % system.sizes[0], node // system.sizes[0]], [chip % system.m, chip // system.m]
 
 
 def _offsets(walk: _Walk) -> list[I64]:
-    """How far up each logical dimension the destination's node is, round it."""
+    """Return how far up each logical dimension the destination's node is, modulo its size."""
     groups = (
         (axis, *placed)
         for axis, of in enumerate((walk.system.x, walk.system.y))
@@ -96,12 +98,15 @@ def _offsets(walk: _Walk) -> list[I64]:
 
 
 def channels(system: System, *, dragonfly: bool = False) -> int:
-    """Virtual channels of the minimal routing: hops between the nodes farthest apart, and one (4.1.1)."""
+    """Return the number of virtual channels of the minimal routing (4.1.1).
+
+    It is one more than the hops between the nodes farthest apart.
+    """
     return 1 + (3 if dragonfly else sum(g.hops for g in (*system.x, *system.y)))
 
 
 def minimal(system: System) -> Router:
-    """Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, over the nearest chip that has one."""
+    """Return the router of Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, each at the nearest chip."""
     return partial(_minimal, system)
 
 
@@ -116,7 +121,7 @@ def _minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _cross_group(walk: _Walk, axis: int, placed: tuple[Group, int, int], virtual: int) -> None:
-    """To the destination's digit of one logical dimension."""
+    """Cross to the destination's digit of one logical dimension."""
     group, first, stride = placed
     digit, wanted = (place[axis] // stride % group.size for place in (walk.node, walk.to_node))
     who = np.flatnonzero(digit != wanted)
@@ -129,7 +134,7 @@ def _cross_group(walk: _Walk, axis: int, placed: tuple[Group, int, int], virtual
 
 
 def _go_round(walk: _Walk, axis: int, placed: tuple[Group, int, int], who: I64, virtual: int) -> None:
-    """The nearer way round, one rail all the way."""
+    """Go the shorter way round, on one rail all the way."""
     group, first, stride = placed
     digit, wanted = (place[axis][who] // stride % group.size for place in (walk.node, walk.to_node))
     away = (wanted - digit) % group.size
@@ -146,13 +151,16 @@ def _go_round(walk: _Walk, axis: int, placed: tuple[Group, int, int], who: I64, 
 
 
 def _backwards(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
-    """Whether by the - port: fewer hops between nodes, else in them, else (of two equal ways) where the key is odd."""
+    """Return whether each pair goes by the - port.
+
+    The way with fewer hops between nodes wins, then the one with fewer hops in nodes, then the key's parity decides.
+    """
     inside = walk.to_chip[axis][who] - walk.chip[axis][who]
     return np.where(excess, excess > 0, np.where(inside, inside > 0, walk.key[who] % 2)).astype(np.int64)
 
 
 def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
-    """One of the rails first..end-1 that end on the nearest row (or column) of chips, as `flow` says."""
+    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `flow` picks it."""
     n = walk.system.n
     line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
     low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
@@ -160,7 +168,7 @@ def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
 
 
 def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Of the rails of a complete group that lead from the one place to the other, one at the nearest chip, as `flow` says."""
+    """Return a rail of a complete group that leads from one place to another, at the nearest chip; `flow` picks it."""
     system, (group, first), (who, here, there) = walk.system, placed, asked
     rail = first + _rails(group, here, there, walk.node[1 - axis][who])
     minus = np.arange(2)[:, None]
@@ -174,7 +182,10 @@ def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64
 
 
 def _rails(group: Group, here: I64, there: I64, line: I64) -> I64:
-    """[P, 2, C] rails of the group that lead there by their + and their - port; those not below `group.rails` are none."""
+    """Return [P, 2, C] rails of the group that lead there by their + and their - port.
+
+    Numbers from `group.rails` on mean none.
+    """
     rings = len(group.after)
     ring = np.stack((group.leads[here, there], group.leads[there, here]), axis=-1)
     least = (ring - line[:, None] * group.rails) % rings
@@ -182,7 +193,7 @@ def _rails(group: Group, here: I64, there: I64, line: I64) -> I64:
 
 
 def minimal_dragonfly(system: System) -> Router:
-    """In the row to a column whose Y-rails lead to the destination's row, there by one, then in that row."""
+    """Return the router: in the row to a column whose Y-rails lead to the destination's row, over one, then in that row."""
     return partial(_minimal_dragonfly, system)
 
 
@@ -205,7 +216,10 @@ def _cross_row(walk: _Walk, group: Group, to: I64, virtual: int) -> None:
 
 
 def _gateway(walk: _Walk, group: Group, chance: I64) -> I64:
-    """[P] the column to take: the source's or the destination's where one leads to the row, else one that does by the hash."""
+    """Return [P] the column to take.
+
+    It is the source's or the destination's where that leads to the row, else one that the hash picks.
+    """
     system, (here, there) = walk.system, (walk.node[1], walk.to_node[1])
     rings, rails = len(group.after), system.sizes[0] * group.rails
     ring = np.where(chance % 2, group.leads[here, there], group.leads[there, here])
@@ -218,9 +232,11 @@ def _gateway(walk: _Walk, group: Group, chance: I64) -> I64:
 
 
 def nonminimal(system: System) -> Router:
-    """Over a column of nodes that the hash takes, on a HyperX: an X-rail there, a Y-rail, and an X-rail back (4.1.2).
+    """Return the router over a column of nodes that the hash picks, on a HyperX (4.1.2).
 
-    The walk to a rail that turns from Y to X is on the next VC already: four, one more than Algorithm 1 has.
+    A route takes an X-rail there, a Y-rail, and an X-rail back. The walk to a rail that turns from Y to X is on the next VC
+    already:
+    four VCs, one more than Algorithm 1 has.
     """
     return partial(_nonminimal, system)
 

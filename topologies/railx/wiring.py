@@ -2,8 +2,9 @@
 
 Paper's symbols: m chips along a node's edge, n ports along a chip's, r = m n rails in each of X and Y, k mesh link over port
 bandwidth, R ports of an optical circuit switch (OCS), H_i and H_o hops inside and between nodes. Node (X, Y), X fastest, has
-chips (x, y), x fastest. X-rail a ends on row a // n: its + port on the last chip of the row, its - port on the first; Y-rails
-on columns likewise. An OCS of X joins X-rail a of all nodes of a row, one of Y Y-rail a of a column (3.2, Figure 6).
+chips (x, y), x fastest. X-rail a ends on row a // n: its + port is on the last chip of the row, its - port on the first;
+Y-rails
+are likewise on columns. An OCS of X joins X-rail a of all nodes of a row, one of Y joins Y-rail a of a column (3.2, Figure 6).
 """
 
 from collections.abc import Sequence
@@ -26,9 +27,10 @@ NAME = "railx"
 
 @dataclass(frozen=True)
 class Group:
-    """Rails of X or of Y that make one logical dimension (Dimension Splitting): all one ring, or a node to every other.
+    """Rails of X or of Y that make one logical dimension (Dimension Splitting): all one ring, or each node to every other.
 
-    In a complete one, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other next to its
+    In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other next to
+    its
     + port on one of the size - 1 rings and next to its - port on another (Lemma 3.1).
     """
 
@@ -38,7 +40,7 @@ class Group:
 
     @cached_property
     def after(self) -> I64:
-        """[rings, size] the node that each node's + port leads to."""
+        """The node that each node's + port leads to, [rings, size]."""
         nodes = np.arange(self.size)
         order = nodes[None] if self.wiring == "ring" else directed_cycles(self.size)
         found = np.empty_like(order)
@@ -47,91 +49,91 @@ class Group:
 
     @cached_property
     def leads(self) -> I64:
-        """[size, size] the ring on which the one node's + port leads to the other; -1 where none does."""
+        """The ring on which one node's + port leads to another, [size, size]; -1 where none does."""
         found = np.full((self.size, self.size), -1)
         for ring, after in enumerate(self.after):
             found[np.arange(self.size), after] = ring
         return found
 
     def ring(self, line: I64, rail: I64) -> I64:
-        """Which ring a rail of a row or column makes: they take turns, over all rails of all lines."""
+        """Return the ring that a rail of a row or column makes; rails take the rings in turn, over all lines."""
         return (line * self.rails + rail) % len(self.after)
 
     @property
     def hops(self) -> int:
-        """Between the two nodes farthest apart."""
+        """The number of hops between the two nodes farthest apart."""
         return self.size // 2 if self.wiring == "ring" else 1
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What links and switches are like, however the switches are set."""
+    """The settings of links and switches, which do not depend on how the switches are set."""
 
     k: Count = 4  # bandwidth between chips of a node over that of n ports: 2 to 4 suffice (6.3); 400 over 100 GB/s in 6.4
-    radix: Count = 128  # R, ports of an optical switch (3.2)
-    bandwidth: Bandwidth = 50e9  # of a port, one direction: 400 Gb/s (6.2)
-    latency: Latency = 10_000_000  # of a hop inside a node: 10 ns (6.4)
-    optical: Latency = 300_000_000  # of a hop between nodes: 300 ns (6.4)
-    turning: Latency = 6_000_000_000_000  # of an OCS: no more than the 6 ms within which one turns between two uses (5.2, A.4)
+    radix: Count = 128  # R: ports of an optical switch (3.2)
+    bandwidth: Bandwidth = 50e9  # bandwidth of a port, one direction: 400 Gb/s (6.2)
+    latency: Latency = 10_000_000  # latency of a hop inside a node: 10 ns (6.4)
+    optical: Latency = 300_000_000  # latency of a hop between nodes: 300 ns (6.4)
+    turning: Latency = 6_000_000_000_000  # time of an OCS's turn: at most the 6 ms between two uses (5.2, A.4)
 
 
 @dataclass(frozen=True)
 class System:
-    """What is bought, and how the optical switches are set."""
+    """The parts of a RailX, and the setting of its optical switches."""
 
     m: int
     n: int
-    x: tuple[Group, ...]  # logical dimensions of X, the last the fastest digit of a node's place; their rails in order
+    x: tuple[Group, ...]  # logical dimensions of X, with their rails in order; the last is the fastest digit of a node
     y: tuple[Group, ...]
     hardware: Hardware = Hardware()
 
     @property
     def r(self) -> int:
-        """Rails of a node in each of X and Y."""
+        """The number of rails of a node in each of X and Y."""
         return self.m * self.n
 
     @property
     def mesh_rate(self) -> float:
-        """Bytes per second of a link between chips of a node."""
+        """The bytes per second of a link between chips of a node."""
         return self.hardware.k * self.n * self.hardware.bandwidth
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Nodes along X and along Y."""
+        """The numbers of nodes along X and along Y."""
         return prod(g.size for g in self.x), prod(g.size for g in self.y)
 
     @property
     def nodes(self) -> int:
-        """Of the system."""
+        """The number of nodes of the system."""
         return prod(self.sizes)
 
     @property
     def npus(self) -> int:
-        """N."""
+        """The number of chips, N."""
         return self.nodes * self.m**2
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Of the numbering of the chips: Y, X, then row and column of the mesh."""
+        """The dims of the numbering of chips: Y, X, then row and column of the mesh."""
         return (*(g.size for g in self.y), *(g.size for g in self.x), self.m, self.m)
 
     @property
     def mesh_cables(self) -> int:
-        """Links in all meshes, in each of the two directions."""
+        """The number of links in all meshes, in each of the two directions."""
         return self.nodes * self.m * (self.m - 1)
 
     @property
     def cables(self) -> int:
-        """Full-duplex links: of the meshes, and a rail of each node in X and in Y."""
+        """The number of full-duplex links: those of the meshes, and a rail of each node in X and in Y."""
         return 2 * self.mesh_cables + 2 * self.nodes * self.r
 
 
 def check(system: System) -> None:
-    """Refuse what cannot be built.
+    """Check that a system can be built.
 
     Raises:
-        InputError: an odd R, more nodes in a line than an OCS has pairs of ports for, rails that do not close, an all-to-all
-            of 4 or 6 nodes, a dimension of 1, or more links than a topology holds.
+        InputError: R is odd, a line has more nodes than an OCS has pairs of ports, rails do not close, an all-to-all has 4 or 6
+            nodes, a dimension has 1, or there are more links than a topology holds.
     """
     radix = system.hardware.radix
     if radix % 2:
@@ -162,7 +164,7 @@ def _check_group(group: Group) -> None:
 
 
 def links_of(system: System) -> tuple[Links, dict[str, int]]:
-    """The links, and what one buys.
+    """Return the links and the bill.
 
     Cables in order: meshes along x (node, y, x), along y (node, y, x), X-rails (node, rail), Y-rails; a rail's cable runs from
     the + port of that node.
@@ -184,7 +186,10 @@ def links_of(system: System) -> tuple[Links, dict[str, int]]:
 
 
 def after(system: System, axis: int) -> I64:
-    """[lines, places, r] the place that the + port of each node's rail leads to, along its row (axis 0) or column (1)."""
+    """Return [lines, places, r] the place that the + port of each node's rail leads to.
+
+    The place is along the node's row (axis 0) or column (1).
+    """
     groups = (system.x, system.y)[axis]
     place, line = np.arange(system.sizes[axis])[:, None], np.arange(system.sizes[1 - axis])[:, None, None]
     return np.concatenate([_follow(g, s, place, line) for g, s in zip(groups, strides(groups), strict=True)], axis=2)
@@ -196,12 +201,12 @@ def _follow(group: Group, stride: int, place: I64, line: I64) -> I64:
 
 
 def strides(groups: Sequence[Group]) -> list[int]:
-    """Of each group's digit in a node's place along X or Y."""
+    """Return the stride of each group's digit in a node's place along X or Y."""
     return [prod(g.size for g in groups[i + 1 :]) for i in range(len(groups))]
 
 
 def circuits(system: System, axis: int) -> I64:
-    """[lines, r, 2 places] the port to which each OCS of X (axis 0) or Y (1) takes the light from each of its ports.
+    """Return [lines, r, 2 places] the port to which each OCS of X (axis 0) or Y (1) sends the light from each of its ports.
 
     Port 2i is the + port of the i-th node of the row or column, port 2i + 1 its - port.
     """
@@ -213,7 +218,7 @@ def circuits(system: System, axis: int) -> I64:
 
 
 def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
-    """[nodes, r] and [nodes, r] the chips at a rail's + port and at the - port that its circuit leads to."""
+    """Return the chips at a rail's + port and at the - port that its circuit leads to, [nodes, r] and [nodes, r]."""
     there = after(system, axis)
     place, line = np.arange(there.shape[1])[:, None], np.arange(there.shape[0])[:, None, None]
     across = np.arange(system.r) // system.n
@@ -223,18 +228,18 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
 
 
 def _by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
-    """[nodes, r] from [lines, places, r]; nodes are numbered row by row."""
+    """Return [nodes, r] from [lines, places, r]; nodes are numbered row by row."""
     whole = np.broadcast_to(chips, shape)
     return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, system.r)
 
 
 def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across: I64) -> I64:
-    """The chip at a place of a row (axis 0) or column (1) of nodes, and in its node along and across that axis."""
+    """Return the chip at a place of a row (axis 0) or column (1) of nodes, and in its node along and across that axis."""
     (X, x), (Y, y) = ((place, along), (line, across)) if axis == 0 else ((line, across), (place, along))
     return ((Y * system.sizes[0] + X) * system.m + y) * system.m + x
 
 
 def shifts(system: System) -> list[I64]:
-    """The chips one node further round each logical dimension that is a ring."""
+    """Return the symmetries that move chips one node further round each logical dimension that is a ring."""
     chip, groups = np.arange(system.npus).reshape(system.dims), (*system.y, *system.x)
     return [np.roll(chip, -1, axis).ravel() for axis, group in enumerate(groups) if group.wiring == "ring"]
