@@ -148,7 +148,7 @@ _SWITCH_CLAIM = Claim("link", alpha=lambda dims: 4 + 2 * _height(dims[0]), beta=
 
 @collective("all_reduce", "in-switch-tree", claim=_SWITCH_CLAIM, shapes=_with_heads, needs_adding=True)
 def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
-    """Add pieces for the heads on each node's switch, add heads' sums along a double tree, and fan the total out on switches."""
+    """Add pieces for the heads on each node's switch, add heads' sums along a double tree, and fan the total out to all."""
     m, g = dims
     deep = _height(m)
     trees = [(child * g + head, parent * g + head, depth) for head in range(g) for child, parent, depth in _trees(m)]

@@ -1,4 +1,4 @@
-"""What HPN is held against: the Clos it could have been, Aggs of one rail each, and DCN+ before it (6.1, 10, appendix C)."""
+"""The networks with which HPN is compared: the Clos it could have been, Aggs of one rail, and DCN+ (6.1, 10, appendix C)."""
 
 from emu.topology.catalogue import Count, Dims
 from topologies.hpn.filed import variant
@@ -14,26 +14,26 @@ _EXAMPLES = ("dims=2x2x2,aggs=2", "dims=3x2x4,aggs=3", "dims=2x3x1,aggs=2,hash=i
 
 @variant("hpn:clos", "6.1 and Fig. 12a", _EXAMPLES)
 def clos(dims: Dims = _CLOS, aggs: Count = AGGS, *, ways: Hashed, rates: Rates) -> Plan:
-    """A pod of typical Clos: every Agg has all ToRs, so that a hash picks the port which a message arrives at.
+    """Join all ToRs of a pod by every Agg, as a typical Clos: a hash picks the port at which a message arrives.
 
     Args:
         dims: Segments x hosts of a segment x GPUs of a host, each of which has a rail.
-        aggs: Of the pod, and so uplinks of a ToR, each of two ports.
-        ways: How equal ones are taken.
-        rates: Of its links.
+        aggs: Aggs of the pod, and uplinks of a ToR, each of two ports.
+        ways: Settings of the choice among equal paths.
+        rates: Rates of links.
     """
     return plan_of("hpn:clos", _CLOS, "all", dims=dims, aggs=aggs, rates=rates, **vars(ways))
 
 
 @variant("hpn:rail-only", "10 and Table 4", _EXAMPLES)
 def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, ways: Chosen, rates: Rates) -> Plan:
-    """A pod whose Aggs serve one rail and one port each, in 16 planes: 122,880 GPUs, other rails over NVLink only.
+    """Join a pod by Aggs that serve one rail and one port each, in 16 planes: 122,880 GPUs, other rails over NVLink only.
 
     Args:
         dims: Segments x hosts of a segment x GPUs of a host, each of which has a rail.
-        aggs: Of a rail's plane, and so uplinks of a ToR, each of two ports.
-        ways: How equal ones are taken.
-        rates: Of its links.
+        aggs: Aggs of a rail's plane, and uplinks of a ToR, each of two ports.
+        ways: Settings of the choice among equal paths.
+        rates: Rates of links.
     """
     return plan_of("hpn:rail-only", _RAIL_ONLY, "rail", dims=dims, aggs=aggs, rates=rates, **vars(ways))
 
@@ -58,15 +58,15 @@ def dcn_plus(
     ways: Hashed,
     rates: Rates,
 ) -> Plan:
-    """The three-tier Clos before HPN: all NICs of 16 hosts under one pair of ToRs, four pairs a pod, 32 pods.
+    """Join all NICs of 16 hosts by one pair of ToRs, four pairs a pod, 32 pods: the three-tier Clos before HPN.
 
     Args:
         dims: Pods x segments of a pod x hosts of a segment x GPUs of a host.
-        aggs: Of a pod.
+        aggs: Aggs of a pod.
         parallel: Cables between a ToR and each Agg, of two ports each.
         up: Uplinks of an Agg.
-        ways: How equal ones are taken.
-        rates: Of its links.
+        ways: Settings of the choice among equal paths.
+        rates: Rates of links.
     """
     wide = f"{parallel} cables between a ToR and each Agg: appendix C prints one, with which 9's full bisection does not close"
     return plan_of(

@@ -1,4 +1,7 @@
-"""Rails as columns under their pair of ToRs, hosts as rows; on top the Aggs, plane beside plane (HPN, Fig. 7, 11 and 12b)."""
+"""The drawing of an HPN: rails as columns under their pair of ToRs, hosts as rows, Aggs on top by plane (Fig.
+
+7, 11 and 12b).
+"""
 
 import numpy as np
 
@@ -6,13 +9,13 @@ from emu.arrays import F64
 from emu.topology.topology import Box, Drawing
 from topologies.hpn.plan import Plan
 
-_PITCH = 2.0  # between rails
-_SIDE = 2.0  # from a host's switch of NVLink, on its left, to its first GPU
-_GAP = 4.5  # between segments
+_PITCH = 2.0  # distance between rails
+_SIDE = 2.0  # distance from a host's NVLink switch, on its left, to its first GPU
+_GAP = 4.5  # distance between segments
 
 
 def draw(plan: Plan) -> Drawing:
-    """Segments side by side; a gap before backup hosts; the higher ToR of a pair is plane 1's."""
+    """Return the drawing: segments side by side, a gap before backup hosts; the higher ToR of a pair is plane 1's."""
     host, rails = np.arange(plan.hosts), plan.sizes[3]
     late = host >= plan.active
     row = np.where(late, plan.sizes[2] + 0.6 + (host - plan.active) % max(1, plan.backup), host % plan.sizes[2])
@@ -32,7 +35,7 @@ def draw(plan: Plan) -> Drawing:
 
 
 def _tors(plan: Plan, pitch: float) -> F64:
-    """A pair over the middle of the rails that it serves."""
+    """Return the places of ToRs: each pair is over the middle of the rails that it serves."""
     segment, pair, plane = np.unravel_index(np.arange(plan.tors), (plan.segments, plan.sets, 2))
     served = plan.sizes[3] // plan.sets
     x = segment * pitch + (pair * served + (served - 1) / 2) * _PITCH
@@ -40,7 +43,7 @@ def _tors(plan: Plan, pitch: float) -> F64:
 
 
 def _row(count: int, group: int, width: float, y: float) -> F64:
-    """Switches over the whole width, closer within a group."""
+    """Return the places of switches over the whole width, closer together within a group."""
     of, place = np.divmod(np.arange(count), group)
     share = (place + 0.5) / group - 0.5
     x = (of + 0.5 + 0.8 * share) * (width + _PITCH) / max(1, count // group) - _PITCH / 2

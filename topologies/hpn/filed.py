@@ -1,4 +1,4 @@
-"""How a variant is filed: its plan says both how to wire it and what closed forms give for it."""
+"""The registration of HPN's variants: a variant's plan gives both its wiring and its invariants."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,16 +15,16 @@ _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
 def variant(
     name: str, section: str, examples: tuple[str, ...], full: tuple[str, ...] = ("",)
 ) -> Callable[[Callable[..., Plan]], Build]:
-    """File the topology of the plan that a function makes of its settings, under NAME:VARIANT.
+    """Return a decorator that files a function from settings to a plan as a topology, under NAME:VARIANT.
 
     Args:
-        name: As it is written on the command line.
-        section: Of the paper.
+        name: The name on the command line.
+        section: The section of the paper.
         examples: Settings of small instances.
-        full: Settings of the sizes that the paper speaks of.
+        full: Settings of the sizes in the paper.
 
     Raises:
-        InputError: as `topology`.
+        InputError: See `topology`.
     """
 
     def file(plan_of: Callable[..., Plan]) -> Build:

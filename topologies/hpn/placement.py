@@ -1,4 +1,4 @@
-"""Which GPUs a job gets: whole hosts in the order of segments, a backup host in the place of a failed one (HPN 5.1)."""
+"""The placement of jobs on HPN: whole hosts in the order of segments; a backup host replaces a failed one (5.1)."""
 
 import numpy as np
 
@@ -7,10 +7,11 @@ from topologies.hpn.plan import Plan
 
 
 def place(plan: Plan, n_ranks: int, faulty: I64) -> I64:
-    """The GPUs that a job of any size may have, in order.
+    """Return the GPUs that a job of any size may have, in order.
 
-    A host with a faulty GPU is out as a whole. A backup host of its segment takes its place, and its ranks, while there is
-    one; else the next host does.
+    A host with a faulty GPU is left out as a whole. A backup host of its segment takes its place, and its ranks, while there is
+    one;
+    else the next host does.
     """
     rails, whole = plan.sizes[3], np.ones(plan.hosts, np.bool_)
     whole[faulty // rails] = False

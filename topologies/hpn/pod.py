@@ -7,7 +7,7 @@ from topologies.hpn.settings import Joined, Spares
 
 _SEGMENT = (128, 8)  # active hosts; GPUs of a host, each with a rail (5.1, 5.2)
 _POD = (15, *_SEGMENT)  # segments (6.2)
-_CLUSTER = (2, *_POD)  # pods; how many the paper does not say
+_CLUSTER = (2, *_POD)  # pods; the paper does not say how many
 
 
 @variant(
@@ -17,12 +17,12 @@ _CLUSTER = (2, *_POD)  # pods; how many the paper does not say
     ("", "backup=8"),
 )
 def segment(dims: Dims = _SEGMENT, backup: Spares = 0, *, rates: Rates) -> Plan:
-    """Hosts x rails under two ToRs a rail: 1024 GPUs one switch apart, an NVLink and a switch to another rail.
+    """Join hosts x rails by two ToRs a rail: 1024 GPUs one switch apart, an NVLink and a switch to another rail.
 
     Args:
         dims: Active hosts x GPUs of a host, each of which has a rail.
-        backup: Hosts that stand by.
-        rates: Of its links.
+        backup: Backup hosts.
+        rates: Rates of links.
     """
     return plan_of("hpn:segment", _SEGMENT, "plane", dims=dims, backup=backup, rates=rates)
 
@@ -40,13 +40,13 @@ def segment(dims: Dims = _SEGMENT, backup: Spares = 0, *, rates: Rates) -> Plan:
     ("", "backup=8"),
 )
 def pod(dims: Dims = _POD, aggs: Count = AGGS, *, hosts: Joined, rates: Rates) -> Plan:
-    """Segments x hosts x rails in two planes that share no switch, each of 60 Aggs: 15,360 GPUs in two tiers.
+    """Join segments x hosts x rails in two planes that share no switch, each of 60 Aggs: 15,360 GPUs in two tiers.
 
     Args:
         dims: Segments x active hosts of a segment x GPUs of a host, each of which has a rail.
-        aggs: Of a plane, and so uplinks of a ToR, each of two ports.
-        hosts: Which of them stand by, and which ways their messages take.
-        rates: Of its links.
+        aggs: Aggs of a plane, and uplinks of a ToR, each of two ports.
+        hosts: Backup hosts, and the paths of messages.
+        rates: Rates of links.
     """
     return plan_of("hpn:pod", _POD, "plane", dims=dims, aggs=aggs, rates=rates, **vars(hosts))
 
@@ -63,13 +63,13 @@ def pod(dims: Dims = _POD, aggs: Count = AGGS, *, hosts: Joined, rates: Rates) -
     ("", "dims=7x15x128x8"),
 )
 def cluster(dims: Dims = _CLUSTER, aggs: Count = AGGS, up: Count = UP, *, hosts: Joined, rates: Rates) -> Plan:
-    """Pods under a Core tier of two planes, an Agg's 120 ports down for 8 up: 15:1, for what may cross pods at leisure.
+    """Join pods by a Core tier of two planes, with an Agg's 120 ports down for 8 up: 15:1, for traffic that is not urgent.
 
     Args:
         dims: Pods x segments of a pod x active hosts of a segment x GPUs of a host, each of which has a rail.
-        aggs: Of a plane of a pod, and so uplinks of a ToR, each of two ports.
+        aggs: Aggs of a plane of a pod, and uplinks of a ToR, each of two ports.
         up: Uplinks of an Agg.
-        hosts: Which of them stand by, and which ways their messages take.
-        rates: Of its links.
+        hosts: Backup hosts, and the paths of messages.
+        rates: Rates of links.
     """
     return plan_of("hpn", _CLUSTER, "plane", dims=dims, aggs=aggs, up=up, rates=rates, **vars(hosts))

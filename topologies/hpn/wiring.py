@@ -1,4 +1,4 @@
-"""The nodes and the cables of a plan, as a topology."""
+"""The nodes and the cables of an HPN as a topology."""
 
 from dataclasses import replace
 from functools import partial
@@ -17,14 +17,14 @@ from topologies.hpn.plan import Plan
 from topologies.hpn.routes.routing import route
 
 _CHIPS = 4  # NVSwitches of a host (RailX, arXiv:2507.18889, 2.2.1); a message is spread over all of them
-_BACKUP = 8  # hosts of a segment (5.1)
+_BACKUP = 8  # backup hosts of a segment (5.1)
 
 
 def build(plan: Plan) -> Topology:
-    """The topology of a plan, and what its source leaves open, among its assumptions.
+    """Return the topology of a plan; its assumptions name what the source leaves open.
 
     Raises:
-        InputError: more than 2**24 links.
+        InputError: There are more than 2**24 links.
     """
     check_link_count(plan.name, 2 * sum(plan.cables))
     links, cables = wire(plan.name, _cables(plan))
@@ -48,9 +48,11 @@ def build(plan: Plan) -> Topology:
 
 
 def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
-    """Return the other port of a NIC, once BGP has withdrawn the route of one that failed (4.2); a backup host for a job's.
+    """Return the reaction to failed parts: the other port of a NIC, or a backup host.
 
-    What is repaired serves again at once (9.3). How long a job takes to begin on a backup host is not in here.
+    The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
+    The time
+    that a job takes to begin on a backup host is not included.
     """
     left, new = around(whole, broken, ranks), broken.beyond(was)
     if new == Broken():
@@ -64,7 +66,7 @@ def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken
 
 
 def _dims(plan: Plan) -> tuple[int, ...]:
-    """Levels of the numbering; backup hosts come last, so that with them there are only hosts and GPUs."""
+    """Return the dims of the numbering; backup hosts come last, so that with them there are only hosts and GPUs."""
     pods, segments, hosts, rails = plan.sizes
     if plan.backup:
         return plan.hosts, rails
@@ -72,7 +74,7 @@ def _dims(plan: Plan) -> tuple[int, ...]:
 
 
 def _cables(plan: Plan) -> list[Cables]:
-    """In the order that the router counts them in."""
+    """Return the cables, in the order in which the router counts them."""
     switch, tor, agg, core = plan.firsts
     npu, rates, latency = np.arange(plan.npus), plan.rates, plan.rates.latency
     kinds = [
@@ -94,7 +96,7 @@ def _cables(plan: Plan) -> list[Cables]:
 
 
 def _bill(plan: Plan) -> dict[str, int]:
-    """Cables between switches are optical, a transceiver at either end."""
+    """Return the bill; cables between switches are optical, with a transceiver at each end."""
     above = {"Agg switch": plan.tier2, "Core switch": plan.tier3, "optical transceiver": 2 * sum(plan.cables[2:])}
     parts = {"NPU": plan.npus, "host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
     return parts | {part: count for part, count in above.items() if count}

@@ -1,7 +1,7 @@
-"""SiPAC with its wavelengths spread evenly, and Flex-SiPAC with them steered to the links that jobs use.
+"""SiPAC with its wavelengths spread evenly, and Flex-SiPAC with wavelengths moved to the links that jobs use.
 
-Flex-SiPAC 3, 5.B and 6.B. A WSS passes light only, so that it is bought, but is no node: two CUs that differ in one digit
-have a link of as many wavelengths as lead from one to the other.
+Source: Flex-SiPAC 3, 5.B and 6.B. A WSS passes light only, so that it is in the bill but is no node. Two CUs that differ in one
+digit have a link of as many wavelengths as lead from one to the other.
 """
 
 import re
@@ -26,8 +26,8 @@ from topologies.sipac.jobs import Configuration, initial, moves, reconfigured, s
 from topologies.sipac.levels import Levels, neighbours, uniform
 
 _PAPER = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), "
-_W = 60  # wavelengths of a CU (6.B.1)
-_RATE = 4e9  # bytes per second of one, one direction: 32 Gb/s (6.B.1)
+_W = 60  # default wavelengths of a CU (6.B.1)
+_RATE = 4e9  # bytes per second of a wavelength, one direction: 32 Gb/s (6.B.1)
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
@@ -38,15 +38,15 @@ TUNING = (
 
 @dataclass(frozen=True)
 class Light:
-    """What a wavelength is like."""
+    """The settings of light: the rate of a wavelength and the latency of a hop."""
 
     rate: Bandwidth = _RATE
-    latency: Latency = _LATENCY  # of a hop
+    latency: Latency = _LATENCY  # latency of a hop
 
 
 @dataclass(frozen=True)
 class Steered(Light):
-    """The same where wavelengths are moved."""
+    """The settings of light where wavelengths move."""
 
     tuning: Latency = (
         70_000_000_000  # ticks: 70 us, InfiniteHBD's for thermo-optic switches (5.1), as these are; none is printed
@@ -97,12 +97,15 @@ def _sipac_invariants(r: int, L: int, w: int, light: Light) -> Invariants:
 
 
 def _dark(levels: Levels) -> int:
-    """Wavelengths of a CU that no neighbour gets."""
+    """Return the number of wavelengths of a CU that no neighbour gets."""
     return levels.r % 2 * (levels.w % 2)
 
 
 def _bisection(levels: Levels, rate: float) -> float | None:
-    """Through the middle of the level whose halves have fewest wavelengths between them; None for odd r."""
+    """Return the bandwidth through the middle of the level whose halves have the fewest wavelengths between them.
+
+    None for odd r.
+    """
     if levels.r % 2:
         return None
     near = neighbours(levels)
@@ -119,7 +122,7 @@ def _bisection(levels: Levels, rate: float) -> float | None:
     invariants=_sipac_invariants,
 )
 def sipac(r: Count, L: Count, w: Count = _W, *, light: Light) -> Topology:
-    """CUs whose L digits below r name them, each with light to all that differ in one: N = r^L, diameter L.
+    """Join CUs whose L digits below r name them by light to all CUs that differ in one digit: N = r^L, diameter L.
 
     Args:
         r: Ports of a WSS.
@@ -133,11 +136,14 @@ def sipac(r: Count, L: Count, w: Count = _W, *, light: Light) -> Topology:
 def _flex_invariants(
     r: int, L: int, jobs: tuple[int, ...], w: int, keep: int, before: tuple[int, ...], **_: object
 ) -> Invariants:
-    """Where a wavelength serves each link of a job, as it does where all its CUs have as many neighbours in it."""
+    """Return the invariants where a wavelength serves each link of a job.
+
+    That is so where all CUs of a job have equally many neighbours in it.
+    """
     levels = Levels("flex-sipac", r, L, w)
     near = neighbours(levels)
     job, earlier = (np.searchsorted(np.cumsum(sizes), np.arange(levels.npus), "right") for sizes in (jobs, before))
-    left = (job == len(jobs))[near.src] & (earlier[near.src] != earlier[near.dst])  # CUs in no job, which keep what they had
+    left = (job == len(jobs))[near.src] & (earlier[near.src] != earlier[near.dst])  # CUs in no job keep their wavelengths
     lit = (job[near.src] == job[near.dst]) & ~left | (keep > 0)
     degree = np.bincount(near.src[lit], minlength=levels.npus)
     whole = keep > 0 or len(set(job.tolist())) == 1
@@ -171,17 +177,17 @@ def flex_sipac(
     *,
     light: Steered,
 ) -> Topology:
-    """SiPAC with the wavelengths between jobs moved to the links within them: what joins no two CUs of a job is dark.
+    """Move the wavelengths between jobs of a SiPAC to the links within jobs; a link that joins no two CUs of a job is dark.
 
     Args:
         r: Ports of a WSS.
         L: Levels.
-        jobs: Sizes, on CUs one after another.
+        jobs: Sizes of jobs, which are on CUs one after another.
         w: Wavelengths of a CU.
         keep: Wavelengths that all links keep, so that jobs can reach one another.
         by: Whether the heuristic or the integer program assigns the others.
         before: Sizes of the jobs that run when these come; `none`: the wavelengths are spread evenly.
-        light: Rate of a wavelength, latency of a hop, and how long transmitters and WSS take to move wavelengths.
+        light: Rate of a wavelength, latency of a hop, and the time in which transmitters and WSS move wavelengths.
     """
     levels = Levels("flex-sipac", r, L, w)
     levels.check()
@@ -197,14 +203,14 @@ def flex_sipac(
 
 
 def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before: Configuration | None = None) -> Topology:
-    """The topology of what is set up: a link for each pair of neighbours that has wavelengths.
+    """Return the topology of a configuration: a link for each pair of neighbours that has wavelengths.
 
-    A message goes level 0 first, then level 1 and so on; where no light leads along, by fewest links.
+    A message goes along level 0 first, then level 1 and so on; where no light leads along, it takes the fewest links.
 
     Args:
-        configuration: Wavelengths of each link.
+        configuration: The wavelengths of each link.
         light: Rate of a wavelength, latency of a hop.
-        before: What was set up until then, if it is to be told what changes.
+        before: The configuration until then, if an assumption is to say what changes.
     """
     levels, wavelengths = configuration.levels, configuration.wavelengths
     whole, lit = levels.lattice(light.rate, light.latency), wavelengths > 0
@@ -222,10 +228,12 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
 
 
 def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
-    """Return the wavelengths of what failed moved to what is left of its job's links, or to other CUs for the job (3.C).
+    """Return the reaction to failed parts (3.C).
+
+    Their wavelengths move to other links of the job, or the job moves to other CUs.
 
     Raises:
-        InputError: no block of CUs is free for a job that has a failed CU, or that links no longer join.
+        InputError: No block of CUs is free for a job that has a failed CU or that links no longer join.
     """
     (after, order), (before, _) = (_steered_around(now, each, ranks, by) for each in (broken, was))
     moved = moves(before, after)
@@ -242,10 +250,10 @@ def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken:
 
 @lru_cache(maxsize=16)
 def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> tuple[Configuration, I64]:
-    """Return what is set up around what has failed, and the CUs in the order in which ranks take them.
+    """Return the configuration around failed parts, and the CUs in the order in which ranks take them.
 
     Raises:
-        InputError: as `mended`.
+        InputError: See `mended`.
     """
     if broken == Broken():
         return now, np.arange(now.near.n)
@@ -263,7 +271,7 @@ def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> 
 
 
 def _serve(now: Configuration, cus: I64, broken: Broken, dark: Bool) -> bool:
-    """Return whether none of these CUs has failed, and links join them, if only those that all keep."""
+    """Return whether none of these CUs has failed and links join them, even if only links that all CUs keep."""
     near = now.near
     if now.keep or np.isin(cus, broken.nodes).any():
         return not np.isin(cus, broken.nodes).any()
@@ -272,9 +280,9 @@ def _serve(now: Configuration, cus: I64, broken: Broken, dark: Bool) -> bool:
 
 
 def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence[int], serve: Callable[[I64], bool]) -> I64:
-    """Return CUs in a row, from a multiple of their number on, that serve a job and that no other job has.
+    """Return consecutive CUs, from a multiple of their number on, that serve a job and that no other job has.
 
-    They are as many as the first of some sizes for which there are such.
+    Their number is the first of some sizes for which there are such CUs.
     """
     others = np.concatenate([np.zeros(0, np.int64), *(each for i, each in enumerate(jobs) if i != number)])
     found: I64
@@ -321,7 +329,7 @@ def _even(levels: Levels) -> tuple[str, ...]:
 
 
 def _steered(configuration: Configuration) -> tuple[str, ...]:
-    """Sentences on jobs."""
+    """Return sentences on jobs."""
     sizes = np.bincount(configuration.job[configuration.job >= 0])
     which = f"jobs of {'+'.join(map(str, sizes))} CUs" if len(sizes) <= 8 else f"{len(sizes)} jobs"
     idle = int((configuration.job < 0).sum())
@@ -333,7 +341,7 @@ def _steered(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _turned(before: Configuration, now: Configuration) -> tuple[str, ...]:
-    """What the change of jobs moves: wavelengths to other links, and lines of the combs that stay on theirs (3.C)."""
+    """Return a sentence on the change of jobs: wavelengths that move to other links, comb lines that stay on theirs (3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)
     are = comb_lines(near, now.wavelengths, w, were)
@@ -346,7 +354,10 @@ def _turned(before: Configuration, now: Configuration) -> tuple[str, ...]:
 
 
 def _draw(levels: Levels) -> Drawing:
-    """Level 0 to the right, level 1 down, level 2 to the right again; lines bowed, so that light past a CU is seen."""
+    """Return a drawing with level 0 to the right, level 1 down, level 2 to the right.
+
+    Lines are bowed, so that all light shows.
+    """
     at, npus = np.zeros((levels.npus, 2)), np.arange(levels.npus)
     pitch, middle = [1.0, 1.5], (levels.r - 1) / 2
     for level in range(levels.L):
@@ -358,6 +369,6 @@ def _draw(levels: Levels) -> Drawing:
 
 
 def _boxes(levels: Levels) -> tuple[Box, ...]:
-    """The r smaller ones that the highest level joins, by the paper's name (Figure 2)."""
+    """Return a frame round each of the r smaller SiPACs that the highest level joins, by the paper's name (Figure 2)."""
     size = levels.npus // levels.r
     return tuple(Box(f"SiPAC({levels.r},{levels.L - 2}) {i}", (i * size, (i + 1) * size)) for i in range(levels.r) if size > 1)

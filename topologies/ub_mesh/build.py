@@ -1,6 +1,6 @@
-"""From a plan of UB-Mesh its topology, and what is known of it beforehand.
+"""The topology of a UB-Mesh from its plan, and the invariants of the plan.
 
-R racks of Y boards of X NPUs; racks stand in alpha columns and Z rows of a pod.
+R racks of Y boards of X NPUs; racks are in alpha columns and Z rows of a pod.
 """
 
 from functools import partial
@@ -20,14 +20,14 @@ from topologies.ub_mesh.wires import cables, tiers
 
 
 def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
-    """The topology of a plan.
+    """Return the topology of a plan.
 
     Args:
-        plan: Whose ports close.
+        plan: A plan that has passed `check`.
         routing: One of `strategy.STRATEGIES`.
 
     Raises:
-        InputError: more than 2**24 links, or links without bandwidth.
+        InputError: There are more than 2**24 links, or links have no bandwidth.
     """
     links, laid = wire(plan.name, cables(plan).values())
     lrs = plan.racks * plan.planes * plan.plane
@@ -107,9 +107,9 @@ _STRATEGY = {
 
 
 def known(plan: Plan, routing: str = BASELINE) -> Invariants:
-    """What the sizes of a plan say of its topology.
+    """Return the invariants of a plan's topology.
 
-    The halves worst joined are pods, else racks of a row or a column, where the two are even in number.
+    The halves with the least bandwidth between them are pods, else racks of a row or a column, where their number is even.
     """
     pods, a, z, y, x = plan.five
     degree = x - 1 + y - 1 + plan.planes
@@ -132,7 +132,10 @@ def known(plan: Plan, routing: str = BASELINE) -> Invariants:
 
 
 def _diameter(plan: Plan) -> int:
-    """Two links up, the racks, two down; or the two of a rack; or two up, a CPU's, two to a spine, and so down."""
+    """Return the diameter: two links up, the racks, two down; or the two of a rack.
+
+    Or, to another SuperPod, up to a spine and down.
+    """
     pods, a, z, y, x = plan.five
     if plan.superpods > 1:
         return 8 + 2 * bool(plan.cpus)
@@ -141,11 +144,11 @@ def _diameter(plan: Plan) -> int:
 
 
 def _paths(plan: Plan) -> int | None:
-    """Of the NPUs farthest apart; only where all such pairs are alike."""
+    """Return the number of shortest paths between the NPUs farthest apart; None unless it is the same for all such pairs."""
     pods, a, z, y, x = plan.five
     exits = plan.planes * x
     if plan.superpods > 1:
-        ports = plan.planes * SPARES  # by NICs, any of them leads on from any LRS
+        ports = plan.planes * SPARES  # with NICs, any of them leads on from any LRS
         return plan.spines * ports ** (4 if plan.cpus else 2)
     if pods > 1 or (plan.racks > 1 and not plan.meshed):
         return exits * plan.uplinks
@@ -155,9 +158,11 @@ def _paths(plan: Plan) -> int | None:
 
 
 def _bisection(plan: Plan) -> float | None:
-    """A halving of SuperPods cuts all that leads out of half of them.
+    """Return the bisection bandwidth.
 
-    One of pods cuts half the cables to HRS, one of rows or columns (s/2)² of s (s-1)/2 links of racks.
+    Half of the SuperPods cut all that leads out of them. Half of the pods cut half the cables to HRS. Half of the rows or
+    columns cut
+    (s/2)² of s (s-1)/2 links of racks.
     """
     pods, a, z, _, x = plan.five
     exits = plan.planes * x

@@ -35,5 +35,5 @@ def _invariants(**settings: Any) -> Invariants:
     full=("", "via=ub"),
 )
 def dcn(dims: Dims = _DIMS, *, inside: Inside, beyond: Beyond, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """SuperPods joined by a Clos of two tiers that a rack reaches by 8 NICs: 65,536 NPUs, 64 leaves, 128 spines."""
+    """Join SuperPods by a Clos of two tiers that a rack reaches by 8 NICs: 65,536 NPUs, 64 leaves, 128 spines."""
     return with_switches(*_plan(dims, inside, beyond, routing, lane))

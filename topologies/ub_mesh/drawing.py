@@ -1,4 +1,4 @@
-"""UB-Mesh as its figures 7 and 8 draw it: boards as rows in a rack, back-planes beside, pods as grids of racks, HRS above."""
+"""The drawing of a UB-Mesh, as in its figures 7 and 8: boards as rows, back-planes beside, pods as grids, HRS above."""
 
 from functools import partial
 
@@ -8,12 +8,12 @@ from emu.arrays import F64
 from emu.topology.topology import Box, Drawing
 from topologies.ub_mesh.parts import Plan
 
-_PLANE = 3.0  # from a back-plane to the next
-_APART = 2.5  # between racks
+_PLANE = 3.0  # distance from a back-plane to the next
+_APART = 2.5  # distance between racks
 
 
 def drawing(plan: Plan) -> Drawing:
-    """Where each node of the plan is drawn."""
+    """Return the drawing of a plan."""
     corners = _corners(plan)
     wide = float(np.ptp(corners[:, 0])) + _rack_size(plan)[0]
     cpus = corners[: plan.cpus, None] + _backup(plan) + np.array((1.0, 0))
@@ -24,7 +24,7 @@ def drawing(plan: Plan) -> Drawing:
 
 
 def _row(count: int, wide: float, height: float) -> F64:
-    """[count, 2] switches in a row above all racks."""
+    """Return [count, 2] the places of switches in a row above all racks."""
     return np.stack((np.linspace(0, wide, count + 2)[1:-1], np.full(count, height)), axis=-1)
 
 
@@ -34,7 +34,7 @@ def _rack_size(plan: Plan) -> F64:
 
 
 def _corners(plan: Plan) -> F64:
-    """[racks, 2] Z to the right, alpha down, pods to the right of one another."""
+    """Return [racks, 2] the corners of racks: Z to the right, alpha down, pods to the right of one another."""
     pods, a, z = np.indices(plan.five[:3]).reshape(3, -1)
     place = np.stack((pods * plan.five[2] + z, -a), axis=-1)
     corners: F64 = place * (_rack_size(plan) + _APART) + pods[:, None] * np.array((2 * _APART, 0))
@@ -42,13 +42,16 @@ def _corners(plan: Plan) -> F64:
 
 
 def _npus(plan: Plan) -> F64:
-    """[NPUs of a rack, 2] a board a row."""
+    """Return [NPUs of a rack, 2] the places of NPUs, a board in each row."""
     y, x = np.divmod(np.arange(plan.rack), plan.dims[-1])
     return np.stack((x, -y), axis=-1).astype(np.float64)
 
 
 def _switches(plan: Plan) -> F64:
-    """[LRS of a rack, 2] a plane two columns: the boards' at their boards, those that lead out beside, the CPUs' below."""
+    """Return [LRS of a rack, 2] the places of LRS, in two columns for each plane.
+
+    LRS of boards are at their boards, those that lead out beside them, those for CPUs below.
+    """
     y, x = plan.dims[-2:]
     board = np.stack((np.zeros(y), -np.arange(y)), axis=-1)
     other = np.stack((np.ones(x), -np.arange(x) - 0.5), axis=-1)
@@ -59,7 +62,7 @@ def _switches(plan: Plan) -> F64:
 
 
 def _backup(plan: Plan) -> F64:
-    """[1, 2] below the boards."""
+    """Return [1, 2] the place of the backup NPU, below the boards."""
     y, x = plan.dims[-2:]
     return np.array([[(x - 1) / 2, -max(y, x + 1.0) - 0.5]])
 
@@ -84,5 +87,5 @@ def _boxes(plan: Plan) -> list[Box]:
 
 
 def draw(plan: Plan) -> partial[Drawing]:
-    """The drawing, once it is asked for."""
+    """Return a function that makes the drawing when it is needed."""
     return partial(drawing, plan)

@@ -1,7 +1,8 @@
 """UB-Mesh's pod and SuperPod, and the SuperPod whose racks are joined by HRS alone.
 
-UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha); a SuperPod 8 pods, each rack
-of which has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
+Source: UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha). A SuperPod is 8 pods
+in
+which each rack has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ def _pod_invariants(**settings: Any) -> Invariants:
     full=("", "planes=1", "planes=8,lanes=2"),
 )
 def pod(dims: Dims = _POD, *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """A pod of alpha x Z racks, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
+    """Link alpha x Z racks in a pod, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
     return with_switches(*_pod(dims, inside, routing, lane))
 
 
@@ -58,7 +59,7 @@ def _superpod_invariants(**settings: Any) -> Invariants:
     full=("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
 )
 def superpod(dims: Dims = _SUPERPOD, *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """Pods joined by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
+    """Join pods by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
     return with_switches(*_superpod(dims, inside, routing, lane))
 
 
@@ -80,5 +81,5 @@ def _switched_invariants(**settings: Any) -> Invariants:
     full=("",),
 )
 def superpod_clos(dims: Dims = _SUPERPOD, *, inside: Inside, lane: Lane) -> Topology:
-    """The same racks with all their lanes on HRS and none between racks: 8192 NPUs, 256 HRS."""
+    """Join the racks of UB-Mesh by HRS with all their lanes and none between racks: 8192 NPUs, 256 HRS."""
     return with_switches(_switched(dims, inside, lane))

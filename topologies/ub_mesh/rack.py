@@ -1,6 +1,6 @@
-"""UB-Mesh's board and rack: NPUs in full meshes of copper, which they relay for one another, and a rack's back-planes.
+"""UB-Mesh's board and rack: NPUs in full meshes of copper, which relay for one another, and the back-planes of a rack.
 
-UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
+Source: UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
 """
 
 from dataclasses import replace
@@ -46,13 +46,13 @@ _EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us,routing=multipath", "routing=deto
 
 @topology("ub-mesh:board", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, 1))
 def board(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """A board of 8 NPUs in a full mesh: 28 links of x4, degree 7, diameter 1."""
+    """Link the 8 NPUs of a board in a full mesh: 28 links of x4, degree 7, diameter 1."""
     return _mesh("ub-mesh:board", 1, routing, lane)
 
 
 @topology("ub-mesh:rack", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, 2))
 def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """A rack of 8 boards, NPUs of equal place on them in a full mesh too: 64 NPUs, 448 links of x4, diameter 2."""
+    """Link 8 boards by full meshes of NPUs of equal place on them: 64 NPUs, 448 links of x4, diameter 2."""
     return _mesh("ub-mesh:rack", 2, routing, lane)
 
 
@@ -77,5 +77,5 @@ def _full_invariants(**settings: Any) -> Invariants:
     invariants=_full_invariants,
 )
 def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """The rack with its back-planes: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
+    """Add back-planes to the rack: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
     return with_switches(*_plan(dims, inside, routing, lane))

@@ -1,4 +1,4 @@
-"""The cables of a UB-Mesh, kind after kind, and what their tiers are called."""
+"""The cables of a UB-Mesh, kind after kind, and the names of their tiers."""
 
 import numpy as np
 
@@ -11,7 +11,10 @@ CPU, NIC, OUT = (f"LRS to CPU x{X4}", "link NIC, CPU to DCN leaf", f"link LRS to
 
 
 def cables(plan: Plan) -> dict[str, Cables]:
-    """By name: Y, X, up, inside, spare, backup, Z, alpha, pods, cpu, nic, spine; of each kind in the order of the routes."""
+    """Return the cables by name: Y, X, up, inside, spare, backup, Z, alpha, pods, cpu, nic, spine.
+
+    The cables of each kind are in the order in which routes count them.
+    """
     pods, a, z, y, x = plan.five
     npu = np.arange(plan.npus).reshape(pods, a, z, y, x)
     board, other, spare = (plan.lrs(kind) for kind in ("board", "other", "spare"))
@@ -37,7 +40,10 @@ def cables(plan: Plan) -> dict[str, Cables]:
 
 
 def _beyond(plan: Plan, beyond: Beyond, spare: I64) -> dict[str, Cables]:
-    """Up a tree of the DCN: from each LRS for CPUs, by way of the rack's CPU and its NICs or not, to a leaf and all spines."""
+    """Return the cables of the DCN's tree.
+
+    They lead from each LRS for CPUs, directly or by the rack's CPU and its NICs, to a leaf and on to all spines.
+    """
     ends = spare.reshape(plan.racks, -1)
     leaf = plan.first_leaf + np.arange(plan.leaves).reshape(plan.superpods, 1, -1)
     spine = plan.first_leaf + plan.leaves + np.arange(plan.spines)
@@ -57,7 +63,7 @@ def _backups(plan: Plan) -> I64:
 
 
 def _mesh(plan: Plan, kind: str, nodes: I64, lanes: int, dimension: int) -> Cables:
-    """Full meshes along the last axis."""
+    """Return full meshes along the last axis."""
     low, high = pairs(nodes.shape[-1])
     return _cables(plan, kind, nodes[..., low], nodes[..., high], lanes, dimension)
 
@@ -68,7 +74,7 @@ def _cables(plan: Plan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -
 
 
 def tiers(plan: Plan) -> tuple[str, ...]:
-    """What the links of each dimension are called."""
+    """Return the names of the links of each dimension."""
     named = {
         "SuperPods": "DCN, leaf to spine",
         "pods": f"LRS to HRS x{X4}",

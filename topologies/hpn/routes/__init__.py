@@ -1,1 +1,1 @@
-"""HPN's ways (6.1): `routing` is a message's, given its key; `paths` how a host picks among connections."""
+"""HPN's routes (6.1): `routing` gives a message's, for a key; `paths` models how a host picks among connections."""

@@ -1,8 +1,10 @@
-"""How a host picks among its paths: what the turns of `routing` stand for, and counters, a model of their own.
+"""The choice of a host among its paths: source ports on disjoint paths, and counters of bytes, as a model of their own.
 
-HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021), so it can find source ports
-whose connections part at the ToR, of U uplinks; `routing` gives the channels of a pair such connections in turn. Then each
-message goes to the connection with the fewest bytes under way; in a schedule a message names its channel itself.
+Source: HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021). So it can find source
+ports
+whose connections part at the ToR, which has U uplinks; `routing` gives the channels of a pair such connections in turn. Then
+each
+message goes to the connection with the fewest bytes under way. In a schedule a message names its channel itself.
 """
 
 from collections.abc import Sequence
@@ -15,34 +17,34 @@ from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.parts.routing import mix
 
-FIRST_PORT = 49152  # of those that a host may use as it likes (RFC 6335)
+FIRST_PORT = 49152  # first of the ports that a host may use freely (RFC 6335)
 
 
 def random_hash(flow: int, uplinks: int, ports: int = 2**14) -> I64:
-    """[ports] the uplink of each source port, where the hash is as good as drawn.
+    """Return [ports] the uplink of each source port under a pseudo-random hash.
 
     Args:
-        flow: Tells apart the addresses and the destination port.
+        flow: A number that stands for the addresses and the destination port.
         uplinks: U.
-        ports: Source ports from `FIRST_PORT` on.
+        ports: The number of source ports from `FIRST_PORT` on.
     """
     return mix(np.full(ports, flow), FIRST_PORT + np.arange(ports)) % uplinks
 
 
 def linear_hash(flow: int, uplinks: int, ports: int = 2**14) -> I64:
-    """[ports] as `random_hash`, where the next source port moves the hash by one."""
+    """Return [ports] the uplink of each source port under a hash that the next source port moves by one."""
     return (int(mix(flow)[0]) + np.arange(ports)) % uplinks
 
 
 def establish(uplink_of_port: I64, wanted: int) -> I64:
-    """[wanted] the source ports of connections on paths of their own, the lowest that do (algorithm 1, FindPaths).
+    """Return [wanted] the lowest source ports of connections on different paths (algorithm 1, FindPaths).
 
     Args:
-        uplink_of_port: [ports] what the ToR's hash makes of each source port from `FIRST_PORT` on.
-        wanted: Connections.
+        uplink_of_port: [ports] the uplink that the ToR's hash gives each source port from `FIRST_PORT` on.
+        wanted: The number of connections.
 
     Raises:
-        InputError: fewer uplinks are met.
+        InputError: The ports lead to fewer uplinks.
     """
     _, first = np.unique(uplink_of_port, return_index=True)
     if not 1 <= wanted <= len(first):
@@ -52,21 +54,21 @@ def establish(uplink_of_port: I64, wanted: int) -> I64:
 
 
 def expected_tries(uplinks: int, wanted: int) -> Fraction:
-    """Source ports that a random hash asks for, on average, until `wanted` of the uplinks are met."""
+    """Return the mean number of source ports to try with a random hash until they lead to `wanted` different uplinks."""
     return sum((Fraction(uplinks, uplinks - met) for met in range(wanted)), Fraction(0))
 
 
 def drain(rates: Sequence[float], messages: int, gap: float, *, counters: bool) -> float:
-    """When the last of equal messages has left, one of them posted every `gap`, on connections of those rates.
+    """Return when the last of equal messages has left; one message is posted every `gap`, on connections of given rates.
 
     Args:
-        rates: Messages a time that each connection carries.
-        messages: How many.
-        gap: Between posts, in that time.
-        counters: To the connection with the fewest bytes under way, WQE (algorithm 2); else in turn.
+        rates: Messages that each connection carries in a unit of time.
+        messages: The number of messages.
+        gap: The time between posts.
+        counters: Whether a message goes to the connection with the fewest bytes under way, WQE (algorithm 2); else in turn.
 
     Raises:
-        InputError: a rate of 0 or below.
+        InputError: A rate is 0 or below.
     """
     if min(rates, default=0) <= 0:
         raise must_be("hpn", "the rates of connections", "one or more, each above 0", tuple(rates))
@@ -81,7 +83,7 @@ def drain(rates: Sequence[float], messages: int, gap: float, *, counters: bool) 
 
 
 def _least_load(ends: Sequence[Sequence[float]], done: list[int], now: float) -> int:
-    """The first connection with the fewest messages that are posted and not yet complete."""
+    """Return the first connection with the fewest messages that are posted and not yet complete."""
     for i, of in enumerate(ends):
         while done[i] < len(of) and of[done[i]] <= now:
             done[i] += 1
@@ -89,10 +91,12 @@ def _least_load(ends: Sequence[Sequence[float]], done: list[int], now: float) ->
 
 
 def imbalance(flows: int) -> Fraction:
-    """The fuller of a NIC's two ports over their mean, expected of equal flows that a hash lays on either (Fig. 12a, 13a).
+    """Return the expected load of the fuller of a NIC's two ports over the mean, where a hash picks a port for equal flows.
+
+    Source: Fig. 12a, 13a.
 
     Raises:
-        InputError: no flow.
+        InputError: There is no flow.
     """
     if flows < 1:
         raise must_be("hpn", "flows", "1 or more", flows)

@@ -1,6 +1,6 @@
-"""A message's way: the NIC's port and the ToR's uplink are picked, all else follows, as planes share no switch (HPN 6.1).
+"""Routes of HPN: a message picks the NIC's port and the ToR's uplink; all else follows, as planes share no switch (6.1).
 
-P asked pairs. Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg.
+Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg. Letter: P pairs.
 """
 
 from typing import NamedTuple
@@ -16,18 +16,20 @@ _TOR, _AGG, _CORE, _DOWN = range(4)  # where a hash decides
 
 
 class _Hash(NamedTuple):
-    """What switches make of a message's five-tuple, the source port of which the host may have chosen."""
+    """The hash of messages' five-tuples by switches; the host may have chosen the source port."""
 
-    own: I64  # [P] of the five-tuple; where connections take turns, of what they have in common
-    place: I64  # [P] of the connection in that turn, which takes port after port of the NIC; 0 where there is none
-    alike: bool  # the same in all switches
+    own: I64  # [P] hash of the five-tuple; where connections take turns, of the fields that they share
+    place: I64  # [P] the connection's turn, which takes port after port of the NIC; 0 where there are no turns
+    alike: bool  # whether all switches have the same hash
 
     def pick(self, where: int, count: int) -> I64:
-        """[P] which of so many equal ways.
+        """Return [P] one of `count` equal paths.
 
-        A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR.
-        At the Aggs, where the ToRs of both ports meet, these go on in turn if their hash is another one; if it is the ToRs',
-        what that decided decides here.
+        A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR. At
+        the
+        Aggs, where the ToRs of both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it is
+        the same
+        hash, its value decides here, too.
         """
         if self.alike:
             return (self.own + self.place // 2) % count
@@ -42,7 +44,7 @@ def _hash(plan: Plan, src: I64, dst: I64, key: I64, place: I64) -> _Hash:
 
 
 def route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
-    """The links of each pair; of a pair's channels every second takes the other port of the NIC, the rest is a hash (ECMP)."""
+    """Return the links of each pair; every second channel of a pair takes the NIC's other port, the rest is a hash (ECMP)."""
     rails, place = plan.sizes[3], mix(src, dst) % 2 + key % CHANNELS
     port, hashed = place % 2, _hash(plan, src, dst, key, place)
     host, there = src // rails, dst // rails
@@ -63,7 +65,7 @@ def route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _over(plan: Plan, hashed: _Hash, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
-    """The stages between the ToRs of two NICs, and the port of the second that they lead to."""
+    """Return the stages between the ToRs of two NICs, and the port of the second NIC that they lead to."""
     src, dst, port = ends
     tor, twin = plan.tor_of(src, port), plan.tor_of(dst, port)
     rises = outside & (tor != twin)
@@ -84,7 +86,7 @@ def _over(plan: Plan, hashed: _Hash, ends: tuple[I64, I64, I64], outside: Bool) 
 
 
 def _core(plan: Plan, hashed: _Hash, at: tuple[I64, I64, I64], leaves: Bool) -> tuple[list[I64], I64]:
-    """The two stages through a Core, and the Agg that each pair comes down from.
+    """Return the two stages through a Core, and the Agg from which each pair comes down.
 
     Uplink w of Agg a is position w * aggs + a of its group; a Core has the same `share` positions of every pod.
     """

@@ -16,7 +16,7 @@ from topologies.infinitehbd.plan import Plan
 def lit(plan: Plan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
     """Return the bundle and its state [G, m - 1] to the left of all nodes but the first, and to the right of all but the last.
 
-    It joins neighbouring nodes of a group.
+    Each joins two neighbouring nodes of a group.
     """
     place = np.empty(plan.nodes, np.int64)
     place[deploy(plan)] = np.arange(plan.nodes)

@@ -1,4 +1,4 @@
-"""What UB-Mesh is held against (6.2): other `racks`, SuperPods of them, and the `clos` of 8192 NPUs."""
+"""The networks with which UB-Mesh is compared (6.2): other `racks`, SuperPods of them, and the `clos` of 8192 NPUs."""
 
 from topologies.ub_mesh.compared import clos, racks, superpods
 

@@ -1,6 +1,7 @@
-"""The Clos that UB-Mesh is held against: x64 of every NPU into two tiers of HRS, nothing oversubscribed.
+"""The Clos with which UB-Mesh is compared: x64 of every NPU into two tiers of HRS, without oversubscription.
 
-UB-Mesh 6.2(d), 6.4 and Table 6. A rack's 16 leaves have x4 to each of its NPUs and as many lanes up; leaf i of every rack
+Source: UB-Mesh 6.2(d), 6.4 and Table 6. A rack's 16 leaves have x4 to each of its NPUs and as many lanes up; leaf i of every
+rack
 meets the spines of plane i only, so that 128 racks fill a spine's 512 lanes. R racks of N NPUs.
 """
 
@@ -20,7 +21,7 @@ from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rat
 
 _NAME = "ub-mesh:clos"
 _DIMS = (128, 8, 8)
-LEAVES = 16  # of a rack: 4 x 4 HRS (6.2)
+LEAVES = 16  # leaves of a rack: 4 x 4 HRS (6.2)
 _CPU = 2  # LRS for CPUs on each NPU, of 16 a rack
 
 
@@ -63,7 +64,7 @@ def _invariants(dims: tuple[int, ...], lane: Lane) -> Invariants:
     full=("",),
 )
 def clos(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """Racks of 16 leaf HRS with half as many spines above them, and 16 LRS a rack for CPUs: 8192 NPUs, 3072 HRS."""
+    """Join racks of 16 leaf HRS by half as many spines, with 16 LRS a rack for CPUs: 8192 NPUs, 3072 HRS."""
     _check(dims)
     laid = _cables(dims, lane)
     links, bill = wire(_NAME, laid)
@@ -79,7 +80,10 @@ def clos(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
 
 
 def _cables(dims: tuple[int, ...], lane: Lane) -> list[Cables]:
-    """NPUs to leaves, leaves to spines and NPUs to LRS; nodes are NPUs, leaves by rack, spines by plane, LRS by board."""
+    """Return the cables: NPUs to leaves, leaves to spines and NPUs to LRS.
+
+    Nodes are NPUs, leaves by rack, spines by plane, LRS by board.
+    """
     racks, boards, places = dims
     rack = boards * places
     npu = np.arange(racks * rack)
@@ -103,7 +107,7 @@ def _words(racks: int) -> tuple[str, ...]:
 
 
 def _route(dims: tuple[int, ...], src: I64, dst: I64, key: I64) -> Routes:
-    """Up a leaf of the rack and down, or over a spine of its plane, by turns as in the pod (`routing`)."""
+    """Return routes up a leaf of the rack and down, or over a spine of the leaf's plane, in turn as in the pod (`routing`)."""
     racks, boards, places = dims
     rack, n = boards * places, racks * boards * places
     y, x = ((dst // stride - src // stride) % size for stride, size in ((places, boards), (1, places)))
@@ -117,14 +121,14 @@ def _route(dims: tuple[int, ...], src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _shifts(dims: tuple[int, ...]) -> list[I64]:
-    """[nodes] each: racks one further round, boards with the rows of spines, NPUs of a board with the columns of spines."""
+    """Return symmetries [nodes]: racks one further round, boards with the rows of spines, NPUs of a board with the columns."""
     racks, boards, places = dims
     parts = dims, (racks, LEAVES), (LEAVES, boards, places), (racks, boards, _CPU)
     sizes = [prod(shape) for shape in parts]
     nodes = [
         part.reshape(shape) for part, shape in zip(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), parts, strict=True)
     ]
-    rolled = ((0, 0, None, 0), (1, None, 1, 1), (2, None, 2, None))  # of NPUs, leaves, spines and LRS, along which axis
+    rolled = ((0, 0, None, 0), (1, None, 1, 1), (2, None, 2, None))  # axes of NPUs, leaves, spines and LRS
     return [np.concatenate([_rolled(node, axis) for node, axis in zip(nodes, axes, strict=True)]) for axes in rolled]
 
 

@@ -1,6 +1,6 @@
-"""What UB-Mesh's rack is held against: the racks 1D-FM-A, 1D-FM-B and Clos of Figure 16.
+"""The racks with which UB-Mesh's rack is compared: 1D-FM-A, 1D-FM-B and Clos of Figure 16.
 
-UB-Mesh 6.2 and Table 6. Racks of Y boards of X NPUs; every cable is an x4, on boards a full mesh of x4 unless it says Clos.
+Source: UB-Mesh 6.2 and Table 6. Racks of Y boards of X NPUs; every cable is an x4, on boards a full mesh of x4 but for Clos.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ _CPU = 2  # LRS for CPUs on each NPU: 16 a rack (four a back-plane, 6.2), each w
 
 
 class _Tier(NamedTuple):
-    """Switches of one kind in a rack, and the NPUs on each."""
+    """The switches of one kind in a rack, and the NPUs on each."""
 
-    part: str  # as the bill counts it
+    part: str  # name in the bill
     cable: str
     npus: I64  # [switches, NPUs]
-    carries: bool  # NPU-to-NPU traffic of the rack
+    carries: bool  # whether it carries NPU-to-NPU traffic of the rack
 
 
 def _boards(dims: tuple[int, ...], of_each: int) -> I64:
-    """[boards * of_each, X] the NPUs of a board, once for each of its switches."""
+    """Return [boards * of_each, X] the NPUs of a board, once for each of its switches."""
     y, x = dims
     return np.repeat(np.arange(y * x).reshape(y, x), of_each, axis=0)
 
@@ -43,7 +43,7 @@ def _all(dims: tuple[int, ...], switches: int) -> I64:
 
 
 def _places(dims: tuple[int, ...], of_each: int) -> I64:
-    """[X * of_each, boards] the NPUs of equal place on all boards."""
+    """Return [X * of_each, boards] the NPUs of equal place on all boards."""
     y, x = dims
     return np.repeat(np.arange(y * x).reshape(y, x).T, of_each, axis=0)
 
@@ -69,7 +69,7 @@ def _tiers_clos(dims: tuple[int, ...]) -> list[_Tier]:
     ]
 
 
-_Tiers = Callable[[tuple[int, ...]], list[_Tier]]  # of dims
+_Tiers = Callable[[tuple[int, ...]], list[_Tier]]  # dims -> tiers
 _LANES_UP = {"LRS": LRS_LANES, "HRS": HRS_LANES // 2}  # an HRS has as many lanes out of the rack as into it
 
 
@@ -127,23 +127,23 @@ def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invar
     degree = _degree(dims, tiers, meshed)
     links = meshed * y * x * (x - 1) + 2 * sum(tier.npus.size for tier in tiers)
     switches = sum(len(tier.npus) for tier in tiers)
-    nearest = all(tier.carries or tier.npus.shape[1] == x for tier in tiers)  # else idle switches would be a nearer way
+    nearest = all(tier.carries or tier.npus.shape[1] == x for tier in tiers)  # else idle switches would be a shorter path
     return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * lane.x4)
 
 
 @topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_a, True))
 def rack_a(dims: Dims = _RACK, *, lane: Lane) -> Topology:
-    """1D-FM-A: boards in a full mesh, NPUs of equal place joined by LRS (32 a rack), x16 out of the rack by 4 HRS."""
+    """Link boards in full meshes and join NPUs of equal place by LRS (32 a rack), x16 out of the rack by 4 HRS: 1D-FM-A."""
     return _rack("ub-mesh:rack-1d-fm-a", _tiers_a, True, dims, lane)
 
 
 @topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_b, True))
 def rack_b(dims: Dims = _RACK, *, lane: Lane) -> Topology:
-    """1D-FM-B: boards in a full mesh, all NPUs joined by 8 HRS, which lead out of the rack too; 16 LRS for CPUs."""
+    """Link boards in full meshes and join all NPUs by 8 HRS, which lead out of the rack too; 16 LRS for CPUs: 1D-FM-B."""
     return _rack("ub-mesh:rack-1d-fm-b", _tiers_b, True, dims, lane)
 
 
 @topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_clos, False))
 def rack_clos(dims: Dims = _RACK, *, lane: Lane) -> Topology:
-    """A rack of the Clos: no links between NPUs, each on all 16 HRS of the rack; 16 LRS for CPUs."""
+    """Join each NPU to all 16 HRS of a rack of the Clos, without links between NPUs; 16 LRS for CPUs."""
     return _rack("ub-mesh:rack-clos", _tiers_clos, False, dims, lane)

@@ -1,8 +1,10 @@
-"""SuperPods of the racks that UB-Mesh's is held against: 1D-FM-A, 1D-FM-B and Clos (6.2), all in a 2D full mesh as in UB-Mesh.
+"""SuperPods of the racks with which UB-Mesh's is compared: 1D-FM-A, 1D-FM-B and Clos (6.2), in a 2D full mesh as in UB-Mesh.
 
-UB-Mesh 6.2, Figures 16 and 17. A rack's HRS have as many lanes out of it as into it, of which a quarter leads to other pods, as
-in UB-Mesh's rack (3.3.3), and the rest to the racks of its row and column. The switches of a tier that a message could take are
-one node here: it is spread over all of them, as over those of the ideal Clos. R racks of Y boards of X NPUs.
+Source: UB-Mesh 6.2, Figures 16 and 17. A rack's HRS have as many lanes out of it as into it, of which a quarter leads to other
+pods,
+as in UB-Mesh's rack (3.3.3), and the rest to the racks of its row and column. The switches of a tier that a message could take
+are
+one node here: a message is spread over all of them, as over those of the ideal Clos. R racks of Y boards of X NPUs.
 """
 
 from collections.abc import Sequence
@@ -22,13 +24,13 @@ from emu.topology.topology import Routes, Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, pair, pairs, rates
 
 _DIMS = (8, 4, 4, 8, 8)
-_LIKE = 6  # racks of the row and the column of one, among which the lanes to racks are divided (3.3.3)
-_TO_PODS = 4  # of a rack's lanes out, one in so many leads to other pods (3.3.3)
+_LIKE = 6  # other racks of a rack's row and column, among which its lanes to racks are divided (3.3.3)
+_TO_PODS = 4  # one in so many of a rack's lanes out leads to other pods (3.3.3)
 _SOURCE = f"{SOURCE}, 6.2 and Figures 16 and 17"
 
 
 class _Kind(NamedTuple):
-    """What a rack has."""
+    """The switches and lanes of one kind of rack."""
 
     name: str
     hrs: int  # lanes of an NPU to the rack's HRS
@@ -44,11 +46,11 @@ _CLOS = _Kind("ub-mesh:superpod-rack-clos", 64, 0, 16, meshed=False)
 
 
 class _Laid(NamedTuple):
-    """The cables of a SuperPod, and the number of the first of each kind."""
+    """The cables of a SuperPod, and the numbers of their first cables and switches."""
 
     cables: list[Cables]
     first: dict[str, int]
-    lrs: int  # the number of the first LRS, HRS, and of the node above pods
+    lrs: int  # number of the first LRS; `hrs`: of the first HRS; `top`: of the node above pods
     hrs: int
     top: int
 
@@ -126,7 +128,10 @@ def _digits(dims: Sequence[int], npu: I64) -> list[I64]:
 
 
 def _route(kind: _Kind, dims: tuple[int, ...], laid: _Laid, src: I64, dst: I64, key: I64) -> Routes:
-    """On a meshed board; in a rack along X, then by LRS, or by HRS alone; out of it by HRS, racks of a pod in either order."""
+    """Return routes: on a meshed board; in a rack along X, then by LRS, or by HRS alone; out of it by HRS.
+
+    Racks of a pod are crossed in either order.
+    """
     _, _, _, y, x = dims
     a, b = _digits(dims, src), _digits(dims, dst)
     near, boards = src // (y * x) == dst // (y * x), a[3] != b[3]
@@ -151,7 +156,10 @@ def _taken(which: Bool, link: I64) -> I64:
 
 
 def _across(dims: tuple[int, ...], laid: _Laid, a: list[I64], b: list[I64], key: I64) -> list[I64]:
-    """From rack to rack: Z and alpha, in the order that a hash of how the racks lie says, or over the HRS of pods."""
+    """Return the stages from rack to rack: Z and alpha, in the order that a hash picks, or over the HRS of pods.
+
+    The hash depends only on how the racks lie to each other.
+    """
     _, columns, rows, _, _ = dims
     pods = a[0] != b[0]
     z_first = take_turns(key, *((to - of) % size for of, to, size in zip(a[:3], b[:3], dims[:3], strict=True))) % 2 == 0
@@ -176,7 +184,7 @@ def _across(dims: tuple[int, ...], laid: _Laid, a: list[I64], b: list[I64], key:
 
 
 def _shifts(dims: tuple[int, ...], laid: _Laid) -> list[I64]:
-    """[nodes] each: pods, columns, rows, boards, NPUs of a board, each one further round."""
+    """Return symmetries [nodes]: pods, columns, rows, boards, NPUs of a board, each one further round."""
     npu, hrs = np.arange(laid.lrs).reshape(dims), np.arange(laid.hrs, laid.top).reshape(dims[:3])
     lrs = np.arange(laid.lrs, laid.hrs).reshape(*dims[:3], -1)
     found = []
@@ -202,7 +210,7 @@ def _invariants(kind: _Kind, dims: tuple[int, ...], lane: Lane) -> Invariants:
         npus=n,
         switches=racks * (1 + x * bool(kind.lrs)) + 1,
         injection_Bps=(X4 * on_board + kind.lrs + kind.hrs) * lane.lane_rate,
-        shortest=not kind.lrs,  # a rack's HRS would be a nearer way to another board and place, which they do not serve
+        shortest=not kind.lrs,  # a rack's HRS would be a shorter path to another board and place, which they do not serve
     )
 
 
@@ -211,17 +219,17 @@ _EXAMPLES = ("dims=2x2x2x2x4", "dims=2x1x2x4x2,lane_rate=50Gb/s", "dims=3x2x2x2x
 
 @topology(_A.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _A), full=("",))
 def superpod_a(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """1D-FM-A's racks in pods as UB-Mesh's: boards in a full mesh, x16 to LRS between boards, x16 to HRS: 8192 NPUs."""
+    """Join 1D-FM-A's racks in pods as in UB-Mesh: boards in a full mesh, x16 to LRS between boards, x16 to HRS: 8192 NPUs."""
     return _build(_A, dims, lane)
 
 
 @topology(_B.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _B), full=("",))
 def superpod_b(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """1D-FM-B's racks in pods as UB-Mesh's: boards in a full mesh, x32 to HRS between boards and racks: 8192 NPUs."""
+    """Join 1D-FM-B's racks in pods as in UB-Mesh: boards in a full mesh, x32 to HRS between boards and racks: 8192 NPUs."""
     return _build(_B, dims, lane)
 
 
 @topology(_CLOS.name, source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, _CLOS), full=("",))
 def superpod_clos_racks(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
-    """Racks of the Clos in pods as UB-Mesh's: no links between NPUs, x64 to HRS, as many lanes out of a rack: 8192 NPUs."""
+    """Join racks of the Clos in pods as in UB-Mesh: no links between NPUs, x64 to HRS and as many lanes out: 8192 NPUs."""
     return _build(_CLOS, dims, lane)

@@ -1,12 +1,15 @@
 """All-path routing: the short simple paths of an nD full mesh, and the virtual lane of each hop so that none can deadlock.
 
-UB-Mesh 4.1. TFC, its own rule for the lanes, is not published (4.1.3); here stands one that a channel-dependency graph
-proves: on a lane, the last dimension first, and inside a dimension down, never up again; a path that breaks this takes the
-next lane from there on, so that what waits on a lane for the same lane goes one way only.
+Source: UB-Mesh 4.1. TFC, its own rule for the lanes, is not published (4.1.3). The rule here is proved by a channel-dependency
+graph: on a lane, the last dimension comes first, and inside a dimension a path goes down, never up again. A path that breaks
+this
+takes the next lane from there on, so that waits on a lane go one way only.
 
-Of these paths a pair takes those that share no link: an equal part of its traffic on each, as the multi-path collectives
-have it (5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one
-would add no bandwidth. P asked pairs, D dimensions, H hops.
+A pair takes those of these paths that share no link, with an equal part of its traffic on each, as the multi-path collectives
+do
+(5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one would add
+no
+bandwidth. Letters: P pairs, D dimensions, H hops.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,22 +24,22 @@ from emu.arrays import I64
 from emu.errors import must_be
 
 LANES = 2  # virtual lanes that a port has (4.1.3)
-_TABLED = 2**18  # walks, all of which are kept, as routers ask for them again and again
+_TABLED = 2**18  # up to this many walks, all are cached, because routers need them again and again
 
-Node = tuple[int, ...]  # a digit each dimension
+Node = tuple[int, ...]  # a digit for each dimension
 
 
 def paths(dims: Sequence[int], src: Node, dst: Node, detours: int = 1) -> list[tuple[Node, ...]]:
-    """Every simple path from `src` to `dst` that is at most `detours` hops longer than the shortest, shortest first.
+    """Return every simple path from `src` to `dst` that is at most `detours` hops longer than the shortest, shortest first.
 
     Args:
         dims: Nodes of the full mesh along each dimension.
         src: Digits, one a dimension.
-        dst: Others.
-        detours: 0 is shortest-path routing, 1 what UB-Mesh calls a detour.
+        dst: Other digits.
+        detours: 0 is shortest-path routing, 1 is UB-Mesh's detour.
 
     Raises:
-        InputError: digits that are not of such a mesh, or fewer than no detours.
+        InputError: The digits do not belong to such a mesh, or `detours` is below 0.
     """
     for node in (src, dst):
         if len(node) != len(dims) or not all(0 <= d < size for d, size in zip(node, dims, strict=True)):
@@ -63,7 +66,7 @@ def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -
 
 
 def lanes(path: ArrayLike) -> I64:
-    """[..., H] the virtual lane of each hop of paths [..., H + 1, D]: the lowest that the rule allows."""
+    """Return [..., H] the virtual lane of each hop of paths [..., H + 1, D]: the lowest that the rule allows."""
     step = np.diff(np.asarray(path, np.int64), axis=-2)
     axis = np.argmax(step != 0, axis=-1)
     down = np.min(step, axis=-1, initial=0) < 0
@@ -75,26 +78,32 @@ def lanes(path: ArrayLike) -> I64:
 
 
 def usable(found: Sequence[tuple[Node, ...]], virtual: int = LANES) -> list[tuple[Node, ...]]:
-    """Those of some paths that need no more virtual lanes than there are."""
+    """Return the paths that need no more virtual lanes than there are."""
     return [path for path in found if lanes(path).max(initial=0) < virtual]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ways:
-    """The ways between the nodes of a mesh as columns, alike for all pairs that lie alike; M nodes, W ways, H hops at most."""
+    """The paths between the nodes of a mesh as columns; pairs that lie equally to each other have equal paths.
+
+    Letters: M nodes, W paths, H hops at most.
+    """
 
     dims: tuple[int, ...]
-    start: I64  # [M + 1] where the ways begin that lead so far, by how far in C order
-    offset: I64  # [W, H + 1, D] how far from the first node each one is; the last one is repeated
+    start: I64  # [M + 1] where the paths of each offset (in C order) begin
+    offset: I64  # [W, H + 1, D] offset of each node from the first; the last node is repeated
 
     def between(self, src: I64, dst: I64) -> tuple[I64, I64]:
-        """[P] and [P] the first way from each source to its destination, and how many there are."""
+        """Return the first path from each source to its destination, and how many there are, [P] and [P]."""
         digits = zip(*(np.unravel_index(end, self.dims) for end in (src, dst)), self.dims, strict=True)
         apart = np.ravel_multi_index([(there - here) % size for here, there, size in digits], self.dims)
         return self.start[apart], self.start[apart + 1] - self.start[apart]
 
     def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
-        """[P, H + 1] the nodes of some ways from some nodes, the last one repeated, and [P, H] the virtual lane of each hop."""
+        """Return the nodes of some paths from some nodes [P, H + 1] and the virtual lane of each hop [P, H].
+
+        The last node of a path is repeated.
+        """
         nodes, n_ways = len(self.start) - 1, len(self.offset)
         if nodes * n_ways > _TABLED:
             return _walked(self, src, way)
@@ -110,19 +119,19 @@ def _walked(known: Ways, src: I64, way: I64) -> tuple[I64, I64]:
 
 @cache
 def _every_walk(known: Ways) -> tuple[I64, I64]:
-    """What is walked from each node by each way, nodes first."""
+    """Return the walk from each node by each path, nodes first."""
     return _walked(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
 
 
 @cache
 def ways(dims: tuple[int, ...], detours: int) -> Ways:
-    """The ways of a mesh: of the paths that have a lane wherever they begin, those that share no link with one before.
+    """Return the paths of a mesh: those that have enough lanes wherever they begin, and that share no link with an earlier one.
 
-    The shortest come first, of these the ones that need the fewest lanes: the last dimension, then the one before it.
+    The shortest come first, and of these the ones that need the fewest lanes: along the last dimension, then the one before it.
 
     Args:
         dims: Nodes of the full mesh along each dimension.
-        detours: 0 is shortest-path routing, 1 what UB-Mesh calls a detour.
+        detours: 0 is shortest-path routing, 1 is UB-Mesh's detour.
     """
     nodes: list[Node] = [tuple(map(int, node)) for node in np.ndindex(*dims)]
     every, size = np.array(nodes), len(dims) + detours + 1
@@ -132,7 +141,7 @@ def ways(dims: tuple[int, ...], detours: int) -> Ways:
 
 
 def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
-    """Those that a translation by any node leaves usable, by their hops and lanes."""
+    """Return the paths that stay usable under a translation by any node, sorted by their hops and lanes."""
     dims = nodes[-1] + 1
     most = [int(lanes((nodes[:, None] + np.array(path)) % dims).max(initial=0)) for path in found]
     fit = sorted((len(path), lane, i) for i, (path, lane) in enumerate(zip(found, most, strict=True)) if lane < LANES)
@@ -140,7 +149,7 @@ def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tupl
 
 
 def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
-    """Each that has no link of those taken before it."""
+    """Return each path that has no link of an earlier returned path."""
     taken: set[tuple[Node, Node]] = set()
     kept = []
     for path in found:

@@ -1,7 +1,10 @@
-"""Routes inside a board or a rack: source-routed, so that the sender's channel says which of the ways of a pair is taken (4.1).
+"""Routes inside a board or a rack: they are source-routed, so that the sender's channel picks one of the paths of a pair (4.1).
 
-Channel 0 goes X, then Y, and so do all of the shortest-path strategy. By the others, channels take the pair's further ways in
-turn, so that a message over as many channels as there are ways puts an equal part on each. P asked pairs, H hops at most.
+Channel 0 goes X, then Y, and so do all channels of the shortest-path strategy. With the others, channels take the pair's
+further
+paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P pairs, H hops
+at
+most.
 """
 
 from dataclasses import replace
@@ -17,11 +20,11 @@ from topologies.ub_mesh.routes.strategy import STRATEGIES
 
 
 def mesh_router(links: Router, dims: tuple[int, ...], routing: str) -> Router:
-    """The router of one full mesh.
+    """Return the router of one full mesh.
 
     Args:
-        links: Routes from each node to all others, the last dimension first.
-        dims: Of the mesh.
+        links: A router along the last dimension first, whose links are used.
+        dims: The dims of the mesh.
         routing: One of `strategy.STRATEGIES`.
     """
     strategy = STRATEGIES[routing]
@@ -38,18 +41,18 @@ def _route(links: Router, known: Ways, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def walked(known: Ways, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """[P, H + 1] nodes of the way that each key's channel takes, the last one repeated, and [P, H] virtual lanes."""
+    """Return the nodes of the path that each key's channel takes [P, H + 1], the last repeated, and virtual lanes [P, H]."""
     first, count = known.between(src, dst)
     return known.walk(src, first + key % CHANNELS % count)
 
 
 def on_lanes(link: I64, lane: I64) -> Routes:
-    """Routes from [P, H] the link of each hop, -1 where there is none, and [P, H] its virtual lane."""
+    """Return routes from the link of each hop [P, H], -1 where there is none, and its virtual lane [P, H]."""
     return replace(join([link]), virtual=column(lane[link >= 0], np.int16))
 
 
 def inside_words(routing: str) -> str:
-    """What is assumed of messages inside a rack, in a sentence."""
+    """Return the assumption on messages inside a rack, as a sentence."""
     ways = {
         "shortest": "X, then Y",
         "multipath": "X, then Y on even channels and Y, then X on odd ones",

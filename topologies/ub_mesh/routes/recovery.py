@@ -1,6 +1,6 @@
-"""Who has to hear of a failed link, and when: told directly, or from hop to hop (UB-Mesh 4.2 and Figure 12).
+"""The notices of a failed link: which nodes must hear of it, and when, directly or from hop to hop (UB-Mesh 4.2 and Figure 12).
 
-Both ends of the link notice at once. A node that hears needs some time to act on it, and to pass it on.
+Both ends of the link notice at once. A node that hears of it needs some time to act on it, and to pass it on.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ _NEVER = np.iinfo(np.int64).max
 class Recovery:
     """The nodes whose paths a failed cable breaks, and the ticks after which each has heard."""
 
-    nodes: I64  # [M]
-    direct_fs: I64  # [M] each told by the nearer end of the cable
-    flooded_fs: I64  # [M] each told by the neighbour that heard first
+    nodes: I64  # [M] nodes
+    direct_fs: I64  # [M] ticks where the nearer end of the cable tells each node
+    flooded_fs: I64  # [M] ticks where the neighbour that heard first tells each node
 
 
 def users(topology: Topology, src: ArrayLike, installed: Routes) -> list[I64]:
-    """The nodes whose installed paths cross each link, by link: the index that direct notification works out beforehand.
+    """Return, for each link, the nodes whose installed paths cross it: the index that direct notification prepares.
 
     Args:
-        topology: Of the links.
+        topology: The topology of the links.
         src: [P] the node at which each path is installed.
         installed: The paths.
     """
@@ -44,17 +44,17 @@ def users(topology: Topology, src: ArrayLike, installed: Routes) -> list[I64]:
 
 
 def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int, act_fs: int) -> Recovery:
-    """What a failed cable breaks, and when each node that must act has heard of it.
+    """Return the nodes whose paths a failed cable breaks, and when each of them has heard of it.
 
     Args:
-        topology: Before the failure.
+        topology: The topology before the failure.
         src: [P] the node at which each path is installed.
         installed: The paths.
         failed: Either link of the cable.
         act_fs: Ticks that a node needs to act on a notice or to pass it on; the paper gives none.
 
     Raises:
-        InputError: a link that is not there, or a node that nothing reaches any more.
+        InputError: The link does not exist, or nothing reaches a node any more.
     """
     links = topology.links
     if not 0 <= failed < len(links):
@@ -69,11 +69,13 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
 
 
 def mended(whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
-    """Return routes led round what failed, and a rack's backup NPU in the place of one that did (3.3.2, 4.1, 4.2).
+    """Return the reaction to failed parts: routes round them, and backup NPUs in the place of failed NPUs (3.3.2, 4.1, 4.2).
 
-    Both ends of each link that has failed since, or is back, tell the NPUs of all ranks directly, though only those must hear
-    whose paths change: at most so long. A failed NPU tells nobody; those beside it do. What a node needs to act on a notice,
-    and the backup NPU to take over, the paper does not print.
+    Both ends of each link that has failed or is back tell the NPUs of all ranks directly, although only those must hear whose
+    paths
+    change: the time is an upper limit. A failed NPU tells nobody; its neighbours do. The paper does not print the time that a
+    node needs
+    to act on a notice, or the backup NPU to take over.
     """
     left, links = around(whole, broken, ranks), whole.links
     used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])
@@ -88,7 +90,7 @@ def mended(whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
 
 
 def _first_told(left: Topology, ends: Sequence[int], nodes: I64) -> int:
-    """Return the ticks until the last of some nodes is told, each by the nearest end of what failed that still reaches it."""
+    """Return the ticks until the last of some nodes is told, each by the nearest end of a failed part that still reaches it."""
     src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
     found = left.router(src, dst, np.zeros_like(src))
     pair, delay = np.repeat(np.arange(len(src)), found.hops), np.zeros(len(src), np.int64)
@@ -99,7 +101,7 @@ def _first_told(left: Topology, ends: Sequence[int], nodes: I64) -> int:
 
 
 def _told(left: Topology, end: int, nodes: I64) -> I64:
-    """[M] ticks of each node's route from an end of the cable; 0 for that end itself."""
+    """Return [M] the ticks of each node's route from an end of the cable; 0 for that end itself."""
     far = nodes != end
     routes = left.routes(np.full(far.sum(), end), nodes[far], np.zeros(far.sum()))
     pair = np.repeat(np.arange(far.sum()), routes.hops)
@@ -111,6 +113,6 @@ def _told(left: Topology, end: int, nodes: I64) -> I64:
 
 
 def _flooded(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
-    """[M] ticks until a notice that every node passes on to all its neighbours, by one cable each, has been acted on."""
+    """Return [M] the ticks until a notice that every node passes on to all its neighbours, by one cable each, is acted on."""
     heard = quickest((left.links.src, left.links.dst), left.links.latency_fs + act_fs, left.n_nodes, [np.array(ends)])[0]
     return column(heard[nodes] + act_fs, np.int64)

@@ -1,9 +1,11 @@
 """Routes of UB-Mesh by arithmetic: over NPUs inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
 
-P asked pairs. Which plane and which of its LRS leads out, and which way the racks are crossed, goes by turns: over the NPUs of
-the one rack, over those of the other, over the channels; a hash of how the racks lie and of the group says which is first. So
-what all send to all is even on all cables, and a shift of both ends shifts the route. Of the ways across, HRS count as many
-as a rack has cables to them for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path.
+The plane, the LRS that leads out, and the path across racks are taken in turn: over the NPUs of one rack, over those of the
+other,
+over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
+evenly, and
+a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them for one to
+another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
 """
 
 from collections.abc import Sequence
@@ -25,16 +27,16 @@ from topologies.ub_mesh.wires import cables
 
 
 def relays(plan: Plan) -> Bool:
-    """[nodes] who passes on what is not for it: switches, and NPUs (3.3.1), but for backups, which wait."""
+    """Return [nodes] whether each node relays: switches do, and NPUs (3.3.1), but not backup NPUs, which wait."""
     return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
 
 
 def router(plan: Plan, links: Links, routing: str = BASELINE) -> Router:
-    """The router of a plan over its links.
+    """Return the router of a plan over its links.
 
     Args:
-        plan: Its sizes.
-        links: As `parts.cables` lays them.
+        plan: The sizes.
+        links: The links of `wires.cables`.
         routing: One of `strategy.STRATEGIES`.
     """
     counts = [len(kind.ends[0]) for kind in cables(plan).values()]
@@ -46,11 +48,11 @@ def router(plan: Plan, links: Links, routing: str = BASELINE) -> Router:
     return between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
 
 
-_Hop = tuple[I64, I64]  # of each pair the link, -1 where it takes none, and the virtual lane
+_Hop = tuple[I64, I64]  # link of each pair, -1 where it takes none, and its virtual lane
 
 
 class _Known(NamedTuple):
-    """What a route is computed from."""
+    """The tables from which a route is computed."""
 
     plan: Plan
     first: dict[str, int]  # the first cable of each kind
@@ -62,7 +64,7 @@ class _Known(NamedTuple):
 class _Ends(NamedTuple):
     """The digits of one end of each pair."""
 
-    rack: I64  # in all pods
+    rack: I64  # number of the rack over all pods
     y: I64
     x: I64
 
@@ -75,7 +77,10 @@ def _route(known: _Known, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I64, I64]:
-    """[P, H] and [P, H] the link of each hop, -1 where there is none, and its virtual lane, by those of kinds of pairs."""
+    """Return the link of each hop, -1 where there is none, and its virtual lane, [P, H] and [P, H].
+
+    They are put together from the hops of several kinds of pairs.
+    """
     most = max(len(hops) for _, hops in kinds)
     link, lane = np.full((count, most), -1), np.zeros((count, most), np.int64)
     for rows, hops in kinds:
@@ -94,7 +99,7 @@ def _of(ends: _Ends, rows: Bool) -> _Ends:
 
 
 def _turn(plan: Plan, a: _Ends, b: _Ends, key: I64) -> I64:
-    """[P] whose turn a pair's is among all ways out of its rack and on."""
+    """Return [P] the turn of each pair among all paths out of its rack and on."""
     y, x = plan.dims[-2:]
     racks = [np.unravel_index(end.rack, plan.standing) for end in (a, b)]
     apart = [(there - here) % size for here, there, size in zip(*racks, plan.standing, strict=True)]
@@ -103,7 +108,7 @@ def _turn(plan: Plan, a: _Ends, b: _Ends, key: I64) -> I64:
 
 
 def _exit(plan: Plan, a: _Ends, turn: I64) -> I64:
-    """[P] which of the LRS of all planes that lead out: boards begin a plane further each, NPUs of a board an LRS."""
+    """Return [P] one of the LRS of all planes that lead out: boards begin a plane further each, NPUs of a board an LRS."""
     x = plan.dims[-1]
     plane, lrs = np.divmod(turn % (plan.planes * x), x)
     found: I64 = (plane + a.y * planes_a_board(plan)) % plan.planes * x + (lrs + a.x) % x
@@ -111,17 +116,17 @@ def _exit(plan: Plan, a: _Ends, turn: I64) -> I64:
 
 
 def planes_a_board(plan: Plan) -> int:
-    """How many planes further the next board begins, so that after the last board comes the first."""
+    """Return the number of planes by which the next board begins further, so that after the last board comes the first."""
     return plan.planes // gcd(plan.planes, plan.dims[-2])
 
 
 def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
-    """[P] the cable's link there or back, -1 where the pair does not take it."""
+    """Return [P] the cable's link in one direction or the other, -1 where the pair does not take it."""
     return np.where(taken, 2 * cable + back, -1)
 
 
 def _inside(known: _Known, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
-    """The hops of pairs of one rack."""
+    """Return the hops of pairs within one rack."""
     x = known.plan.dims[-1]
     nodes, lanes = walked(known.inside, a.y * x + a.x, b.y * x + b.x, key * known.strategy.by_channel)
     hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
@@ -129,7 +134,7 @@ def _inside(known: _Known, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
 
 
 def _relay(known: _Known, rack: I64, here: I64, there: I64) -> I64:
-    """[P] the link from an NPU of a rack to another of its board or its place."""
+    """Return [P] the link from an NPU of a rack to another of its board or its place."""
     y, x = known.plan.dims[-2:]
     along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
     along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)
@@ -138,24 +143,27 @@ def _relay(known: _Known, rack: I64, here: I64, there: I64) -> I64:
 
 
 def _outside(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
-    """The hops of pairs of two racks of a SuperPod: to the board's LRS, to one that leads out, across, and so down."""
+    """Return the hops of pairs of two racks of a SuperPod.
+
+    They go to the board's LRS, to one that leads out, across, and down likewise.
+    """
     plan = known.plan
     rounds, place = np.divmod(turn, plan.planes * plan.dims[-1])
-    out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # a few channels take several ways already
+    out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # so a few channels take several paths
     up, down = ([_link(cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
     lane = np.zeros_like(out)
     return [*((u, lane) for u in up), *_across(known, a.rack, b.rack, out, turn), *((d, lane) for d in down[::-1])]
 
 
 def _climb(known: _Known, end: _Ends, out: I64) -> tuple[I64, I64]:
-    """[P] the cables from an NPU to its board's LRS and on to the LRS `out`, of those of all planes that lead out."""
+    """Return [P] the cables from an NPU to its board's LRS and on to the LRS `out`, of those of all planes that lead out."""
     y, x = known.plan.dims[-2:]
     board = (end.rack * known.plan.planes + out // x) * y + end.y
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
 
 
 def _across(known: _Known, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
-    """The hops from rack to rack, over racks of the pod or over an HRS."""
+    """Return the hops from rack to rack, over racks of the pod or over an HRS."""
     plan, found, over, pick = known.plan, [], np.ones(len(a), np.bool_), turn
     if known.ways is not None:
         size = plan.five[1] * plan.five[2]
@@ -171,7 +179,7 @@ def _across(known: _Known, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
 
 
 def _step(known: _Known, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
-    """[P] the link of LRS `out` from a rack of a pod to another of its row or column."""
+    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column."""
     plan = known.plan
     _, column_, row, _, x = plan.five
     exits = plan.planes * x
@@ -184,7 +192,7 @@ def _step(known: _Known, pod: I64, here: I64, there: I64, out: I64, taken: Bool)
 
 
 def _over(known: _Known, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[_Hop]:
-    """The two hops by one of the HRS that LRS `out` of every rack is cabled to."""
+    """Return the two hops by one of the HRS to which LRS `out` of every rack is cabled."""
     plan = known.plan
     of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
     lane = np.zeros_like(out)
@@ -192,15 +200,15 @@ def _over(known: _Known, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> li
 
 
 def _far(plan: Plan, a: _Ends, b: _Ends) -> Bool:
-    """[P] whether a pair is of two SuperPods."""
+    """Return [P] whether each pair is in two SuperPods."""
     size = plan.racks // plan.superpods
     return column(a.rack // size != b.rack // size, np.bool_)
 
 
 def _beyond(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
-    """The hops of pairs of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and so down.
+    """Return the hops of pairs of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and down likewise.
 
-    LRS go by turns as those that lead out do, spines by turns over the racks of the sender's SuperPod.
+    LRS are taken in turn as those that lead out are; spines in turn over the racks of the sender's SuperPod.
     """
     plan = known.plan
     if not plan.beyond:
@@ -215,18 +223,21 @@ def _beyond(known: _Known, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
 
 
 def spares_a_place(plan: Plan) -> int:
-    """How many LRS for CPUs further the next NPU of a board begins, so that after the last NPU comes the first."""
+    """Return the number of LRS for CPUs by which the next NPU of a board begins further.
+
+    With that number, the first NPU comes after the last.
+    """
     return SPARES // gcd(SPARES, plan.dims[-1])
 
 
 def _shifted(dims: tuple[int, ...], here: I64, far: I64) -> I64:
-    """[P] digit by digit the number so far from here, round each dimension."""
+    """Return [P] the number at offset `far` from `here`, digit by digit, modulo each dimension."""
     digits = zip(np.unravel_index(here, dims), np.unravel_index(far, dims), dims, strict=True)
     return np.ravel_multi_index([(a + b) % size for a, b, size in digits], dims)
 
 
 def _ascend(known: _Known, end: _Ends, out: I64, spine: I64) -> list[I64]:
-    """[P] each, the cables from an NPU to its board's LRS, to the LRS for CPUs `out`, on to the leaf of that and to a spine."""
+    """Return [P] each: the cables from an NPU to its board's LRS, to the LRS for CPUs `out`, on to its leaf and to a spine."""
     plan, first = known.plan, known.first
     y, x = plan.dims[-2:]
     plane, ports = end.rack * plan.planes + out // SPARES, plan.planes * SPARES

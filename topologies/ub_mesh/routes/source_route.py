@@ -1,8 +1,9 @@
-"""The 8 bytes in front of a packet that say which way it goes: UB-Mesh 4.1.1 and Figure 11.
+"""The 8 bytes in front of a packet that carry its route: UB-Mesh 4.1.1 and Figure 11.
 
 From the top: ptr (4 bits, the hop that is next), bitmap (12 bits, the first hop's on the left; 1: this hop is source-routed,
-0: the router's own table decides), six instructions of 8 bits. That they have 8 follows from the sum; which of them is a
-hop's is not spelled out, and is here the number of source-routed hops before it.
+0: the router's own table decides), six instructions of 8 bits. The 8 follows from the sum. The paper does not say which
+instruction
+belongs to a hop; here it is the one whose number is the count of source-routed hops before.
 """
 
 from collections.abc import Sequence
@@ -11,17 +12,17 @@ from emu.errors import must_be
 
 HOPS = 12
 INSTRUCTIONS = 6
-_BITS = 8  # of an instruction: (64 - 4 - 12) / 6
+_BITS = 8  # bits of an instruction: (64 - 4 - 12) / 6
 
 
 def pack(hops: Sequence[int | None]) -> bytes:
-    """The header of a path.
+    """Return the header of a path.
 
     Args:
         hops: The instruction of each hop, such as a port; None where the router's own table decides.
 
     Raises:
-        InputError: more than 12 hops, more than 6 instructions, or one that is not 0..255.
+        InputError: There are more than 12 hops or 6 instructions, or an instruction is not 0..255.
     """
     given = [hop for hop in hops if hop is not None]
     if len(hops) > HOPS:
@@ -36,10 +37,10 @@ def pack(hops: Sequence[int | None]) -> bytes:
 
 
 def forward(header: bytes) -> tuple[int | None, bytes]:
-    """What a router does: the instruction of this hop, None where its own table decides, and the header it sends on.
+    """Return the instruction of this hop, None where the router's own table decides, and the header that the router sends on.
 
     Raises:
-        InputError: a header that has led over 12 hops.
+        InputError: The header has led over 12 hops.
     """
     word = int.from_bytes(header[:2], "big")
     hop, bitmap = word >> HOPS, word & (2**HOPS - 1)

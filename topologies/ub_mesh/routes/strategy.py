@@ -1,4 +1,4 @@
-"""The strategies of routing between two NPUs as a setting: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1)."""
+"""The setting `routing`: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1), for routes between two NPUs."""
 
 from typing import Annotated, NamedTuple
 
@@ -7,10 +7,10 @@ from emu.topology.catalogue import Kind
 
 
 class Strategy(NamedTuple):
-    """What of all-path routing a strategy takes."""
+    """The paths that one routing strategy uses."""
 
-    detours: int  # hops that a way may have more than the shortest
-    by_channel: bool  # whether the channels of a pair take its ways in turn
+    detours: int  # hops that a path may have more than the shortest
+    by_channel: bool  # whether the channels of a pair take its paths in turn
     borrow: bool = False  # whether racks of a pod are joined over HRS too
 
 
@@ -33,10 +33,10 @@ Routing = Annotated[str, Kind(_read, str)]
 
 
 def without_hrs(name: str, routing: str) -> str:
-    """The strategy, of a topology without HRS.
+    """Return the strategy, after the check that a topology without HRS can use it.
 
     Raises:
-        InputError: borrow.
+        InputError: The strategy is borrow.
     """
     if STRATEGIES[routing].borrow:
         what = " or ".join(name for name, strategy in STRATEGIES.items() if not strategy.borrow)

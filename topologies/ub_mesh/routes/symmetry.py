@@ -1,4 +1,4 @@
-"""The shifts that leave a UB-Mesh as it is: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round."""
+"""The symmetries of a UB-Mesh: SuperPods, pods, columns, rows, boards, NPUs of a board, each one further round."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from topologies.ub_mesh.routes.routing import planes_a_board, spares_a_place
 
 
 def shifts(plan: Plan) -> list[I64]:
-    """[nodes] each, of every dimension of 2 or more."""
+    """Return a symmetry [nodes] for every dimension of 2 or more."""
     sizes = (*plan.standing, *plan.dims[-2:])
     return [_shift(plan, axis) for axis, size in enumerate(sizes) if size > 1]
 
@@ -41,14 +41,17 @@ def _shift(plan: Plan, axis: int) -> I64:
 
 
 def _parts(plan: Plan, *shapes: tuple[int, ...]) -> list[I64]:
-    """All nodes, kind after kind, in the shape of each kind."""
+    """Return all nodes, kind after kind, in the shape of each kind."""
     ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
     kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
     return [part.reshape(shape) for part, shape in kinds]
 
 
 def _in_rack(plan: Plan, lrs: I64, hrs: I64, leaf: I64, *, boards: bool) -> tuple[I64, I64, I64]:
-    """Boards take their LRS with them and the planes on; NPUs of a board the LRS that lead out or to CPUs."""
+    """Return the LRS, HRS and leaves under a shift of boards or of NPUs of a board.
+
+    Boards take their LRS with them and shift the planes; NPUs of a board take the LRS that lead out or to CPUs.
+    """
     board, other, spare = np.split(lrs, [plan.dims[-2], plan.plane - SPARES], axis=-1)
     if not boards:
         places = spares_a_place(plan)
