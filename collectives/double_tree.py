@@ -2,13 +2,12 @@
 
 A rank that is a leaf of one is an inner node of the other.
 
-Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing
-35 (2009). Its in-order trees, with place 0 above the root so that no rank is left out. n ranks, height H, k pieces a tree.
+Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35
+(2009). Its in-order trees, with place 0 above the root so that no rank is left out. n ranks, height H, k pieces a tree.
 
 `rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node; the other ranks
-of
-a node are a chain behind that rank. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims are
-m x g for trees from every rank of a node, or m x R x g/R x 1.
+of a node are a chain behind that rank. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims
+are m x g for trees from every rank of a node, or m x R x g/R x 1.
 
 `in-switch-tree` has a switch that adds in every node (the helpers) in place of the chains. Source: NVIDIA/nccl's NVLSTree, and
 its NVLS where there is one node. dims are m x g; a rank of each node is the head of the g-th part of the block.

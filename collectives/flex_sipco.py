@@ -1,8 +1,7 @@
 """Flex-SiPCO, an all_reduce on whole rows of SiPAC(r, L): chunks that a rank outside the job would own take another level.
 
-Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw.
-16 (2024), section 4 and Algorithm 1. A rank has digits u_0 .. u_(L-1), level 0 the fastest. Its neighbours on level l differ
-from
+Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw. 16
+(2024), section 4 and Algorithm 1. A rank has digits u_0 .. u_(L-1), level 0 the fastest. Its neighbours on level l differ from
 it in u_l only. A row is the r places that differ on level 0. L counts the levels up to the highest on which the job's places
 differ. The job has all places of at least one digit of that level; where it has only some of other digits, it folds.
 """
@@ -135,10 +134,8 @@ def all_reduce(part: Part) -> Schedule:
 
     A block is L groups of r chunks; slot g*r + c is chunk c of group g, which a rank with u_g = c owns. Group g goes over the
     levels g, g - 1, .. g + 1 and g again, mod L: it is given away, summed by its owners, and spread. In the highest group, no
-    rank
-    of the job owns the chunks whose digit it lacks. These are in transit and go one level on: they are owned by u_0 = c, over
-    level
-    0, L - 1, .. 1 and 0. The channel is the level.
+    rank of the job owns the chunks whose digit it lacks. These are in transit and go one level on: they are owned by u_0 = c,
+    over level 0, L - 1, .. 1 and 0. The channel is the level.
     """
     if not _plain(part):
         return fold(part)

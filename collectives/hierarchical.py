@@ -1,8 +1,7 @@
 """Collectives level by level: reduce inside the node, then between nodes what is left, then between racks, and back.
 
 Each level moves only what the level inside it has reduced, so that the links of the outer levels carry the least. Source: Cho
-et
-al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019). dims are the
+et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019). dims are the
 levels, the outermost first (racks x nodes x ranks of a node); N ranks, N blocks. There may be up to four levels, with a ring in
 each, all to all others in each, or the latter in the innermost and rings outside it.
 """

@@ -1,11 +1,10 @@
 """Mixture of experts: tokens go to the ranks of their experts, and what those make of them comes back summed.
 
 Flat sends one copy to each expert's rank. Hierarchical sends one copy to each board; the rank there at the sender's place
-copies
-it to the experts, and on the way back it adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025), sections 5.1 and 5.3.
-N ranks on g boards of m, dims = (g, m), rank = board*m + place; T tokens a rank, k experts a token. The claim of hierarchical
-is on
-the links of a full mesh on each board and among equal places: one link for each pair of ranks that it sends between.
+copies it to the experts, and on the way back it adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025), sections 5.1
+and 5.3. N ranks on g boards of m, dims = (g, m), rank = board*m + place; T tokens a rank, k experts a token. The claim of
+hierarchical is on the links of a full mesh on each board and among equal places: one link for each pair of ranks that it sends
+between.
 """
 
 from fractions import Fraction

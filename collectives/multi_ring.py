@@ -87,8 +87,8 @@ def borrowed(n: int) -> tuple[I64, list[Fraction]]:
     """Return the rings of the mesh and two over a switch, one each way, with their bandwidths in links of the mesh.
 
     A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to the switches, 4 of each NPU, and
-    128 to
-    each other rack of its row. So each of the two rings has the bandwidth of a link; rings that share a link have half of one.
+    128 to each other rack of its row. So each of the two rings has the bandwidth of a link; rings that share a link have half
+    of one.
     """
     of_mesh, both = rings(n), both_ways(np.arange(n)[None])
     B = [Fraction(max(1, n - 1), len(of_mesh))] * len(of_mesh) + [Fraction(1)] * len(both)
@@ -103,9 +103,8 @@ def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fracti
         bandwidths: [R] bandwidth B_i of the slowest link of each ring, in any one unit.
 
     Raises:
-            InputError: There is no ring, a ring does not go through every rank once, or bandwidths are not positive, not one
-            for each
-            ring, or in no ratio of whole numbers that add up to 2**20 at most.
+        InputError: There is no ring, a ring does not go through every rank once, or bandwidths are not positive, not one for
+            each ring, or in no ratio of whole numbers that add up to 2**20 at most.
     """
     lists = [list(ring) for ring in rings]
     n = max(map(len, lists), default=0)

@@ -87,9 +87,8 @@ def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:
     """Return the rounds of all ranks, or of rank 0 where translations give the others.
 
     Translations do so where a ring enters at every rank of a node. A rank's channel is its place on the ring's way through the
-    node.
-    A block's part is the ring's entry, counted from the block's owner. Neither changes when ranks are moved along the nodes, or
-    within them.
+    node. A block's part is the ring's entry, counted from the block's owner. Neither changes when ranks are moved along the
+    nodes, or within them.
     """
     m, g, rings = _rings(dims)
     n, alike = m * g, rings == g

@@ -4,15 +4,13 @@ Source: Feng et al., RailX: a flexible, scalable, and low-cost network architect
 eq. 8 (rings along the rails) and appendix A.2, eq. 12-13 (all nodes of a row or column at once). N = p p G ranks: a node's
 place in Y and X, then the chip's number, the fastest digit. N blocks, each in four parts. Part c reduces inside the node, then
 among chips of the same number along X and Y (c < 2) or Y and X, and gathers backwards. It is on channel c, and goes upwards
-where
-c is even and downwards where it is odd.
+where c is even and downwards where it is odd.
 
 On p x p x G the chips of a node are a ring, which a mesh of m x m chips has for even m only. On p x p x m x m they are a mesh,
 for any m, and part c reduces along rows and then columns (c < 2) or columns and then rows: lines, without a link that wraps.
 
 Links have two classes: inside a node, k n B in the paper, and between nodes, n B / m. Against the exact time, eq. 8 leaves out
-the
-local latency and the terms in 1/G and 1/p^2, and rounds 4(p - 1) up to 4p.
+the local latency and the terms in 1/G and 1/p^2, and rounds 4(p - 1) up to 4p.
 """
 
 from collections.abc import Callable, Iterator

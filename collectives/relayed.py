@@ -2,8 +2,7 @@
 
 A torus goes dimension by dimension; a ring is a torus of one dimension. Where both ways are equally long, one part of the item
 goes each way. Source: Saad and Schultz, Data communication in parallel architectures, Parallel Computing 11 (1989): total
-exchange
-on a ring and on meshes. N ranks, dims of size d, 2 parts an item; channel 0 goes up, channel 1 down.
+exchange on a ring and on meshes. N ranks, dims of size d, 2 parts an item; channel 0 goes up, channel 1 down.
 """
 
 from collections.abc import Iterator

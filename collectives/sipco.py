@@ -24,9 +24,8 @@ def all_reduce(dims: tuple[int, ...]) -> Schedule:
     """Give away, on each level, all chunks of a group but the rank's own, sum its own of each other group, and spread its sum.
 
     Step 0 leaves rank u with chunk u_l of each group l, summed along level l. In step v level l carries group v + l mod L.
-    Ranks that
-    share digit g own the same chunk of group g, and level g is done, so that all of a level's line may add. The channel is the
-    level.
+    Ranks that share digit g own the same chunk of group g, and level g is done, so that all of a level's line may add. The
+    channel is the level.
     """
     r, L = dims[0], len(dims)
     check_rows(r**L * (r - 1) * L * (L + 1))

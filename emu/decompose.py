@@ -83,8 +83,7 @@ def _flip(F: list[Map], rng: Random) -> None:
     """Flip the product of the maps' signs, which no exchange of two maps can do.
 
     Each exchange multiplies both signs by the same factor; n-1 cycles of even n have the product -1, the shifts have
-    (-1)**(n/2). So
-    two vertices are exchanged on an odd number of maps, which is a transposition in each of these.
+    (-1)**(n/2). So two vertices are exchanged on an odd number of maps, which is a transposition in each of these.
     """
     while True:
         p, q = rng.sample(range(1, len(F)), 2)  # shifts alone may have no odd part

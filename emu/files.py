@@ -1,9 +1,8 @@
 """Files and folders that a user names: checked before anything is computed, and written whole or not at all.
 
 The bytes go to a draft in the same folder, which takes the file's name once it is whole. A program that reads the file
-meanwhile,
-or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe, takes the bytes as
-they come.
+meanwhile, or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe, takes
+the bytes as they come.
 """
 
 import os

@@ -44,8 +44,7 @@ def exposure(folder: Path) -> str:
     """Return the way in which others than the user and root could change the content of a folder; "" where they could not.
 
     The folder must be the user's, and nobody else may write it or replace it. The folders above must be the user's or the owner
-    of
-    /'s, and others may not write them, but for one such as /tmp, where nobody can replace another's files.
+    of /'s, and others may not write them, but for one such as /tmp, where nobody can replace another's files.
     """
     if sys.platform == "win32":  # where a user's folders are the user's alone, and modes say nothing
         return ""

@@ -1,8 +1,7 @@
 """Dragonfly: groups of routers, completely linked inside, with direct cables between every two groups.
 
-Source: Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3. p NPUs and h global ports a router,
-a routers a group, g = a h + 1 groups where one cable joins two groups; balanced where a = 2p = 2h. Global port q of a group
-leads
+Source: Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3. p NPUs and h global ports a router, a
+routers a group, g = a h + 1 groups where one cable joins two groups; balanced where a = 2p = 2h. Global port q of a group leads
 to the group q mod (g-1) + 1 further on; router r has ports r h .. r h + h - 1.
 """
 

@@ -113,8 +113,7 @@ def fat_tree(
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
     `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees side
-    by
-    side, bundled.
+    by side, bundled.
     """
     built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
     counts = count(built)

@@ -1,10 +1,9 @@
 """HammingMesh: boards of a x a chips in a mesh; the edges of a row of boards are on switches, those of a column on others.
 
 Sources: Hoefler et al., HammingMesh (SC 2022): HxaMesh; sizes are those of RailX (arXiv:2507.18889), 6.2 and Table 6. A line is
-a
-row of chips through all the boards of a row (or a column): each board has both ends of it on the line's switch. A line with
-more
-ends than a switch has ports is on a fat tree of two tiers. Every chip has a port in each of the four directions, in each plane.
+a row of chips through all the boards of a row (or a column): each board has both ends of it on the line's switch. A line with
+more ends than a switch has ports is on a fat tree of two tiers. Every chip has a port in each of the four directions, in each
+plane.
 """
 
 from functools import partial

@@ -1,10 +1,8 @@
 """NVIDIA's NVLink domains: GPUs under NVSwitches in a server, in one rack, in two, in eight.
 
 Racks are those of InfiniteHBD's Table 8 (900 GB/s a GPU), servers those of Flex-SiPAC's 6.A (450 GB/s). 18 NVLinks join a GPU
-to
-switch chips, and each message is spread over all of them. So the chips over the same GPUs are one node here and their NVLinks
-one
-link, unless `chips=apart` makes each chip a node.
+to switch chips, and each message is spread over all of them. So the chips over the same GPUs are one node here and their
+NVLinks one link, unless `chips=apart` makes each chip a node.
 """
 
 from dataclasses import replace

@@ -2,8 +2,7 @@
 
 Rail-optimised (RailX, arXiv:2507.18889, 2.2.1 and Fig. 2): GPU i of every server is on rail switch i, of V; with R ports down a
 rail switch, a segment has R x V GPUs. There may be spines above. Without them (Rail-Only, arXiv:2307.12169) a message to
-another
-rail first goes over NVLink to the GPU of that rail. A NIC is its GPU's port here, not a node.
+another rail first goes over NVLink to the GPU of that rail. A NIC is its GPU's port here, not a node.
 """
 
 from dataclasses import dataclass

@@ -74,8 +74,7 @@ def torus(dims: Dims, bandwidth: Bandwidth, latency: Latency) -> Topology:
     """Close a grid to a ring along each of D dimensions: degree 2D, diameter sum of d/2, bisection 2N/d B of the longest.
 
     A dimension of size 2 has two parallel links each way, one of size 1 has none. The last dimension is numbered fastest and
-    comes
-    first in routes.
+    comes first in routes.
     """
     return grid("torus", [Dimension(size, "cycle", bandwidth, latency) for size in dims])
 

@@ -1,9 +1,8 @@
 """Google's TPUv4: cubes of 4x4x4 chips, whose faces optical circuit switches (OCS) join to a torus of cubes.
 
 Sources: InfiniteHBD (Shou et al., SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), 6.2 and Table 6.
-The
-two chips at the ends of a line through a cube have a port on the same OCS, so each of three directions has 4x4 OCS. An OCS of R
-ports takes R/2 cubes: 32 R chips. A circuit passes light only, so an OCS is in the bill but is no node.
+The two chips at the ends of a line through a cube have a port on the same OCS, so each of three directions has 4x4 OCS. An OCS
+of R ports takes R/2 cubes: 32 R chips. A circuit passes light only, so an OCS is in the bill but is no node.
 """
 
 from dataclasses import replace

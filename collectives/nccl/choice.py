@@ -1,8 +1,7 @@
 """NCCL's choice for one request: algorithm, protocol and channels, and the schedule of the catalogue that sends the same.
 
 Source: NVIDIA/nccl v2.30.7-1, src/enqueue.cc, topoGetAlgoInfo (lines 2028-2118). An operation that NCCL does not tune is made
-of
-sends and receives there. A protocol changes the choice, but not how a schedule is timed.
+of sends and receives there. A protocol changes the choice, but not how a schedule is timed.
 """
 
 from collections.abc import Mapping

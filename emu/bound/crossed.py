@@ -1,9 +1,8 @@
 """The least time of an exchange among all ranks, from prices on links.
 
 At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
-most
-price times capacity in a unit of time. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990).
-Letters: A arcs, V nodes, N ranks, D dimensions.
+most price times capacity in a unit of time. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37
+(1990). Letters: A arcs, V nodes, N ranks, D dimensions.
 """
 
 from collections.abc import Iterator

@@ -200,10 +200,8 @@ def _messages(asked: _Asked) -> Fraction:
     """Return the time of an all_reduce from the number of its messages, in blocks per unit of capacity.
 
     Until one of k participants has the sum of a byte, k - 1 messages with that byte were received. Then each of the others
-    lacks
-    one more message. Every message leaves a participant and reaches one, where participants are the ranks or any groups of
-    them.
-    Source: Harary and Schwenk, The communication problem on graphs and digraphs, J. Franklin Institute 297 (1974).
+    lacks one more message. Every message leaves a participant and reaches one, where participants are the ranks or any groups
+    of them. Source: Harary and Schwenk, The communication problem on graphs and digraphs, J. Franklin Institute 297 (1974).
     """
     net = asked.net
     n, ways = len(net.ranks), (net,) if net.both_ways else (net, net.back())

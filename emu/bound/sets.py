@@ -1,10 +1,8 @@
 """Bounds from some sets of ranks: one rank, all but one, and the groups and halves that the numbering gives.
 
 The blocks that a set has to send are counted from the operation, so that any operation is served. For an exchange among all
-ranks
-the number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks, V
-nodes,
-B blocks, G groups.
+ranks the number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks,
+V nodes, B blocks, G groups.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 """The symmetry of a network: which ranks and arcs are equivalent, so that a bound needs only one of each kind.
 
 The maps that are tried are those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering
-of
-the NPUs along its dims. A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal flow
-over all maps is optimal too, and equal for equivalent arcs. Letters: R kinds of ranks, A arcs, V nodes, P pairs, G groups.
+of the NPUs along its dims. A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal
+flow over all maps is optimal too, and equal for equivalent arcs. Letters: R kinds of ranks, A arcs, V nodes, P pairs, G groups.
 """
 
 from collections.abc import Iterable, Iterator
@@ -102,8 +101,7 @@ def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
     """Yield, for each axis, the image of every node [V] under a step along that axis.
 
     A switch goes to the switch that is linked to the images as it was linked to the originals. Switches are found by a hash of
-    what
-    they are linked to; those with equal hashes are taken in order.
+    what they are linked to; those with equal hashes are taken in order.
     """
     nodes, switches = np.arange(net.n_nodes), np.arange(net.n_npus, net.n_nodes)
     after = np.argsort(_hashes(net, nodes)[switches], kind="stable")

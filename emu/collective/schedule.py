@@ -103,9 +103,8 @@ class Schedule:
         """Return a schedule from its rounds in order; each round is one `Sends` or several, with rows in any order.
 
         Raises:
-                InputError: A participant, slot or channel is out of range; a rank sends a slot to itself; shares or spare slots
-                fit no
-                slot; translations do not map the schedule onto itself; or there are more than 2**24 rows (with translations
+            InputError: A participant, slot or channel is out of range; a rank sends a slot to itself; shares or spare slots fit
+                no slot; translations do not map the schedule onto itself; or there are more than 2**24 rows (with translations
                 only the rows of rank 0 are stored).
         """
         if n_slots + len(temps) > _INT32:

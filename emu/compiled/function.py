@@ -1,9 +1,8 @@
 """Numeric functions that are compiled to machine code when that pays: never at import, and not for a few numbers.
 
 At first a process runs them as Python, which gives the same bits, until they have processed as many numbers as would pay for
-the
-start of the compiler. A call from Python takes arguments as its annotations say. A compiled function that another one calls is
-inlined, whatever its arguments.
+the start of the compiler. A call from Python takes arguments as its annotations say. A compiled function that another one calls
+is inlined, whatever its arguments.
 """
 
 import builtins
@@ -136,8 +135,7 @@ def _machine() -> Any:
     """Return the module that uses numba, which is imported only when something is compiled.
 
     It is imported with Python's own `print`. numba looks up the object of that name in its module, and a program may have
-    replaced
-    it, as many do to let one rank print.
+    replaced it, as many do to let one rank print.
     """
     shown, builtins.print = builtins.print, _PRINT
     try:

@@ -2,8 +2,7 @@
 
 `int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or of their own size. `NDArray[...]` is a contiguous row of
 numbers that is only read, unless a `Layout` says otherwise. A tuple, or a class of `NamedTuple`, is the kinds of its parts.
-Where
-some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
+Where some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
 """
 
 from collections.abc import Callable

@@ -29,8 +29,7 @@ class Timeline:
         """The most by which the clock's whole ticks can have made the time shorter than exact arithmetic would, in seconds.
 
         A body leaves at the nearest tick, up to half a tick too early. Bodies that leave at one instant share their links, so
-        that
-        all of them together gain no more. A floating-point step for each instant comes on top.
+        that all of them together gain no more. A floating-point step for each instant comes on top.
         """
         instants = len(np.unique(self.left_fs))
         return instants * seconds(1) / 2 + (instants + 4) * float(np.spacing(self.end_s))

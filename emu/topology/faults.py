@@ -22,11 +22,10 @@ def without(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike = ())
     """Return the topology without some nodes (with all their links) and links; nodes keep their numbers.
 
     An intact route stays as it was. A broken route becomes the route of another key of the same pair, if one of the keys that
-    are
-    tried has an intact one: that is the topology's own routing, hashed again over what is left. Otherwise it becomes a shortest
-    path over what is left, which passes through NPUs only where they relay in that routing (`Topology.passes`). Where a routing
-    avoids deadlock by virtual channels, only the routes that stay keep that property: a shortest path is on channel 0. A failed
-    NPU has no links, so that a route to it is refused.
+    are tried has an intact one: that is the topology's own routing, hashed again over what is left. Otherwise it becomes a
+    shortest path over what is left, which passes through NPUs only where they relay in that routing (`Topology.passes`). Where
+    a routing avoids deadlock by virtual channels, only the routes that stay keep that property: a shortest path is on channel
+    0. A failed NPU has no links, so that a route to it is refused.
 
     Args:
         topology: The topology whose own router is tried first.

@@ -84,8 +84,7 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
     """Return the first switches, at most `most`, to which every rank has a route.
 
     If there are fewer than `most` of them, return instead one switch for each of `most` equal runs of ranks, where there is one
-    for
-    each run. Where a topology says which of its switches add, only these count, and only for ranks on their own links.
+    for each run. Where a topology says which of its switches add, only these count, and only for ranks on their own links.
     """
     nodes = column(ranks, np.int64)
     found = _of_all(topology, nodes, most)

@@ -122,8 +122,7 @@ class Topology:
     """The network of a machine: links, routes, dims and bill of parts.
 
     A change (an optical switch that turns, a fault) makes another Topology. The router is a pure function of (src, dst, key),
-    so
-    that a repeated run takes the same links.
+    so that a repeated run takes the same links.
     """
 
     name: str

@@ -10,8 +10,7 @@ def place(plan: Plan, n_ranks: int, faulty: I64) -> I64:
     """Return the GPUs that a job of any size may have, in order.
 
     A host with a faulty GPU is left out as a whole. A backup host of its segment takes its place, and its ranks, while there is
-    one;
-    else the next host does.
+    one; else the next host does.
     """
     rails, whole = plan.sizes[3], np.ones(plan.hosts, np.bool_)
     whole[faulty // rails] = False

@@ -1,8 +1,8 @@
 """The numbers of parts of a network of hosts under pairs of ToRs, and the check that its ports are enough.
 
 A pod has segments, a segment has hosts, a host has as many GPUs as there are rails. Node numbers are NPUs (those of backup
-hosts
-last), an NVLink switch for each host, ToRs, Aggs, Cores. Ports are those of HPN 5.1 and 6.2: all switches forward 51.2 Tb/s.
+hosts last), an NVLink switch for each host, ToRs, Aggs, Cores. Ports are those of HPN 5.1 and 6.2: all switches forward 51.2
+Tb/s.
 """
 
 from dataclasses import dataclass

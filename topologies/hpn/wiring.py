@@ -51,8 +51,7 @@ def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken
     """Return the reaction to failed parts: the other port of a NIC, or a backup host.
 
     The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
-    The time
-    that a job takes to begin on a backup host is not included.
+    The time that a job takes to begin on a backup host is not included.
     """
     left, new = around(whole, broken, ranks), broken.beyond(was)
     if new == Broken():

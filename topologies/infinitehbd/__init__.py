@@ -2,8 +2,7 @@
 
 Source: Shou et al., InfiniteHBD: Building Datacenter-Scale High-Bandwidth Domain for LLM with Optical Circuit Switching
 Transceivers (SIGCOMM 2025). `system` has the rings of the catalogue, `binary` the wiring for all-to-all (appendix G), `plan`
-the
-sizes of both, `wiring` their links. `circuits` sets OCSTrx to make rings around faults.
+the sizes of both, `wiring` their links. `circuits` sets OCSTrx to make rings around faults.
 """
 
 from topologies.infinitehbd import binary, system

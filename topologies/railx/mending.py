@@ -23,8 +23,7 @@ def mended(
     """Return the largest grid without a failed node, its rails split again; failed links alone are bypassed by other rails.
 
     Rails that cannot be split so, such as those of an all-to-all whose number of nodes no longer suits them, stay as they are
-    if the
-    remaining nodes have room for the job.
+    if the remaining nodes have room for the job.
 
     Raises:
         InputError: Rails cannot be split so, and there is no such room.

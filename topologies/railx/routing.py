@@ -1,10 +1,8 @@
 """RailX's routing: Algorithm 1 on any setting of the switches, the dragonfly's, and the non-minimal one of 4.1.2.
 
 A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All X comes before all Y, but
-in
-the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that one VC more than
-the
-longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on the same VC.
+in the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that one VC more
+than the longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on the same VC.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,8 @@
 Paper's symbols: m chips along a node's edge, n ports along a chip's, r = m n rails in each of X and Y, k mesh link over port
 bandwidth, R ports of an optical circuit switch (OCS), H_i and H_o hops inside and between nodes. Node (X, Y), X fastest, has
 chips (x, y), x fastest. X-rail a ends on row a // n: its + port is on the last chip of the row, its - port on the first;
-Y-rails
-are likewise on columns. An OCS of X joins X-rail a of all nodes of a row, one of Y joins Y-rail a of a column (3.2, Figure 6).
+Y-rails are likewise on columns. An OCS of X joins X-rail a of all nodes of a row, one of Y joins Y-rail a of a column (3.2,
+Figure 6).
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,7 @@ class Group:
     """Rails of X or of Y that make one logical dimension (Dimension Splitting): all one ring, or each node to every other.
 
     In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other next to
-    its
-    + port on one of the size - 1 rings and next to its - port on another (Lemma 3.1).
+    its + port on one of the size - 1 rings and next to its - port on another (Lemma 3.1).
     """
 
     wiring: Literal["ring", "complete"]

@@ -2,8 +2,7 @@
 
 It has the integer program of equation 1, min sum (lambda - t)^2 where no CU sends or receives more than w, and the paper's
 heuristic. t is the traffic in wavelengths: equation 1 compares it with counts of them, so it is scaled until what a CU sends
-and
-receives is w (the paper does not say how). Letters: E links, N CUs.
+and receives is w (the paper does not say how). Letters: E links, N CUs.
 """
 
 import importlib
@@ -61,8 +60,7 @@ def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> 
     """Return [E] wavelengths: rounded, taken from CUs with too many where lambda - t is largest, then given where it is least.
 
     Of equal links those come first that move back to `before`, then they take turns. No wavelength is left dark that two CUs
-    with room
-    could share, even where lambda moves away from t by it; the program leaves such a wavelength dark.
+    with room could share, even where lambda moves away from t by it; the program leaves such a wavelength dark.
 
     Args:
         near: Links that get wavelengths.
@@ -105,8 +103,7 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int
     """Return [E] the optimum of equation 1 by HiGHS; of equal optima, one with the fewest changes to `before`.
 
     The square is written exactly: the k-th wavelength of a link is a variable of 0 or 1 that adds (k - t)^2 - (k - 1 - t)^2,
-    which
-    grows with k. The arguments are those of `heuristic`, and `name`, which errors begin with.
+    which grows with k. The arguments are those of `heuristic`, and `name`, which errors begin with.
 
     Raises:
         InputError: There are more than 2**19 variables.

@@ -1,10 +1,8 @@
 """The wavelengths of each link: lines of its sender's comb, none of them twice at a sender or at a receiver.
 
 Flex-SiPAC 3.C routes each WSS by colouring a graph of signals, with DSatur. Signals clash where they share a sender or a
-receiver,
-so the colours are those of the edges of a bipartite graph, and as many as its largest degree are always enough (König 1916),
-not
-only for one WSS: a comb has each line once for all its CU's ports.
+receiver, so the colours are those of the edges of a bipartite graph, and as many as its largest degree are always enough (König
+1916), not only for one WSS: a comb has each line once for all its CU's ports.
 """
 
 from typing import NamedTuple

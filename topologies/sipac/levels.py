@@ -1,9 +1,8 @@
 """SiPAC(r, L) as neighbours: N = r^L CUs with the digits u_0 .. u_(L-1), level 0 the fastest.
 
 Source: Flex-SiPAC 3.A. The r CUs that differ in digit l only have a port each on one WSS of level l, and light leads from each
-to
-every other. The paper writes SiPAC(r, l) with l = L - 1, and Flex-SiPAC(r, L). Letter: E links, one in each direction between
-neighbours.
+to every other. The paper writes SiPAC(r, l) with l = L - 1, and Flex-SiPAC(r, L). Letter: E links, one in each direction
+between neighbours.
 """
 
 from dataclasses import dataclass

@@ -43,8 +43,7 @@ def redirected(topology: Topology, failed: int) -> tuple[I64, Routes]:
     """Return the NPUs that a link joined to a failed one, and the route of each to the backup NPU.
 
     A route is NPU, its board's LRS, the backup's LRS, backup NPU. Where the paper has one LRS ("5-LRS-B", one hop more than
-    before)
-    there are two of one back-plane: no LRS has the ports for both all boards and the backup.
+    before) there are two of one back-plane: no LRS has the ports for both all boards and the backup.
 
     Args:
         topology: A topology with backup NPUs.

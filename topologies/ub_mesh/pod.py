@@ -1,8 +1,7 @@
 """UB-Mesh's pod and SuperPod, and the SuperPod whose racks are joined by HRS alone.
 
 Source: UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha). A SuperPod is 8 pods
-in
-which each rack has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
+in which each rack has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
 """The least time of an exchange of one block from every rank to every other, on any paths at once: concurrent flow.
 
 The linear program is that of Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990), with all that one
-rank
-sends as one flow. It is apart because it loads scipy. Letters: A arcs, V nodes, N ranks, R ranks of different kinds.
+rank sends as one flow. It is apart because it loads scipy. Letters: A arcs, V nodes, N ranks, R ranks of different kinds.
 """
 
 import numpy as np

@@ -1,11 +1,10 @@
 """A bound of an exchange of all pairs that is too large for its linear program, from prices on links.
 
 At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
-most
-price times capacity in a unit of time. The best prices give what the program gives: they are its dual (Shahrokhi and Matula,
-The
-maximum concurrent flow problem, J. ACM 37 (1990)). Here links that look alike have one price, so that there are few prices. Any
-prices give a bound; the best of these are most often as good as any. Letters: A arcs, V nodes, K kinds of arcs, P price lists.
+most price times capacity in a unit of time. The best prices give what the program gives: they are its dual (Shahrokhi and
+Matula, The maximum concurrent flow problem, J. ACM 37 (1990)). Here links that look alike have one price, so that there are few
+prices. Any prices give a bound; the best of these are most often as good as any. Letters: A arcs, V nodes, K kinds of arcs, P
+price lists.
 """
 
 import numpy as np
@@ -28,8 +27,8 @@ def by_prices(net: Network, alike: Symmetry) -> float:
     """Return a lower bound of the time of an exchange of one block from each rank to each other.
 
     The time is in blocks per unit of capacity. Each price list gives a cutting plane. The next list is half way from the best
-    list
-    so far to the one that the planes call best: Wentges, Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4 (1997).
+    list so far to the one that the planes call best: Wentges, Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4
+    (1997).
     """
     kind = kinds_of_arcs(net, alike)
     capacity = np.bincount(kind, net.capacity)

@@ -1,8 +1,7 @@
 """The least time of an all_reduce by trees: a piece is added along a tree to its root, and copied along a tree from it.
 
 A linear program divides the capacity of every hop between the two. Trees of rate y with given roots can be packed if and only
-if
-a flow of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over links and
+if a flow of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over links and
 switches, which pass on and do not add or copy. The result is no bound on schedules that are not trees. Source, on packing: Zhao
 et al., ForestColl, 2024, arXiv 2402.06787. Letters: P hops, A arcs, N ranks, R ranks of different kinds.
 """

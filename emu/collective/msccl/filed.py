@@ -17,8 +17,7 @@ def file_program(path: Path) -> Algorithm:
     """File the MSCCL program of a file as an algorithm, and return it.
 
     Its name is the one in the file, else the file's own. It takes the program's number of ranks and no other. It makes no
-    claim,
-    because a program says what is sent, not how fast.
+    claim, because a program says what is sent, not how fast.
 
     Raises:
         InputError: The file cannot be read, its name is taken, or see `from_xml`.

@@ -53,7 +53,7 @@ def schedule_of(layout: Layout, steps: list[Step]) -> Schedule:
     """Return the schedule that does the same as some steps, which are given in an order in which they may run.
 
     Raises:
-            InputError: A step reads a chunk that nothing wrote, an output is never written, or the rounds in the file are
+        InputError: A step reads a chunk that nothing wrote, an output is never written, or the rounds in the file are
             impossible.
     """
     reader = _Reader(layout)

@@ -1,11 +1,9 @@
 """MSCCL XML, written and read: a proved schedule can run on GPUs, and a program from elsewhere can be proved and timed.
 
 The format is that of msccl-tools (`nchunksperloop`, `step`). The meaning of a step is that of RCCL's MSCCL kernel. The
-attribute
-`emu_round`, which other readers skip, carries the rounds. Writing loses protocol, sizes, and the rule that a rank's own value
-is
-added at its own rank's place. Reading loses the order of unrelated steps of a threadblock. The memory of a GPU begins with
-noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
+attribute `emu_round`, which other readers skip, carries the rounds. Writing loses protocol, sizes, and the rule that a rank's
+own value is added at its own rank's place. Reading loses the order of unrelated steps of a threadblock. The memory of a GPU
+begins with noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
 """
 
 from emu.collective.msccl.layout import COLLS

@@ -21,10 +21,8 @@ class Laid:
     """A schedule on the nodes of one group, or of several equal groups, with its classes of tasks.
 
     A copy is one instance of the classes. Where the schedule declares translations a copy belongs to a rank: its classes are
-    what
-    that rank does. Else it belongs to a group. Participants and copies are counted group after group. No two groups have the
-    same
-    first participant.
+    what that rank does. Else it belongs to a group. Participants and copies are counted group after group. No two groups have
+    the same first participant.
     """
 
     schedule: Schedule

@@ -58,8 +58,7 @@ def classes(arcs: Arcs, source: Bool, sink: Bool) -> I64:
     """Return [V] the class of each node; all of `source` are one class, all of `sink` another.
 
     Capacities are summed times a hash of the class at their other end. Equal sums of unequal capacities are almost impossible,
-    and
-    would only give a cut that is not the least.
+    and would only give a cut that is not the least.
     """
     fixed = source | sink
     of, count = np.where(source, 0, np.where(sink, 1, 2)), 0

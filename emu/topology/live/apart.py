@@ -15,8 +15,7 @@ def cut_off(topology: Topology, left: Topology, of: I64, ranks: int) -> tuple[in
     """Return the NPUs of a job that no links join to its other NPUs, by the numbers of the whole machine.
 
     The job keeps the largest of the parts into which it has been cut. Nothing is cut off if no links joined the job on the
-    whole
-    machine either, as with several jobs that no light joins.
+    whole machine either, as with several jobs that no light joins.
 
     Args:
         topology: The whole machine.

@@ -1,10 +1,9 @@
 """The faults of a job, as texts, in a TOML file of texts, or drawn at random by rates and a seed.
 
 A file has `faults = ["link 3-7 at step 2", ...]`. Random faults are `random link=0.01 npu=0.002 slow=0.5 repair=2 seed=3`. A
-rate
-is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair` is
-the
-number of steps that a fault lasts. With `every=1ms` the faults are at times, and each such span of time counts as a step.
+rate is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair`
+is the number of steps that a fault lasts. With `every=1ms` the faults are at times, and each such span of time counts as a
+step.
 """
 
 import re

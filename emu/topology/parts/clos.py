@@ -2,8 +2,7 @@
 
 Source: Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees (CCIT report 776,
 2010): the parallel-ports generalised fat tree PGFT(h; m; w; p). Tier l joins m_l blocks of tier l-1 into one. Every node of
-tier
-l-1 has p_l cables to each of its w_l parents. NPUs are tier 0. All nodes of tier l below one parent differ in digit l.
+tier l-1 has p_l cables to each of its w_l parents. NPUs are tier 0. All nodes of tier l below one parent differ in digit l.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,8 +61,7 @@ def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None
     """Return the topology of NPUs under `tiers`, lowest first; dims are the digits, the highest tier's first.
 
     A route climbs to the lowest tier that both ends share. A hash of the pair and the key picks one of the equal paths up
-    (ECMP),
-    and one of parallel cables down.
+    (ECMP), and one of parallel cables down.
 
     Args:
         name: The name of the topology, as it is written.

@@ -58,8 +58,7 @@ def grid(
     """Return the topology of NPUs numbered over `dimensions` in C order, last fastest.
 
     Routes take the last dimension first (X, then Y) and the shorter way round a cycle. Of two equal ways, an even key goes up
-    and
-    an odd key down. So a translation of both ends translates the route.
+    and an odd key down. So a translation of both ends translates the route.
 
     Raises:
         InputError: There is no dimension or one below 1, there are more than 2**24 links, or a link has no bandwidth.

@@ -40,8 +40,7 @@ def take_turns(key: I64, *words: ArrayLike) -> I64:
     """Return [P] a number that picks one of the equal paths of a pair, modulo their number.
 
     It is a hash of words and communicator, plus the channel, so that channels take the paths in turn. The words should say only
-    how
-    the two ends lie to each other, so that a symmetry of the ends is also one of the routes.
+    how the two ends lie to each other, so that a symmetry of the ends is also one of the routes.
     """
     group, channel = np.divmod(key, CHANNELS)
     return column(mix(*words, group) + channel, np.int64)

@@ -49,8 +49,7 @@ def by_dimension(
     """Return a router that takes the last dimension first, and in each dimension a shortest path that a hash of the key picks.
 
     A link belongs to the one dimension in which its NPUs differ. Switches that are linked with one another belong to the
-    dimension
-    in which the NPUs around them differ. A route to or from a switch is a shortest one.
+    dimension in which the NPUs around them differ. A route to or from a switch is a shortest one.
 
     Args:
         name: The name of the topology.

@@ -26,10 +26,8 @@ class _Hash(NamedTuple):
         """Return [P] one of `count` equal paths.
 
         A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR. At
-        the
-        Aggs, where the ToRs of both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it is
-        the same
-        hash, its value decides here, too.
+        the Aggs, where the ToRs of both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it
+        is the same hash, its value decides here, too.
         """
         if self.alike:
             return (self.own + self.place // 2) % count

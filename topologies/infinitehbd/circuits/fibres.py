@@ -1,8 +1,7 @@
 """The bundles of OCSTrx of a node, the ends of their two external paths, and the state that lights each (4.1, 4.2).
 
 Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones. In state 0 it loops them to each other; in state 1 or 2
-it
-sends both out by one path. So two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
+it sends both out by one path. So two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
 """
 
 import numpy as np
@@ -20,8 +19,7 @@ def bundle(plan: Plan, away: ArrayLike) -> tuple[I64, I64]:
     -1: none.
 
     The fibres of a side are paired, nearest first, so that a node can use any of one side with any of the other. Where K is
-    odd, the
-    two farthest share the last bundle.
+    odd, the two farthest share the last bundle.
 
     Args:
         plan: The sizes.

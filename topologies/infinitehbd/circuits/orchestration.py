@@ -1,8 +1,7 @@
 """The choice of nodes for the TP groups of a job around faults: InfiniteHBD's Algorithms 1-5 (4.3, appendix D), vectorised.
 
 They are corrected where the print cannot run: Algorithm 3's innermost loop and Algorithm 4's last call are a level too deep,
-the
-number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the given faults. Letter: G groups.
+the number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the given faults. Letter: G groups.
 """
 
 from dataclasses import replace
@@ -45,8 +44,7 @@ def groups(plan: Plan, sound: Bool, constraints: int) -> I64:
     """Return [G, m] the nodes of each group, in the order of the line, under a number of constraints (Algorithms 2 and 4).
 
     The first constraints keep groups within a sub-line, one sub-line each. Further ones count all nodes of a ToR with a fault
-    as
-    faulty, one domain each, so that groups of the sub-lines are aligned.
+    as faulty, one domain each, so that groups of the sub-lines are aligned.
 
     Args:
         plan: The sizes.

@@ -1,8 +1,7 @@
 """The Clos with which UB-Mesh is compared: x64 of every NPU into two tiers of HRS, without oversubscription.
 
 Source: UB-Mesh 6.2(d), 6.4 and Table 6. A rack's 16 leaves have x4 to each of its NPUs and as many lanes up; leaf i of every
-rack
-meets the spines of plane i only, so that 128 racks fill a spine's 512 lanes. R racks of N NPUs.
+rack meets the spines of plane i only, so that 128 racks fill a spine's 512 lanes. R racks of N NPUs.
 """
 
 from functools import partial

@@ -1,10 +1,8 @@
 """SuperPods of the racks with which UB-Mesh's is compared: 1D-FM-A, 1D-FM-B and Clos (6.2), in a 2D full mesh as in UB-Mesh.
 
 Source: UB-Mesh 6.2, Figures 16 and 17. A rack's HRS have as many lanes out of it as into it, of which a quarter leads to other
-pods,
-as in UB-Mesh's rack (3.3.3), and the rest to the racks of its row and column. The switches of a tier that a message could take
-are
-one node here: a message is spread over all of them, as over those of the ideal Clos. R racks of Y boards of X NPUs.
+pods, as in UB-Mesh's rack (3.3.3), and the rest to the racks of its row and column. The switches of a tier that a message could
+take are one node here: a message is spread over all of them, as over those of the ideal Clos. R racks of Y boards of X NPUs.
 """
 
 from collections.abc import Sequence

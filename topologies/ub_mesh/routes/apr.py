@@ -2,14 +2,11 @@
 
 Source: UB-Mesh 4.1. TFC, its own rule for the lanes, is not published (4.1.3). The rule here is proved by a channel-dependency
 graph: on a lane, the last dimension comes first, and inside a dimension a path goes down, never up again. A path that breaks
-this
-takes the next lane from there on, so that waits on a lane go one way only.
+this takes the next lane from there on, so that waits on a lane go one way only.
 
 A pair takes those of these paths that share no link, with an equal part of its traffic on each, as the multi-path collectives
-do
-(5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one would add
-no
-bandwidth. Letters: P pairs, D dimensions, H hops.
+do (5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one would
+add no bandwidth. Letters: P pairs, D dimensions, H hops.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,10 +1,8 @@
 """Routes inside a board or a rack: they are source-routed, so that the sender's channel picks one of the paths of a pair (4.1).
 
 Channel 0 goes X, then Y, and so do all channels of the shortest-path strategy. With the others, channels take the pair's
-further
-paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P pairs, H hops
-at
-most.
+further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P pairs,
+H hops at most.
 """
 
 from dataclasses import replace

@@ -72,10 +72,8 @@ def mended(whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
     """Return the reaction to failed parts: routes round them, and backup NPUs in the place of failed NPUs (3.3.2, 4.1, 4.2).
 
     Both ends of each link that has failed or is back tell the NPUs of all ranks directly, although only those must hear whose
-    paths
-    change: the time is an upper limit. A failed NPU tells nobody; its neighbours do. The paper does not print the time that a
-    node needs
-    to act on a notice, or the backup NPU to take over.
+    paths change: the time is an upper limit. A failed NPU tells nobody; its neighbours do. The paper does not print the time
+    that a node needs to act on a notice, or the backup NPU to take over.
     """
     left, links = around(whole, broken, ranks), whole.links
     used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])

@@ -1,11 +1,9 @@
 """Routes of UB-Mesh by arithmetic: over NPUs inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
 
 The plane, the LRS that leads out, and the path across racks are taken in turn: over the NPUs of one rack, over those of the
-other,
-over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
-evenly, and
-a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them for one to
-another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
+other, over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
+evenly, and a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them
+for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
 """
 
 from collections.abc import Sequence

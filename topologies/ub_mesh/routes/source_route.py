@@ -1,9 +1,8 @@
 """The 8 bytes in front of a packet that carry its route: UB-Mesh 4.1.1 and Figure 11.
 
-From the top: ptr (4 bits, the hop that is next), bitmap (12 bits, the first hop's on the left; 1: this hop is source-routed,
-0: the router's own table decides), six instructions of 8 bits. The 8 follows from the sum. The paper does not say which
-instruction
-belongs to a hop; here it is the one whose number is the count of source-routed hops before.
+From the top: ptr (4 bits, the hop that is next), bitmap (12 bits, the first hop's on the left; 1: this hop is source-routed, 0:
+the router's own table decides), six instructions of 8 bits. The 8 follows from the sum. The paper does not say which
+instruction belongs to a hop; here it is the one whose number is the count of source-routed hops before.
 """
 
 from collections.abc import Sequence

@@ -214,8 +214,8 @@ class State:
         """Let a link have another capacity from a time on; with 0 nothing flows.
 
         Raises:
-                InputError: There is no such link, the time is over, the capacity is below 0, or it is the second for that link
-                and time.
+            InputError: There is no such link, the time is over, the capacity is below 0, or it is the second for that link and
+                time.
         """
         if not 0 <= link < self._graph.n_links:
             raise must_be("capacity event", "link", f"0 to {self._graph.n_links - 1}", link)
