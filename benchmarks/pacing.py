@@ -28,7 +28,7 @@ from emu.arrays import column
 from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.threads.local import LocalCluster
-from emu.collective.algorithm import Choice, Served
+from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
 from emu.fabric.lower import lowered
 from emu.fabric.run import CapacityEvent, run
@@ -127,7 +127,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
 
 def _collective(name: str, algorithm: str, n: int) -> tuple[tuple[What, tuple[int, ...]], ...]:
     size = 2 * ELEMENTS * n
-    return ((What(0, Served(algorithm), name, n, 0, size, size // 2, b""), tuple(range(n))),)
+    return ((What(0, AlgorithmOnDims(algorithm), name, n, 0, size, size // 2, b""), tuple(range(n))),)
 
 
 def _sent(*ends: tuple[int, int]) -> tuple[tuple[What, tuple[int, ...]], ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def chain(n: int) -> int:
@@ -54,7 +54,7 @@ def reduce_scatter(n: int) -> Schedule:
 @collective("all_reduce", "circulant", claim=_BOTH)
 def all_reduce(n: int) -> Schedule:
     """Sum each rank's slot by the dual of the all_gather, then gather: halving-doubling for any number of ranks."""
-    return then(reduce_scatter(n), all_gather(n))
+    return concatenate(reduce_scatter(n), all_gather(n))
 
 
 @collective("all_to_all", "bruck", claim=Claim("rank", alpha=chain, beta=_a2a_beta))

@@ -11,7 +11,7 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 
 # A single rank sends nothing, so that there is no latency either.
 _HALF = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=lambda n: Fraction(n - 1, n))
@@ -34,4 +34,4 @@ def all_gather(n: int) -> Schedule:
 @collective("all_reduce", "direct", claim=_BOTH)
 def all_reduce(n: int) -> Schedule:
     """Do a direct reduce_scatter, then a direct all_gather."""
-    return then(reduce_scatter(n), all_gather(n))
+    return concatenate(reduce_scatter(n), all_gather(n))

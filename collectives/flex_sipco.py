@@ -17,7 +17,7 @@ from emu.arrays import I64, Bool
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
-from emu.collective.shape import Part, Shape
+from emu.collective.shape import PartialGrid, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Job:
         return Sends(src, dst[sent], slots, reduce, channel=level)
 
 
-def _job(part: Part) -> _Job:
+def _job(part: PartialGrid) -> _Job:
     r, members = part.dims[0], np.array(part.members)
     u = np.stack(np.unravel_index(members, part.dims)[::-1])
     differ = np.flatnonzero((u != u[:, :1]).any(axis=1))
@@ -73,14 +73,14 @@ def _job(part: Part) -> _Job:
 
 
 def _takes(shape: Shape) -> bool:
-    if not isinstance(shape, Part) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
+    if not isinstance(shape, PartialGrid) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
         return False
     job = _job(shape)
     _, in_row = np.unique(job.members // job.r, return_counts=True)
     return len(job.u) > 1 and bool((in_row == job.r).all() and job.full.any())
 
 
-def _rows(n: int) -> Iterator[Part]:
+def _rows(n: int) -> Iterator[PartialGrid]:
     """Yield rows one after another, on the fewest levels first.
 
     The first job begins at the first place, another at the next digit, and one ends at the last place.
@@ -88,7 +88,7 @@ def _rows(n: int) -> Iterator[Part]:
     sides = ((_levels(r, n), r) for r in range(2, n // 2 + 1) if n % r == 0)
     for L, r in sorted(sides):
         first, last = r ** (L - 1), r**L - n
-        yield from (Part((r,) * L, tuple(range(at, at + n))) for at in sorted({0, min(first, last), last}))
+        yield from (PartialGrid((r,) * L, tuple(range(at, at + n))) for at in sorted({0, min(first, last), last}))
 
 
 def _levels(r: int, n: int) -> int:
@@ -99,21 +99,21 @@ def _levels(r: int, n: int) -> int:
     return L
 
 
-def _plain(part: Part) -> bool:
+def _plain(part: PartialGrid) -> bool:
     return not _job(part).partial.any()
 
 
-def _whole(part: Part) -> bool:
+def _whole(part: PartialGrid) -> bool:
     return bool(_job(part).full.all())
 
 
-def _steps(part: Part) -> int:
+def _steps(part: PartialGrid) -> int:
     job = _job(part)
     L = len(job.u)
     return L + 1 if _plain(part) else L + 2 + (job.full.sum() > 1)
 
 
-def _beta(part: Part) -> Fraction:
+def _beta(part: PartialGrid) -> Fraction:
     """Return beta: a link takes a chunk a step, and two at most where some are in transit.
 
     Folded, the busiest port of each phase.
@@ -129,7 +129,7 @@ _CLAIM = Claim("channel", alpha=_steps, beta=_beta, exact=_whole)
 
 
 @collective("all_reduce", "flex-sipco", claim=_CLAIM, shapes=_rows, takes=_takes)
-def all_reduce(part: Part) -> Schedule:
+def all_reduce(part: PartialGrid) -> Schedule:
     """Do SiPCO with chunks of ranks outside the job in transit; fold onto whole digits where the job has only a part of some.
 
     A block is L groups of r chunks; slot g*r + c is chunk c of group g, which a rank with u_g = c owns. Group g goes over the
@@ -155,7 +155,7 @@ def all_reduce(part: Part) -> Schedule:
     return Schedule.build(len(job.members), r * L, [first, *map(step, range(1, L + 1))])
 
 
-def fold(part: Part) -> Schedule:
+def fold(part: PartialGrid) -> Schedule:
     """Reduce along the rows, fold partial digits onto the first whole one, exchange level by level, unfold, gather by rows.
 
     A block is r chunks; the ranks with u_0 = c own chunk c. After the exchange each rank of a whole digit has the sum of its

@@ -17,7 +17,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
 Level = Callable[[I64, int], Iterator[Sends]]  # ([d, held] blocks of rank 0 and its peers of a level, up) -> sends
@@ -68,7 +68,7 @@ def _file(name: str, inner: Level, outer: Level, alpha: Callable[[Dims], int], s
         return dual(gather(dims, up=-1))
 
     def both(dims: Dims) -> Schedule:
-        return then(reduce(dims), gather(dims))
+        return concatenate(reduce(dims), gather(dims))
 
     half = Claim("rank", alpha=alpha, beta=_share)
     whole = Claim("rank", alpha=lambda dims: 2 * alpha(dims), beta=lambda dims: 2 * _share(dims))

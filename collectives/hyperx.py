@@ -16,7 +16,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
 
@@ -60,7 +60,7 @@ def all_gather(dims: Dims) -> Schedule:
 @collective("all_reduce", "hyperx-direct", claim=_BOTH, shapes=grids)
 def all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter in D parts at once, then an all_gather back along the same dimensions."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _part(place: I64, channel: int) -> Iterator[Sends]:

@@ -16,8 +16,8 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
+from emu.collective.expert_routing import TOKENS, standard_offsets
 from emu.collective.operation import ROUTED, Operation, operation
-from emu.collective.routing import TOKENS, standard_offsets
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
 from emu.collective.transform import dual

@@ -18,7 +18,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 from emu.decompose import MOST, both_ways, directed_cycles
 from emu.errors import must_be
 
@@ -51,7 +51,7 @@ def all_gather(n: int) -> Schedule:
 @collective("all_reduce", "multi-ring", claim=_BOTH, shapes=_few)
 def all_reduce(n: int) -> Schedule:
     """Do a reduce_scatter around all rings at once, then an all_gather."""
-    return then(reduce_scatter(n), all_gather(n))
+    return concatenate(reduce_scatter(n), all_gather(n))
 
 
 def _rings_worth(n: int) -> int:
@@ -114,7 +114,7 @@ def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fracti
     if not n or len(bandwidths) != len(lists):
         raise must_be("multi-ring", "bandwidths", f"one for each of the rings, which are {len(lists)}", len(bandwidths))
     order, shares = np.array(lists), _shares(bandwidths) * n
-    return then(_reduce_scatter(order, shares), _all_gather(order, shares))
+    return concatenate(_reduce_scatter(order, shares), _all_gather(order, shares))
 
 
 def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 
 Dims = tuple[int, ...]
 
@@ -80,7 +80,7 @@ def all_gather(dims: Dims) -> Schedule:
 @collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_of_nodes)
 def all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter around all rings at once, then an all_gather."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:

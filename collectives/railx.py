@@ -24,7 +24,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]  # p, p, G or p, p, m, m
 Line = Callable[[I64, int, int], Iterator[Sends]]  # ([d, held] blocks of a line of ranks, rank 0 first, channel, up) -> sends
@@ -110,7 +110,7 @@ def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
     place, ring = np.arange(n).reshape(grid), len(dims) == 3
     parts = (_part(place, between, c, 1 if (c % 2 == 0) != turned else -1, ring=ring) for c in range(4))
     built = Schedule.build(n, 4 * n, zip(*parts, strict=True), translate=grid)
-    return built if ring else then(built, _mesh(dims))
+    return built if ring else concatenate(built, _mesh(dims))
 
 
 def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator[Sends]:
@@ -182,10 +182,10 @@ def hyperx_reduce_scatter(dims: Dims) -> Schedule:
 @collective("all_reduce", "railx-ring", claim=_BOTH_RING, shapes=_squares)
 def ring_all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter in four parts at once, inside nodes and then around rings of nodes, then an all_gather back."""
-    return then(ring_reduce_scatter(dims), ring_all_gather(dims))
+    return concatenate(ring_reduce_scatter(dims), ring_all_gather(dims))
 
 
 @collective("all_reduce", "railx-hyperx", claim=_BOTH_DIRECT, shapes=_squares)
 def hyperx_all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter inside nodes and then all at once between them, then an all_gather back."""
-    return then(hyperx_reduce_scatter(dims), hyperx_all_gather(dims))
+    return concatenate(hyperx_reduce_scatter(dims), hyperx_all_gather(dims))

@@ -12,7 +12,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import powers_of_two
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def _q(n: int) -> int:
@@ -58,4 +58,4 @@ def halving(n: int) -> Schedule:
 @collective("all_reduce", "halving-doubling", claim=_BOTH, shapes=powers_of_two)
 def halving_doubling(n: int) -> Schedule:
     """Halve the slots that a rank sums from round to round, then double those that it holds in full."""
-    return then(halving(n), doubling(n))
+    return concatenate(halving(n), doubling(n))

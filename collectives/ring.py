@@ -11,7 +11,7 @@ from fractions import Fraction
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 
 _HALF = Claim("rank", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, n))
 _BOTH = Claim("rank", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * (n - 1), n))
@@ -34,7 +34,7 @@ def all_gather(n: int) -> Schedule:
 @collective("all_reduce", "ring", claim=_BOTH, default=True)
 def all_reduce(n: int) -> Schedule:
     """Do a reduce_scatter around the ring, then an all_gather."""
-    return then(reduce_scatter(n), all_gather(n))
+    return concatenate(reduce_scatter(n), all_gather(n))
 
 
 def _each_way(n: int, first: int, *, reduce: bool) -> Schedule:
@@ -64,4 +64,4 @@ def all_gather_each_way(n: int) -> Schedule:
 @collective("all_reduce", "bidirectional-ring", claim=_BOTH_EACH_WAY)
 def all_reduce_each_way(n: int) -> Schedule:
     """Do a reduce_scatter around the ring in both directions, then an all_gather."""
-    return then(reduce_scatter_each_way(n), all_gather_each_way(n))
+    return concatenate(reduce_scatter_each_way(n), all_gather_each_way(n))

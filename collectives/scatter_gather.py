@@ -12,7 +12,7 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def _height(n: int) -> int:
@@ -30,14 +30,14 @@ _CLAIM = Claim(
 @collective("broadcast", "scatter-all-gather", claim=_CLAIM)
 def broadcast(n: int) -> Schedule:
     """Scatter the root's slots down a binomial tree, then pass what every rank has around a ring."""
-    return then(_scatter(n), Schedule.build(n, n, _around(n, first=0, reduce=False)))
+    return concatenate(_scatter(n), Schedule.build(n, n, _around(n, first=0, reduce=False)))
 
 
 @collective("reduce", "reduce-scatter-gather", claim=_CLAIM)
 def reduce(n: int) -> Schedule:
     """Sum one slot on every rank around a ring, then send the sums up a binomial tree to the root."""
     # The dual of the broadcast would be wrong: there the root gets from the ring what it already has, and would add it twice.
-    return then(Schedule.build(n, n, _around(n, first=1, reduce=True)), dual(_scatter(n), reduce=False))
+    return concatenate(Schedule.build(n, n, _around(n, first=1, reduce=True)), dual(_scatter(n), reduce=False))
 
 
 def _scatter(n: int) -> Schedule:

@@ -14,7 +14,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import Shape
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def _even(n: int) -> Iterator[Shape]:
@@ -68,4 +68,4 @@ def reduce_scatter(n: int) -> Schedule:
 @collective("all_reduce", "swing", claim=_BOTH, shapes=_even)
 def all_reduce(n: int) -> Schedule:
     """Do a reduce_scatter from step 0 to the last, then an all_gather from the last back to step 0."""
-    return then(reduce_scatter(n), all_gather(n))
+    return concatenate(reduce_scatter(n), all_gather(n))

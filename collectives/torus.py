@@ -25,7 +25,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import cubes, grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
 
@@ -69,7 +69,7 @@ def all_gather(dims: Dims) -> Schedule:
 @collective("all_reduce", "torus-buckets", claim=_BOTH, shapes=grids)
 def all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter in 2D buckets at once, then an all_gather back along the same dimensions."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 @collective("reduce_scatter", "torus-in-step", claim=_STEP, shapes=cubes)

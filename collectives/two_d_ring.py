@@ -18,7 +18,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Plane = tuple[int, int]
 
@@ -52,7 +52,7 @@ def all_gather(dims: Plane) -> Schedule:
 @collective("all_reduce", "2d-ring", claim=_BOTH, shapes=planes)
 def all_reduce(dims: Plane) -> Schedule:
     """Do a reduce_scatter in two halves at once, then an all_gather back along the same rings."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _gather(dims: Plane, step: int) -> Schedule:

@@ -9,7 +9,7 @@ src/graph/connect.cc lines 460-483 (channels of the communicator). Bandwidths in
 from dataclasses import dataclass, replace
 
 from collectives.nccl.constants import GENERATIONS, MOST_CHANNELS, MOST_SEARCHED, Generation
-from emu.collective.library import Around
+from emu.collective.libraries import GroupNetwork
 
 _PCIE_REACHES = 0.96  # share of a NIC's rate that its PCIe lanes carry: 24 of 25 GB/s, 48 of 50
 _FAST, _MANY = 50.0, 4  # a Hopper doubles channels from that speed on, or up to that many
@@ -18,7 +18,7 @@ _ENOUGH = 0.49  # lower shares of the best speed are not tried
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ChannelGraph:
     """The channels of one pattern, which are all equal."""
 
     channels: int
@@ -27,15 +27,15 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Graphs:
+class ChannelGraphs:
     """The channels of all patterns that the search finds for one group of ranks."""
 
     generation: Generation
     servers: int
     per_server: int
-    ring: Graph
-    tree: Graph
-    nvls: Graph | None  # None: no switch of a server adds
+    ring: ChannelGraph
+    tree: ChannelGraph
+    nvls: ChannelGraph | None  # None: no switch of a server adds
     nics_add: bool  # whether switches between servers add
 
     @property
@@ -54,7 +54,7 @@ class Graphs:
         return 2 * doubled if few else doubled
 
 
-def graphs_of(around: Around) -> Graphs:
+def graphs_of(around: GroupNetwork) -> ChannelGraphs:
     """Return what the search finds for a group; ranks of a domain that is no faster than NICs count as servers of their own."""
     apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
     servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))
@@ -64,7 +64,7 @@ def graphs_of(around: Around) -> Graphs:
     tree = ring if servers == 1 else _wider(ring, known, each, _nvlink(known, around))
     adds = around.adds_within and not apart and known.nvls > 0 and each > 1
     nvls = _nvls(known, servers, each, ring, _nvlink(known, around)) if adds else None
-    return Graphs(known, servers, each, ring, tree, nvls, around.adds_between and servers > 1)
+    return ChannelGraphs(known, servers, each, ring, tree, nvls, around.adds_between and servers > 1)
 
 
 FASTEST_NIC = 100e9  # bytes per second, one way: 800 Gb/s; a faster port counts as NVLink
@@ -75,7 +75,7 @@ def generation_of(nvlink: float) -> Generation:
     return next((each for each in GENERATIONS if nvlink <= each.most_nvlink), GENERATIONS[-1])
 
 
-def _nvlink(known: Generation, around: Around) -> float:
+def _nvlink(known: Generation, around: GroupNetwork) -> float:
     """Return the rate that NCCL gives all NVLinks of a GPU.
 
     A GPU with fewer links than its generation has less, in proportion.
@@ -83,37 +83,37 @@ def _nvlink(known: Generation, around: Around) -> float:
     return known.nvlink * min(1.0, around.within_Bps / 1e9 / known.most_nvlink)
 
 
-def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> Graph:
+def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> ChannelGraph:
     if servers == 1:
         return _doubled(_most(known.within, MOST_SEARCHED, nvlink, nvlink), known)
     reach = _PCIE_REACHES * nic
     speed = next((s for s in known.between if s <= reach), known.between[-1])
-    return _doubled(Graph(each, speed, speed), known)
+    return _doubled(ChannelGraph(each, speed, speed), known)
 
 
-def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> Graph:
+def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> ChannelGraph:
     """Return the channels at the first speed at which they carry the most of `total` together."""
-    best = Graph(0, 0.0, 0.0)
+    best = ChannelGraph(0, 0.0, 0.0)
     for speed in (s for s in speeds if s <= fastest):
         if best.channels and (speed / best.within <= _ENOUGH or best.channels * best.within >= total):
             break
         channels = min(most, int(total / speed))
         if channels * speed > best.channels * best.within:
-            best = Graph(channels, speed, speed)
+            best = ChannelGraph(channels, speed, speed)
     return best
 
 
-def _doubled(found: Graph, known: Generation) -> Graph:
+def _doubled(found: ChannelGraph, known: Generation) -> ChannelGraph:
     """Return twice as many channels, each half as fast, where that lets a GPU's cores carry more."""
     many = known.nvls and found.within < _FAST and found.channels > _MANY
     if found.within < _SLOW or many:
         return found
     channels = min(2 * found.channels, MOST_SEARCHED)
     parts = -(-channels // found.channels)
-    return Graph(channels, found.within / parts, found.between / parts)
+    return ChannelGraph(channels, found.within / parts, found.between / parts)
 
 
-def _wider(ring: Graph, known: Generation, each: int, nvlink: float) -> Graph:
+def _wider(ring: ChannelGraph, known: Generation, each: int, nvlink: float) -> ChannelGraph:
     """Return a tree's channels.
 
     Within a server, where its chain has one hop less than a ring, they are up to twice as fast as over NICs.
@@ -126,7 +126,7 @@ def _wider(ring: Graph, known: Generation, each: int, nvlink: float) -> Graph:
     return best
 
 
-def _nvls(known: Generation, servers: int, each: int, ring: Graph, nvlink: float) -> Graph:
+def _nvls(known: Generation, servers: int, each: int, ring: ChannelGraph, nvlink: float) -> ChannelGraph:
     """Return the channels of NVLS, a head for each GPU.
 
     A head's NVLinks carry its own channel twice and every other one once.
@@ -137,4 +137,4 @@ def _nvls(known: Generation, servers: int, each: int, ring: Graph, nvlink: float
     between = within
     for speed in sorted(s for s in speeds if within < s and (servers == 1 or s <= fastest)):  # in one server nothing limits it
         between = speed if between < 2 * within else between
-    return Graph(each, within, between)
+    return ChannelGraph(each, within, between)

@@ -13,7 +13,7 @@ from cachetools import LRUCache, cached
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Grid, Part, Shape, Shapes, dims_of, every, parse_grid, ranks_of, show_shape
+from emu.collective.shape import Grid, PartialGrid, Shape, Shapes, any_rank_count, dims_of, parse_grid, ranks_of, show_shape
 from emu.collective.transform import on_channels, rotate
 from emu.errors import EmuError, InputError, must_be
 from emu.registry import Registry, line_of, unknown
@@ -37,7 +37,7 @@ class Algorithm:
     build: Build
     claim: Claim | None  # the time that its paper promises; None: no promise
     summary: str  # the first line of the builder's docstring
-    shapes: Shapes = every  # yields the shapes of n ranks that the builder takes, the best first
+    shapes: Shapes = any_rank_count  # yields the shapes of n ranks that the builder takes, the best first
     default: bool = False  # whether it serves the operation where no choice names another algorithm
     any_of: Takes | None = None  # says whether the builder takes a shape; None: it takes the shapes that `shapes` lists
     needs_adding: bool = False  # whether it needs switches that add; it is not built for a topology without them
@@ -53,7 +53,7 @@ class Algorithm:
         Raises:
             InputError: The algorithm takes no shape of n ranks. The message names the nearest numbers of ranks that work.
         """
-        if isinstance(dims, Part) and ranks_of(dims) == n and self.takes(dims):
+        if isinstance(dims, PartialGrid) and ranks_of(dims) == n and self.takes(dims):
             return dims
         shapes = list(self.shapes(n))
         if shapes:
@@ -139,7 +139,7 @@ def collective(
     name: str,
     *,
     claim: Claim | None = None,
-    shapes: Shapes = every,
+    shapes: Shapes = any_rank_count,
     takes: Takes | None = None,
     default: bool = False,
     needs_adding: bool = False,
@@ -178,7 +178,7 @@ def file_missing(algorithms: Iterable[Algorithm]) -> None:
             ALGORITHMS.file(each.key, each)
 
 
-def _last_asked() -> LRUCache[Hashable, Schedule]:
+def _schedule_cache() -> LRUCache[Hashable, Schedule]:
     """Return a cache for the most recent schedules, which together have at most 2**24 rows."""
     return LRUCache(2**24, getsizeof=lambda found: found.n_rows + 1)
 
@@ -206,7 +206,7 @@ def algorithm(operation: str, name: str) -> Algorithm:
     return of_operation[filed].on_channels(int(channels))
 
 
-@cached(_last_asked(), key=of_edition, lock=Lock())
+@cached(_schedule_cache(), key=of_edition, lock=Lock())
 def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """Return the schedule of an algorithm among n ranks, with every row stored. It is built once and then cached.
 
@@ -223,7 +223,7 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
     return stored(operation, name, n, root, dims).expand()
 
 
-@cached(_last_asked(), key=of_edition, lock=Lock())
+@cached(_schedule_cache(), key=of_edition, lock=Lock())
 def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """Return the schedule of an algorithm among n ranks as its builder stores it. It is built once and then cached.
 
@@ -254,28 +254,28 @@ class Request(NamedTuple):
         return f"{self.axis}.{self.operation}"
 
 
-class Served(NamedTuple):
+class AlgorithmOnDims(NamedTuple):
     """An algorithm by its name, with the dims on which it is built where it takes them."""
 
     algorithm: str
     dims: Grid = ()
 
     def __str__(self) -> str:
-        """Return `NAME`, or `NAME:4x4`, as `Served.parse` reads it."""
+        """Return `NAME`, or `NAME:4x4`, as `AlgorithmOnDims.parse` reads it."""
         return f"{self.algorithm}:{show_shape(self.dims)}" if self.dims else self.algorithm
 
     @staticmethod
-    def parse(operation: str, word: str) -> "Served":
+    def parse(operation: str, word: str) -> "AlgorithmOnDims":
         """Return the algorithm and the dims that `NAME` or `NAME:4x4` names.
 
         Raises:
             InputError: `operation` has no such algorithm, or the text after the colon is no grid.
         """
         name, colon, grid = word.partition(":")
-        return Served(algorithm(operation, name).name, parse_grid(grid) if colon else ())
+        return AlgorithmOnDims(algorithm(operation, name).name, parse_grid(grid) if colon else ())
 
 
-Chooser = Callable[[Request], Served | None]
+Chooser = Callable[[Request], AlgorithmOnDims | None]
 AUTO = "auto"  # stands for the algorithm that the chooser picks
 
 
@@ -305,7 +305,7 @@ class Choice:
             if not equals:
                 mend = "e.g. all_reduce=direct, or for one axis dp.all_reduce=direct"
                 raise must_be("--algorithm", "a choice", "auto or OPERATION=ALGORITHM", word, mend)
-            named[asked], grid = Served.parse(operation_of(asked), served)
+            named[asked], grid = AlgorithmOnDims.parse(operation_of(asked), served)
             if grid:
                 dims[asked] = grid
         return Choice(named, dims)
@@ -320,19 +320,19 @@ class Choice:
             raise unknown("operation", operation, OPERATIONS)
         return self.by_operation.get(operation) or _default(operation)
 
-    def named(self, request: Request) -> Served | None:
+    def named(self, request: Request) -> AlgorithmOnDims | None:
         """Return the algorithm that is named for a request; None where the chooser or the default decides."""
         word = request.word if request.word in self.by_operation else request.operation
         named = self.by_operation.get(word, AUTO)
-        return None if named == AUTO else Served(named, self.dims.get(word, ()))
+        return None if named == AUTO else AlgorithmOnDims(named, self.dims.get(word, ()))
 
-    def served(self, request: Request) -> Served:
+    def served(self, request: Request) -> AlgorithmOnDims:
         """Return the algorithm that serves a request, with its dims."""
         named = self.named(request)
         if named is not None:
             return named
         chosen = self.chooser(request) if self.chooser is not None else None
-        return chosen or Served(self.name(request.operation), self.dims.get(request.operation, ()))
+        return chosen or AlgorithmOnDims(self.name(request.operation), self.dims.get(request.operation, ()))
 
     def schedule(self, request: Request) -> Schedule:
         """Return the schedule that serves a request, with every row stored."""

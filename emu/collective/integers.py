@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import I32, I64, Bool
 from emu.collective.operation import Operation
-from emu.collective.proof import ProofError, check_shapes, last_touch
+from emu.collective.proof import ProofError, check_shapes, final_fault
 from emu.collective.schedule import Schedule
 
 _CELLS = 2**22  # cells held at one time; where no row renames slots, they are checked in batches
@@ -61,7 +61,7 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
         raise ProofError(
             f"proof: on integers: rank {rank}, slot {slot + slots.start} holds {memory.value[rank, slot]}, it must be the "
             f"sum {whole[slot]}",
-            last_touch(schedule, rank, slot + slots.start),
+            final_fault(schedule, rank, slot + slots.start),
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, column, digest
-from emu.collective.routing import check_routing, standard_routing
+from emu.collective.expert_routing import check_routing, standard_routing
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
@@ -193,7 +193,7 @@ def _gather(n: int, root: int) -> Operation:
     return Operation("gather", n, n, _pairs(ranks, ranks), _pairs(root, ranks), root)
 
 
-def routed(name: str, experts: ArrayLike) -> Operation:
+def routed_operation(name: str, experts: ArrayLike) -> Operation:
     """Return the dispatch or the combine of a mixture of experts for a given routing.
 
     Block s*T + t is token t of rank s. A dispatch copies it to the ranks of its experts. A combine gives rank s the sum of the
@@ -217,11 +217,11 @@ def routed(name: str, experts: ArrayLike) -> Operation:
 
 
 def _dispatch(n: int, root: int) -> Operation:
-    return routed("dispatch", standard_routing(n))
+    return routed_operation("dispatch", standard_routing(n))
 
 
 def _combine(n: int, root: int) -> Operation:
-    return routed("combine", standard_routing(n))
+    return routed_operation("combine", standard_routing(n))
 
 
 OPERATIONS: dict[str, Callable[[int, int], Operation]] = {

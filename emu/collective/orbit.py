@@ -15,7 +15,7 @@ from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.collective.translation import Translations
 
 
-def one_of_each(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
+def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
     """Return the schedule of the slots whose first rank digit is 0, with all their rows, and the operation on those slots.
 
     Raises:
@@ -26,7 +26,7 @@ def one_of_each(schedule: Schedule, operation: Operation) -> tuple[Schedule, Ope
     rows = f"{schedule.n_rows * schedule.n_ranks} rows"
     if not schedule.translate or schedule.slot_digits < 1:
         raise RowsError(f"schedule: {rows} and no translation that moves slots is declared")
-    blocks = blocks_of(schedule, operation)
+    blocks = block_translations(schedule, operation)
     if blocks is None:
         raise RowsError(f"schedule: {rows}, and its translations do not map {operation.name} on itself")
     moves, n = schedule.translations, schedule.n_ranks
@@ -35,7 +35,7 @@ def one_of_each(schedule: Schedule, operation: Operation) -> tuple[Schedule, Ope
     return part, _first_blocks(operation, operation.n_blocks // n if blocks.slot_digits else operation.n_blocks)
 
 
-def blocks_of(schedule: Schedule, operation: Operation) -> Translations | None:
+def block_translations(schedule: Schedule, operation: Operation) -> Translations | None:
     """Return the translations of blocks that belong to a schedule's declared translations.
 
     None: they do not map the operation onto itself, or they would tear a block apart.
@@ -48,7 +48,7 @@ def blocks_of(schedule: Schedule, operation: Operation) -> Translations | None:
     return blocks if all(_maps(blocks, pairs) for pairs in (operation.have, operation.want)) else None
 
 
-def folds_alike(schedule: Schedule) -> bool:
+def adds_once_per_round(schedule: Schedule) -> bool:
     """Return whether every round adds at most once to each (rank, slot).
 
     Several adds fold in ascending rank, and a translation does not keep that order. Then bits that are equal here need not be

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from emu.arrays import I64, Bool
-from emu.collective.cells import Piece, count_within, pieces
 from emu.collective.operation import Operation
+from emu.collective.proof_cells import SlotBatch, count_within, slot_batches
 from emu.collective.schedule import Schedule
 from emu.errors import RunError
 
@@ -21,7 +21,7 @@ U64 = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ScheduleFault:
     """The place where a schedule goes wrong."""
 
     round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
@@ -35,7 +35,7 @@ class ProofError(RunError):
     Its message names round, rank and slot, the value that is there and the value that must be there.
     """
 
-    def __init__(self, message: str, fault: Fault | None = None) -> None:
+    def __init__(self, message: str, fault: ScheduleFault | None = None) -> None:
         super().__init__(message)
         self.fault = fault
 
@@ -66,7 +66,7 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
     full = schedule.expand()
     check_shapes(full, operation)
     uniform = True
-    for piece in pieces(full, operation):
+    for piece in slot_batches(full, operation):
         state = _State.start(full, piece)
         for rows in piece.rounds():
             state.advance(rows)
@@ -75,12 +75,12 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
     return Proof(full.n_rows, full.n_rounds, uniform)
 
 
-def sent_of_nothing(where: str, fault: Fault, dst: int, n_ranks: int) -> ProofError:
+def empty_send_error(where: str, fault: ScheduleFault, dst: int, n_ranks: int) -> ProofError:
     """Return the error for a send from an empty slot to participant `dst`; `where` names the check that refuses it."""
     return ProofError(f"{where}: {_moment(fault, n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
 
 
-def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError:
+def empty_add_error(where: str, fault: ScheduleFault, senders: ArrayLike) -> ProofError:
     """Return the error for an add to an empty slot of a rank; `where` names the check that refuses it."""
     came = np.asarray(senders, np.int64)
     sent, earlier = (f"ranks {_spans(came)} send", " of an earlier round") if len(came) > 1 else (f"rank {came[0]} sends", "")
@@ -89,13 +89,13 @@ def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError
     return ProofError(f"{where}: {there}, and what {sent} is added to it; {mend}", fault)
 
 
-def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
+def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
     """Return the fault of a value that is wrong at the end, with the last round that wrote it or carried its slot."""
     carries = np.flatnonzero(schedule.written_slot == slot)
     writes = carries[schedule.dst[carries] == rank]
     row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
     at = -1 if row is None else int(np.searchsorted(schedule.round_end, row, "right"))
-    return Fault(at, rank, slot)
+    return ScheduleFault(at, rank, slot)
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
@@ -117,12 +117,12 @@ class _State:
     """The contents of each cell of a batch: words of bits, then the hash of how the value was summed (0: empty)."""
 
     schedule: Schedule
-    piece: Piece
+    piece: SlotBatch
     held: U64  # [cells, words + 1] bits of contributions, then the hash
     writer: I64  # [cells] scratch: the last row of a round that writes the cell
 
     @staticmethod
-    def start(schedule: Schedule, piece: Piece) -> "_State":
+    def start(schedule: Schedule, piece: SlotBatch) -> "_State":
         """Return the state at the start: every contribution is in its cell, and all other cells are empty."""
         given, bit = piece.given, piece.bit
         held = np.zeros((piece.n_cells, 2 + int(bit.max(initial=0)) // 64), np.uint64)
@@ -192,7 +192,7 @@ class _State:
             raise ProofError(
                 f"proof: at the end: {self._place(rank, name)} holds {self._named(slot, there)}, it must be "
                 f"{self._named(slot, whole[slot])}",
-                last_touch(self.schedule, rank, name),
+                final_fault(self.schedule, rank, name),
             )
 
     def is_uniform(self, *, refuse: bool) -> bool:
@@ -211,7 +211,7 @@ class _State:
             raise ProofError(
                 f"proof: at the end: {self._place(rank, name)} was summed in another order than on rank "
                 f"{wanted.rank[first[at]]}; every rank must get the same bits in floating point",
-                last_touch(self.schedule, rank, name),
+                final_fault(self.schedule, rank, name),
             )
         return not len(other)
 
@@ -236,11 +236,13 @@ class _State:
             on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
         if on_nothing.any():
             cell = target == target[np.argmax(on_nothing)]
-            raise added_to_nothing("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
+            raise empty_add_error("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
 
     def _empty(self, row: int) -> ProofError:
         s = self.schedule
-        return sent_of_nothing("proof", Fault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks)
+        return empty_send_error(
+            "proof", ScheduleFault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks
+        )
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
         fault = self._written(row)
@@ -251,11 +253,11 @@ class _State:
             fault,
         )
 
-    def _moment(self, fault: Fault) -> str:
+    def _moment(self, fault: ScheduleFault) -> str:
         return _moment(fault, self.schedule.n_ranks)
 
-    def _written(self, row: int) -> Fault:
-        return Fault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
+    def _written(self, row: int) -> ScheduleFault:
+        return ScheduleFault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _round(self, row: int) -> int:
         return int(np.searchsorted(self.schedule.round_end, row, "right"))
@@ -276,7 +278,7 @@ class _State:
         return " and ".join(words)
 
 
-def _moment(fault: Fault, n_ranks: int) -> str:
+def _moment(fault: ScheduleFault, n_ranks: int) -> str:
     return f"round {fault.round}: {_place(fault.rank, fault.slot, n_ranks)}"
 
 

@@ -15,7 +15,7 @@ _PLACES = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialGrid:
     """A job on some places of a grid; rank r is on the place `members[r]`, and these numbers ascend.
 
     Raises:
@@ -34,21 +34,21 @@ class Part:
             raise must_be("shape", "members", what, _ranges(self.members) or "none")
 
 
-Grid = tuple[int, ...] | Part  # () stands for no grid
+Grid = tuple[int, ...] | PartialGrid  # () stands for no grid
 Shape = int | Grid
 Shapes = Callable[[int], Iterable[Shape]]  # the shapes of n ranks that an algorithm takes, the best first
 
 
 def ranks_of(shape: Shape) -> int:
     """Return the number of ranks of a shape."""
-    if isinstance(shape, Part):
+    if isinstance(shape, PartialGrid):
         return len(shape.members)
     return shape if isinstance(shape, int) else prod(shape)
 
 
 def dims_of(shape: Shape) -> tuple[int, ...]:
     """Return the dims of a shape's grid; a number of ranks is a grid of one dimension."""
-    if isinstance(shape, Part):
+    if isinstance(shape, PartialGrid):
         return shape.dims
     return (shape,) if isinstance(shape, int) else shape
 
@@ -56,7 +56,7 @@ def dims_of(shape: Shape) -> tuple[int, ...]:
 def show_shape(shape: Shape) -> str:
     """Return a shape as text: `16`, `4x4`, or `4x4:0-7` for the first eight places of a grid."""
     dims = "x".join(map(str, dims_of(shape)))
-    return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, Part) else dims
+    return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, PartialGrid) else dims
 
 
 def named_shape(name: str, dims: tuple[int, ...]) -> str:
@@ -89,7 +89,7 @@ def parse_grid(text: str, name: str = "dims") -> Grid:
     """Return the grid in a text such as `4x4`, or the partial grid in `4x4:0-3,8`, as `show_shape` writes them.
 
     Raises:
-        InputError: See `parse_dims` and `Part`; or the places are no numbers or ranges of numbers.
+        InputError: See `parse_dims` and `PartialGrid`; or the places are no numbers or ranges of numbers.
     """
     grid, colon, places = text.partition(":")
     dims = parse_dims(grid, name)
@@ -100,10 +100,10 @@ def parse_grid(text: str, name: str = "dims") -> Grid:
     runs = [[int(end) for end in run.split("-")] for run in places.split(",")]
     if max(run[-1] for run in runs) >= prod(dims):  # before a range is written out
         raise must_be("shape", name, f"places 0..{prod(dims) - 1} after the colon", text)
-    return Part(dims, tuple(place for run in runs for place in range(run[0], run[-1] + 1)))
+    return PartialGrid(dims, tuple(place for run in runs for place in range(run[0], run[-1] + 1)))
 
 
-def every(n: int) -> Iterator[Shape]:
+def any_rank_count(n: int) -> Iterator[Shape]:
     """Yield n: the shapes of an algorithm that takes any number of ranks."""
     yield n
 

@@ -40,7 +40,7 @@ def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = 
     Args:
         schedule: One that only copies.
         reduce: False where each slot has one holder, so that nothing is added: a gather from a scatter.
-        wanted: The operation of the dual, where ranks that have nothing of a slot are sent that slot: see `landed`.
+        wanted: The operation of the dual, where ranks that have nothing of a slot are sent that slot: see `copy_first_values`.
 
     Raises:
         InputError: The schedule adds, so that it has no dual.
@@ -49,10 +49,10 @@ def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = 
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
     turned = (_turned(schedule, rows, reduce) for rows in reversed(schedule.rounds()))
     found = _with_rounds(schedule, turned)
-    return found if wanted is None else landed(found, wanted)
+    return found if wanted is None else copy_first_values(found, wanted)
 
 
-def landed(schedule: Schedule, wanted: Operation) -> Schedule:
+def copy_first_values(schedule: Schedule, wanted: Operation) -> Schedule:
     """Return a schedule with the same messages and sums in which no rank adds to a slot that is empty there.
 
     The first value that such a slot is sent is copied into it. Each other value lands in a spare slot of its own, and the rank
@@ -120,7 +120,7 @@ def _turned(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
     return Sends(dst, src, schedule.written_slot[rows], reduce, channel, slot)
 
 
-def then(first: Schedule, second: Schedule) -> Schedule:
+def concatenate(first: Schedule, second: Schedule) -> Schedule:
     """Return the schedule that does the rounds of `first` and then those of `second`, on the same ranks and slots.
 
     Raises:
@@ -226,7 +226,7 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
     return _with_rounds(full, (moved(rows) for rows in full.rounds()))
 
 
-def of_some(schedule: Schedule, here: Bool) -> Schedule:
+def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
     """Return the schedule of the rows that some participants send or receive, each in its round.
 
     Args:

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import NoReturn
 
-from emu.collective.msccl.layout import OPERATIONS_OF, Layout, Spot
+from emu.collective.msccl.buffers import OPERATIONS_OF, BufferLayout, Spot
 from emu.errors import InputError, must_be
 
 _MOST_CHUNKS = 2**24  # as many rows as a schedule may have
@@ -16,7 +16,7 @@ _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # kinds that writ
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProgramStep:
     """One step of a threadblock; each chunk has one name."""
 
     place: str
@@ -39,15 +39,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MscclProgram:
     """An MSCCL program: its steps in the order of GPU, threadblock and step."""
 
-    layout: Layout
-    steps: list[Step]
+    layout: BufferLayout
+    steps: list[ProgramStep]
     name: str = ""
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> MscclProgram:
     """Return the program that a text describes.
 
     Raises:
@@ -64,10 +64,10 @@ def parse(text: str) -> Program:
     if len(gpus) != len(root.findall("gpu")) or len(gpus) != layout.n:
         raise must_be("msccl", "gpu ids", f"0..{layout.n - 1}, each once", sorted(gpus))
     name = root.get("name", "")
-    return Program(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], name)
+    return MscclProgram(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], name)
 
 
-def _layout(root: ET.Element) -> Layout:
+def _layout(root: ET.Element) -> BufferLayout:
     coll = root.get("coll", "")
     if coll not in OPERATIONS_OF:
         raise must_be("msccl", "coll", f"one of {', '.join(OPERATIONS_OF)}", coll, "rooted and custom ones are not read")
@@ -77,14 +77,14 @@ def _layout(root: ET.Element) -> Layout:
     blocks = 1 if name == "all_reduce" else n
     if chunks % blocks:
         raise must_be("msccl", "nchunksperloop", f"a multiple of the {n} GPUs of an {coll}", chunks)
-    return Layout(name, n, chunks // blocks, bool(_number(root, "inplace", "msccl", 0, 2, default=0)))
+    return BufferLayout(name, n, chunks // blocks, bool(_number(root, "inplace", "msccl", 0, 2, default=0)))
 
 
-def _gpu_steps(layout: Layout, rank: int, gpu: ET.Element) -> list[Step]:
+def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[ProgramStep]:
     where = f"msccl: gpu {rank}"
     scratch = _number(gpu, "s_chunks", where, 0, _MOST_CHUNKS, default=0)
     sizes = {"i": layout.inputs, "o": layout.outputs, "s": scratch}
-    steps: list[Step] = []
+    steps: list[ProgramStep] = []
     blocks: dict[tuple[str, int, int], int] = {}  # which threadblock has a connection: direction, peer, channel
     numbers = []
     for element in gpu.findall("tb"):
@@ -105,7 +105,7 @@ class _Block:
     """A threadblock, with the sizes and peers against which its steps are checked."""
 
     where: str
-    layout: Layout
+    layout: BufferLayout
     rank: int
     number: int
     sizes: dict[str, int]
@@ -114,7 +114,7 @@ class _Block:
     channel: int
 
     @staticmethod
-    def read(element: ET.Element, layout: Layout, rank: int, number: int, sizes: dict[str, int]) -> "_Block":
+    def read(element: ET.Element, layout: BufferLayout, rank: int, number: int, sizes: dict[str, int]) -> "_Block":
         where = f"msccl: gpu {rank}, threadblock {number}"
         sends_to, receives_from = (_number(element, way, where, -1, layout.n) for way in ("send", "recv"))
         if rank in (sends_to, receives_from):
@@ -122,14 +122,14 @@ class _Block:
         channel = _number(element, "chan", where, 0, 2**15, default=0)
         return _Block(where, layout, rank, number, sizes, sends_to, receives_from, channel)
 
-    def steps(self, element: ET.Element) -> list[Step]:
+    def steps(self, element: ET.Element) -> list[ProgramStep]:
         """Return the steps of the threadblock, which must be numbered 0, 1, 2, ..."""
         found = [self._step(index, step) for index, step in enumerate(element.findall("step"))]
         if not found and len(element):
             _refuse(self.where, "elements", "<step>", element[0].tag)
         return found
 
-    def _step(self, index: int, step: ET.Element) -> Step:
+    def _step(self, index: int, step: ET.Element) -> ProgramStep:
         where, kind = f"{self.where}, step {index}", step.get("type", "")
         _number(step, "s", where, index, index + 1)
         if kind not in KINDS:
@@ -137,7 +137,7 @@ class _Block:
         if (kind in SENDS and self.sends_to < 0) or (kind in RECEIVES and self.receives_from < 0):
             _refuse(where, "type", "one that its threadblock has a peer for", kind)
         awaits = _number(step, "depid", where, -1, 2**15, default=-1), _number(step, "deps", where, -1, 2**31, default=-1)
-        return Step(
+        return ProgramStep(
             where,
             self.rank,
             self.number,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.msccl.layout import Layout, Spot
-from emu.collective.msccl.parse import RECEIVES, SENDS, Step
+from emu.collective.msccl.buffers import BufferLayout, Spot
+from emu.collective.msccl.parse import RECEIVES, SENDS, ProgramStep
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 
@@ -40,7 +40,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Touched:
+class _LastAccesses:
     """The rows that last touched a cell: its last writes (one, or adds that may share a round), and the reads since."""
 
     writes: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Touched:
     reads: list[int] = field(default_factory=list)
 
 
-def schedule_of(layout: Layout, steps: list[Step]) -> Schedule:
+def schedule_of(layout: BufferLayout, steps: list[ProgramStep]) -> Schedule:
     """Return the schedule that does the same as some steps, which are given in an order in which they may run.
 
     Raises:
@@ -70,20 +70,20 @@ def schedule_of(layout: Layout, steps: list[Step]) -> Schedule:
 class _Reader:
     """A symbolic run of the steps: which slot each chunk holds, which rows that takes, and which row must follow which."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BufferLayout) -> None:
         self.layout = layout
         self.rows: list[_Row] = []
         self.edges: list[_Edge] = []
         self.spares: list[int] = []  # for each spare slot, the slot that it stands for
         self.held: Counter[Cell] = Counter()  # number of chunks that hold the cell
         self.name: dict[tuple[int, Spot], int] = {}
-        self.touched: dict[Cell, _Touched] = defaultdict(_Touched)
+        self.touched: dict[Cell, _LastAccesses] = defaultdict(_LastAccesses)
         self.in_flight: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
         for rank in range(layout.n):
             for chunk in range(layout.inputs):
                 self._hold(rank, layout.home(rank, ("i", chunk)), layout.input_slot(rank, chunk))
 
-    def run(self, step: Step) -> None:
+    def run(self, step: ProgramStep) -> None:
         """Do one step: what it receives, what it does within its GPU, and what it sends."""
         rank, targets = step.gpu, step.writes
         if step.kind == "rrs":  # its sum is sent, not stored
@@ -100,7 +100,7 @@ class _Reader:
             for target in targets:
                 self._release(rank, target)
 
-    def _run_within(self, step: Step, targets: tuple[Spot, ...]) -> None:
+    def _run_within(self, step: ProgramStep, targets: tuple[Spot, ...]) -> None:
         """Do what a step adds or copies within its GPU; what arrives is added to a copy of its source."""
         if step.kind in ("cpy", "rrc", "rrcs", "rrs", "re"):
             for source, target in zip(step.reads, targets, strict=True):
@@ -131,18 +131,18 @@ class _Reader:
         if (rank, spot) in self.name:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
-    def _slot(self, step: Step, spot: Spot) -> int:
+    def _slot(self, step: ProgramStep, spot: Spot) -> int:
         if (step.gpu, spot) not in self.name:
             raise InputError(f"{step.place}: it reads {spot[0]}[{spot[1]}], which nothing wrote")
         return self.name[step.gpu, spot]
 
-    def _alias(self, step: Step, source: Spot, target: Spot) -> None:
+    def _alias(self, step: ProgramStep, source: Spot, target: Spot) -> None:
         slot = self._slot(step, source)
         if source != target:
             self._release(step.gpu, target)
             self._hold(step.gpu, target, slot)
 
-    def _read(self, step: Step, spot: Spot, channel: int) -> int:
+    def _read(self, step: ProgramStep, spot: Spot, channel: int) -> int:
         return self._row(step.gpu, self._slot(step, spot), channel, step.place)
 
     def _row(self, rank: int, slot: int, channel: int, place: str) -> int:
@@ -153,7 +153,7 @@ class _Reader:
         touched.reads.append(row)
         return row
 
-    def _write(self, step: Step, row: int, target: Spot, *, adds: bool) -> None:
+    def _write(self, step: ProgramStep, row: int, target: Spot, *, adds: bool) -> None:
         """Write what a row brings into a chunk."""
         rank = step.gpu
         self.rows[row].place, self.rows[row].round = step.place, step.round
@@ -166,7 +166,7 @@ class _Reader:
             raise InputError(f"{step.place}: it adds {target[0]}[{target[1]}] to itself; add another chunk")
         self._fill(row, rank, self.name[rank, target], adds=adds)
 
-    def _make_own(self, step: Step, spot: Spot) -> None:
+    def _make_own(self, step: ProgramStep, spot: Spot) -> None:
         """Give a chunk that is to be added to a slot that no other chunk holds."""
         rank, slot = step.gpu, self._slot(step, spot)
         if self.held[rank, slot] > 1:

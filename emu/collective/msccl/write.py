@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from emu.collective.msccl.layout import COLLS, Layout, Spot
+from emu.collective.msccl.buffers import COLLS, BufferLayout, Spot
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 
@@ -33,7 +33,7 @@ class _Run:
 def write(schedule: Schedule, wanted: Operation, name: str) -> str:
     """Return the text of a schedule that has every row stored and that MSCCL can express."""
     in_place = wanted.name != "all_to_all"
-    layout = Layout(wanted.name, schedule.n_ranks, schedule.n_slots // wanted.n_blocks, in_place)
+    layout = BufferLayout(wanted.name, schedule.n_ranks, schedule.n_slots // wanted.n_blocks, in_place)
     gpus = [_Gpu(layout, rank) for rank in range(layout.n)]
     for moment, rows in enumerate(schedule.rounds()):
         runs = list(_runs(schedule, rows, gpus))
@@ -80,7 +80,7 @@ def _runs(schedule: Schedule, rows: slice, gpus: list["_Gpu"]) -> Iterator[_Run]
 class _Gpu:
     """A GPU's threadblocks while they grow, and which of their steps touched each chunk last."""
 
-    layout: Layout
+    layout: BufferLayout
     rank: int
     blocks: dict[Seat, list[ET.Element]] = field(default_factory=dict)
     scratch: dict[int, int] = field(default_factory=dict)  # scratch chunk of each slot that this GPU only relays

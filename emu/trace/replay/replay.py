@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, column
-from emu.collective.algorithm import Choice, Request, Served, stored
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
@@ -49,7 +49,7 @@ class Service(NamedTuple):
 
     request: Request
     size_bytes: int
-    by: Served
+    by: AlgorithmOnDims
 
 
 class Instance(NamedTuple):

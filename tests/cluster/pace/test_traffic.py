@@ -6,7 +6,7 @@ import numpy as np
 
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic
-from emu.collective.algorithm import Served
+from emu.collective.algorithm import AlgorithmOnDims
 from emu.fabric.lower import lowered
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
@@ -31,7 +31,7 @@ def message(size: int) -> What:
 
 
 def ring(n: int, size: int) -> What:
-    return What(0, Served("ring"), "all_reduce", n, 0, size, size // 2, b"")
+    return What(0, AlgorithmOnDims("ring"), "all_reduce", n, 0, size, size // 2, b"")
 
 
 def traffic(*faults: str, topology: Topology = SWITCH, n: int = 4, launch: int = 0) -> Traffic:

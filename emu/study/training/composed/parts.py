@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Choice, Request
 from emu.collective.operation import operation
 from emu.study.training.composed.asked import Different
 from emu.topology.facts.spread import spreads

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser
-from emu.collective.library import LIBRARIES
+from emu.collective.libraries import LIBRARIES
 from emu.study.choice.library import ByLibrary
 from emu.topology.topology import Topology
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser, Served
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Choice, Chooser
 from emu.errors import InputError
 from emu.study.training.composed.asked import Asked, Different, Standing, asked_by
 from emu.study.training.composed.composed import composition

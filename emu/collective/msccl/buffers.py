@@ -8,7 +8,7 @@ OPERATIONS_OF = {coll: name for name, coll in COLLS.items()} | {"reducescatter":
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BufferLayout:
     """The buffers of an operation among n GPUs, each block cut into `parts` chunks.
 
     In place, a GPU's input and output are one buffer.

@@ -1,17 +1,17 @@
 """The registry of communication libraries that choose an algorithm by their own rules, whether or not it is the fastest.
 
-A library knows a group only by its `Around`, so that it makes the same choice on every topology that looks the same to it.
+A library knows a group only by its `GroupNetwork`, so it makes the same choice on every topology that looks the same to it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emu.collective.algorithm import Served
+from emu.collective.algorithm import AlgorithmOnDims
 from emu.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class GroupNetwork:
     """A process group as a library sees it: its hosts, and the bandwidth within and between them.
 
     A host is a set of NPUs that stay connected where every NPU keeps only its fastest ports. The other ports are its NIC.
@@ -27,14 +27,16 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class LibraryChoice:
     """The choice of a library for one request."""
 
-    served: Served
+    served: AlgorithmOnDims
     told: str  # the choice in the library's own terms: algorithm, protocol, channels
 
 
-Library = Callable[[str, int, Around], Pick | None]  # (operation, size in bytes, group) -> choice; None: the default serves
+Library = Callable[
+    [str, int, GroupNetwork], LibraryChoice | None
+]  # (operation, size in bytes, group) -> choice; None: the default serves
 LIBRARIES: Registry[Library] = Registry("library", "collectives")
 
 

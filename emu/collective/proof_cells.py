@@ -20,7 +20,7 @@ _DENSE = 4  # up to this many cells for each access, every (slot, participant) g
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Values:
+class CellValues:
     """Values of some slots at some ranks, in ascending order of slot."""
 
     cell: I64
@@ -29,15 +29,15 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Piece:
+class SlotBatch:
     """One batch of a schedule's slots, with all their rows, contributions and wanted values."""
 
     slots: I64  # [k] their numbers in the schedule
     group: I64  # [k] equal for slots that renaming ties together
     n_cells: int
-    given: Values
+    given: CellValues
     bit: I64  # [given] number of each contribution within its group
-    wanted: Values
+    wanted: CellValues
     rows: I64  # [s] indices into the schedule's rows, ascending
     round_end: I64  # end of each round that touches the batch, as an index into `rows`
     source: I64  # [s] cell that each row reads
@@ -48,7 +48,7 @@ class Piece:
         return [slice(low, high) for low, high in pairwise([0, *self.round_end.tolist()])]
 
 
-def pieces(schedule: Schedule, operation: Operation) -> Iterator[Piece]:
+def slot_batches(schedule: Schedule, operation: Operation) -> Iterator[SlotBatch]:
     """Yield the batches of slots of a schedule that has every row stored."""
     cutter = _Cutter.of(schedule, operation)
     edges = cutter.edges()
@@ -116,7 +116,7 @@ class _Cutter:
         ends = np.cumsum(np.bincount(of_row, minlength=len(edges) - 1))
         return (order[low:high] for low, high in pairwise([0, *ends.tolist()]))
 
-    def piece(self, low: int, high: int, rows: I64) -> Piece:
+    def piece(self, low: int, high: int, rows: I64) -> SlotBatch:
         """Return the batch of the slots at positions low to high, to which `rows` belong."""
         people = self.schedule.n_participants
         (given_slot, given_rank), (want_slot, want_rank) = (
@@ -128,15 +128,15 @@ class _Cutter:
             (self.position[self.schedule.slot[rows]] - low) * people + self.schedule.src[rows],
             (self.position[self.schedule.written_slot[rows]] - low) * people + self.schedule.dst[rows],
         )
-        n_cells, (given, wanted, source, target) = numbered(keys, (high - low) * people)
+        n_cells, (given, wanted, source, target) = number_cells(keys, (high - low) * people)
         ends = np.searchsorted(rows, self.schedule.round_end)
-        return Piece(
+        return SlotBatch(
             self.order[low:high],
             self.group[low:high],
             n_cells,
-            Values(given, given_slot, given_rank),
+            CellValues(given, given_slot, given_rank),
             count_within(self.group[low:high][given_slot]),
-            Values(wanted, want_slot, want_rank),
+            CellValues(wanted, want_slot, want_rank),
             rows,
             ends[np.diff(ends, prepend=0) > 0],
             source,
@@ -163,7 +163,7 @@ def count_within(group: I64) -> I64:
     return np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
 
 
-def numbered(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
+def number_cells(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
     """Return the number of cells, and the cell of each key.
 
     A cell's number is the key itself, unless most of the `dense` possible keys would be unused. Numbers ascend as keys do.

@@ -6,10 +6,10 @@ own value is added at its own rank's place. Reading loses the order of unrelated
 begins with noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
 """
 
-from emu.collective.msccl.layout import COLLS
-from emu.collective.msccl.order import in_order
+from emu.collective.msccl.buffers import COLLS
 from emu.collective.msccl.parse import parse
 from emu.collective.msccl.rows import schedule_of
+from emu.collective.msccl.step_order import order_steps
 from emu.collective.msccl.write import write
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import prove
@@ -42,7 +42,7 @@ def from_xml(text: str) -> tuple[Schedule, Operation]:
             race for a chunk. The message names GPU, threadblock and step.
     """
     program = parse(text)
-    return schedule_of(program.layout, in_order(program)), operation(program.layout.operation, program.layout.n)
+    return schedule_of(program.layout, order_steps(program)), operation(program.layout.operation, program.layout.n)
 
 
 def _refuse_unsayable(schedule: Schedule) -> None:

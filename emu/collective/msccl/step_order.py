@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 
-from emu.collective.msccl.layout import Spot
-from emu.collective.msccl.parse import RECEIVES, SENDS, Program, Step
+from emu.collective.msccl.buffers import Spot
+from emu.collective.msccl.parse import RECEIVES, SENDS, MscclProgram, ProgramStep
 from emu.errors import InputError, must_be
 
 Lane = tuple[int, int, int]  # src, dst, channel
 
 
-def in_order(program: Program) -> list[Step]:
+def order_steps(program: MscclProgram) -> list[ProgramStep]:
     """Return the steps so that each follows those before it in its threadblock, the step it awaits and the send it receives.
 
     Raises:
@@ -36,7 +36,7 @@ def in_order(program: Program) -> list[Step]:
     return [steps[i] for i in order]
 
 
-def _before(steps: list[Step]) -> list[list[int]]:
+def _before(steps: list[ProgramStep]) -> list[list[int]]:
     """Return, for each step, the indices of the steps that it must follow."""
     number = {(s.gpu, s.block, s.index): i for i, s in enumerate(steps)}
     sent: dict[Lane, list[int]] = defaultdict(list)
@@ -61,7 +61,7 @@ def _before(steps: list[Step]) -> list[list[int]]:
     return before
 
 
-def _match(steps: list[Step], step: Step, sends: list[int], taken: int) -> int:
+def _match(steps: list[ProgramStep], step: ProgramStep, sends: list[int], taken: int) -> int:
     if taken >= len(sends):
         raise InputError(f"{step.place}: gpu {step.receives_from} sends nothing for it on channel {step.channel}")
     sender = steps[sends[taken]]
@@ -70,7 +70,7 @@ def _match(steps: list[Step], step: Step, sends: list[int], taken: int) -> int:
     return sends[taken]
 
 
-def _refuse_races(steps: list[Step], before: list[list[int]], order: list[int]) -> None:
+def _refuse_races(steps: list[ProgramStep], before: list[list[int]], order: list[int]) -> None:
     """Check that every two steps that touch a chunk are ordered where one of them writes it.
 
     The steps that precede a step are a set of bits in one integer.
@@ -96,7 +96,7 @@ def _refuse_races(steps: list[Step], before: list[list[int]], order: list[int]) 
                     readers[chunk].append(i)
 
 
-def _race(step: Step, other: Step, spot: Spot) -> InputError:
+def _race(step: ProgramStep, other: ProgramStep, spot: Spot) -> InputError:
     return InputError(
         f"{step.place}: {spot[0]}[{spot[1]}] is also used by {other.place.removeprefix('msccl: ')}, before or after; one must "
         "await the other with depid and deps"

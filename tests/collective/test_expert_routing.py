@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.collective.routing import TOKENS, check_routing, standard_offsets, standard_routing
+from emu.collective.expert_routing import TOKENS, check_routing, standard_offsets, standard_routing
 from emu.errors import InputError
 
 NS = (1, 2, 3, 5, 8, 17, 64, 100)

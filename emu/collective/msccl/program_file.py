@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm
-from emu.collective.msccl.order import in_order
 from emu.collective.msccl.parse import parse
 from emu.collective.msccl.rows import schedule_of
+from emu.collective.msccl.step_order import order_steps
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape
 from emu.errors import InputError
@@ -24,7 +24,7 @@ def file_program(path: Path) -> Algorithm:
     """
     program = parse(_text(path))
     name, n = program.name or path.stem, program.layout.n
-    schedule = schedule_of(program.layout, in_order(program))
+    schedule = schedule_of(program.layout, order_steps(program))
 
     def build(ranks: int) -> Schedule:
         return schedule
