@@ -30,7 +30,7 @@ from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
-from emu.fabric.lower import lowered
+from emu.fabric.lower import lower_placed
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
 from emu.topology.live.fault import Fault
@@ -113,7 +113,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
     """Virtual time until the last rank has its answer, where each asks at such a time."""
     builder, entered, left = Builder(column(RING.links.bandwidth_Bps, np.float64)), dict[int, float](), list[int]()
     for what, ranks in case.asked:
-        piece, nobody = lowered(lay_request(what, RING, np.array([ranks]))), np.full(len(ranks), -1)
+        piece, nobody = lower_placed(lay_request(what, RING, np.array([ranks]))), np.full(len(ranks), -1)
         first = builder.piece(piece, nobody, nobody)
         all_came_s = max(asked_s[rank] for rank in ranks)  # what an all_to_all moves is known only then
         for member, rank in enumerate(ranks):

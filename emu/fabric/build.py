@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece
+from emu.fabric.lower import LoweredSchedule
+from emu.fabric.lowering.dependencies import EdgeSink, wait_for_columns
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.waits import Out, wait_for_columns
 
 _NONE = np.empty(0, np.int32)
 
@@ -57,7 +57,7 @@ class Builder:
         graph = replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight)
         return self._append(graph, nobody, nobody)
 
-    def piece(self, piece: Piece, owner: ArrayLike, origin: ArrayLike) -> int:
+    def piece(self, piece: LoweredSchedule, owner: ArrayLike, origin: ArrayLike) -> int:
         """Add a lowered schedule, and return the number of its first task.
 
         Args:
@@ -93,7 +93,7 @@ class Builder:
         own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])
         start, left = self._starts("pred_start"), self._joined("pred_left")
 
-        def write(out: Out) -> None:
+        def write(out: EdgeSink) -> None:
             wait_for_columns(column(start, np.int64), column(own, np.int32), column(left, np.bool_), out)
             waits.write(out)
 

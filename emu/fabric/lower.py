@@ -18,9 +18,9 @@ from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Joins, classes_of, invariant
 from emu.fabric.lowering.domain import Domain
-from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import graph_of
-from emu.fabric.lowering.ways import Ways, shared_ways, ways_of
 from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
@@ -29,13 +29,13 @@ _MOST_BYTES = 2**62  # bytes of all slots together, so that the slots of a messa
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class LoweredSchedule:
     """A schedule as tasks: first its M D messages (and the joins that stand for local rows), then the other tasks.
 
     Participants are counted group after group. The tasks of a participant that another stands for are the tasks of that other.
     """
 
-    laid: Laid
+    laid: PlacedSchedule
     copies: Orbits
     graph: Graph
     entry: I32  # [G P] the join that all messages of a participant wait for; or [0]
@@ -79,12 +79,12 @@ def lower(
     key: int = 0,
     send_overhead_fs: int = 0,
     joins: Joins = Joins.EXITS,
-) -> Piece:
+) -> LoweredSchedule:
     """Return a schedule on a placement as the tasks of every rank.
 
-    The arguments and errors are those of `lay` and `lowered`.
+    The arguments and errors are those of `lay` and `lower_placed`.
     """
-    return lowered(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, joins=joins))
+    return lower_placed(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, joins=joins))
 
 
 def lay(
@@ -97,7 +97,7 @@ def lay(
     send_overhead_fs: int = 0,
     joins: Joins = Joins.EXITS,
     name: str = "schedule",
-) -> Laid:
+) -> PlacedSchedule:
     """Return a schedule placed on the nodes of one group, or of several equal groups.
 
     Args:
@@ -114,7 +114,7 @@ def lay(
 
     Raises:
         InputError: The sizes or places do not fit the schedule; there are several groups where optical switches turn; a round
-            needs such a switch in two states; or see `every_row`.
+            needs such a switch in two states; or see `store_rows`.
     """
     nodes = np.atleast_2d(np.asarray(placement, np.int64))
     check_lowered(schedule, slot_bytes, nodes)
@@ -123,7 +123,7 @@ def lay(
     if needs and len(nodes) > 1:
         raise must_be("lower", "groups", f"one at a time where the optical switches of {topology.name} turn", len(nodes))
     classes = classes_of(plan, slot_bytes, joins=joins, delayed=send_overhead_fs > 0, needs=needs)
-    return Laid(plan, classes, topology, nodes, key, send_overhead_fs, name)
+    return PlacedSchedule(plan, classes, topology, nodes, key, send_overhead_fs, name)
 
 
 def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
@@ -131,7 +131,7 @@ def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel
     return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
 
 
-def lowered(laid: Laid, domain: Domain | None = None) -> Piece:
+def lower_placed(laid: PlacedSchedule, domain: Domain | None = None) -> LoweredSchedule:
     """Return the tasks of the copies that stand for all copies of a placed schedule.
 
     Args:
@@ -149,10 +149,10 @@ def lowered(laid: Laid, domain: Domain | None = None) -> Piece:
     called, copy = laid.participants
     ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
     entry, leave = (column(end, np.int32) for end in ends)
-    return Piece(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
+    return LoweredSchedule(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
 
 
-def launched(piece: Piece, launch_fs: int) -> Piece:
+def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
     """Return a lowered schedule in which each participant takes `launch_fs` ticks to enter, once it may."""
     if not launch_fs:
         return piece
@@ -161,10 +161,10 @@ def launched(piece: Piece, launch_fs: int) -> Piece:
     return replace(piece, graph=replace(piece.graph, alpha_fs=column(alpha, np.int64)))
 
 
-def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:
+def busiest_fs(laid: PlacedSchedule, domain: Domain | None = None) -> float:
     """Return the ticks that the busiest link takes at full rate for all it carries: a lower bound of the schedule's time.
 
-    The arguments are those of `lowered`.
+    The arguments are those of `lower_placed`.
     """
     copies, queues = laid.copies(domain), laid.classes.queues
     ways = _ways(laid, copies, domain)
@@ -174,10 +174,10 @@ def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _ways(laid: Laid, copies: Orbits, domain: Domain | None) -> Ways:
+def _ways(laid: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
     if domain is None:
-        return ways_of(laid.topology, laid.asked(copies.first))
-    ways = domain.ways.get(laid) or shared_ways(laid.topology, laid.asked(copies.first), copies, domain.links)
+        return routes_of_pairs(laid.topology, laid.asked(copies.first))
+    ways = domain.ways.get(laid) or shared_routes(laid.topology, laid.asked(copies.first), copies, domain.links)
     if ways is None:
         raise InputError(f"{laid.name}: the routes of {laid.topology.name} do not keep the symmetry that it was to be timed by")
     return ways
@@ -201,7 +201,7 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
         raise must_be("lower", "placement", what, nodes.shape[1])
 
 
-def every_row(
+def store_rows(
     schedule: Schedule, slot_bytes: I64, topology: Topology, *, send_overhead_fs: int = 0, name: str = "schedule"
 ) -> Schedule:
     """Return a schedule with every row stored, where its symmetry alone does not give its times.
@@ -234,7 +234,7 @@ def _rows_needed(schedule: Schedule, slot_bytes: I64, topology: Topology, nodes:
     if not schedule.translate:
         return schedule
     if overhead_fs or topology.circuits or not invariant(slot_bytes, schedule.translations):
-        return every_row(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
+        return store_rows(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
     return on_grid(schedule, _extent(topology, nodes[0]))
 
 
@@ -245,7 +245,7 @@ def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
     return tuple(len(np.unique(digit)) for digit in np.unravel_index(npus, topology.dims))
 
 
-def _check_count(laid: Laid, copies: int) -> None:
+def _check_count(laid: PlacedSchedule, copies: int) -> None:
     messages = len(laid.classes.messages.src) * copies
     if messages > MAX_ROWS:
         standing = f"{copies} {'ranks' if laid.by_rank else 'groups'}"

@@ -25,7 +25,7 @@ class Spread:
     most_s: float
 
 
-def perturbed(graph: Graph, seed: int) -> Graph:
+def perturb(graph: Graph, seed: int) -> Graph:
     """Return the graph with each task delayed by one tick or not, at random."""
     late = np.random.default_rng(seed).integers(2, size=graph.n_tasks)
     return replace(graph, ready_fs=graph.ready_fs + late)
@@ -55,6 +55,6 @@ def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lam
         InputError: There are fewer than two runs.
     """
     check_seeds(seeds)
-    results = [result_s(run(perturbed(graph, seed))) for seed in range(seeds)]
+    results = [result_s(run(perturb(graph, seed))) for seed in range(seeds)]
     least, most = min(results), max(results)
     return Spread(seeds, least, most) if most - least > seconds(graph.n_tasks) else None

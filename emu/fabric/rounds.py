@@ -14,8 +14,8 @@ import numpy as np
 
 from emu.arrays import F64, I64, column
 from emu.fabric.lowering.classes import Classes
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import Ways, ways_of
+from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.units import TICKS_PER_S
 
 _HEADS = 16  # number of different latencies for which a lower bound is tried
@@ -41,21 +41,21 @@ class Rounds(NamedTuple):
         return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
 
 
-class _Sent(NamedTuple):
+class _MessageCounts(NamedTuple):
     """The messages of one placed schedule, counted by round and pair."""
 
-    ways: Ways
+    ways: MessageRoutes
     number: I64  # [rounds, R] messages of each pair in each round, equal in all copies
     copies: int  # number of copies, D
     size_bytes: list[int]  # [rounds] size of every message of each round
 
 
-def message_count(laid: Sequence[Laid]) -> int:
+def message_count(laid: Sequence[PlacedSchedule]) -> int:
     """Return the number of messages of all groups; messages inside a rank count too."""
     return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in laid)
 
 
-def rounds_of(laid: Sequence[Laid], most: int) -> Rounds | None:
+def rounds_of(laid: Sequence[PlacedSchedule], most: int) -> Rounds | None:
     """Return the times of groups that start together.
 
     None: they have more than `most` rounds, or messages of one round differ in size.
@@ -104,14 +104,14 @@ def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
     return [each[0] for each in found] if all(len(each) == 1 for each in found) else None
 
 
-def _sent(laid: Laid, rounds: I64, sizes: list[int]) -> _Sent:
+def _sent(laid: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
     copies, queues = laid.copies(None).first, laid.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
-    return _Sent(ways_of(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
+    return _MessageCounts(routes_of_pairs(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
 
 
-def _timed(sent: Sequence[_Sent], rate: F64) -> Rounds:
+def _timed(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
     """Return the times of all groups together; `rate` [L] is in bytes a tick."""
     total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
     alike = np.column_stack([sent[0].size_bytes, *(each.number for each in sent)])
@@ -126,19 +126,19 @@ def _timed(sent: Sequence[_Sent], rate: F64) -> Rounds:
     return Rounds(min(_least(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
 
 
-def _crossing(sent: _Sent, amount: F64 | I64, n_links: int) -> F64:
+def _crossing(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
     """Return the sum [L], for each link, of an amount [R] or [R D] of each pair that crosses it."""
     of_way = np.repeat(amount, len(sent.ways.head_fs) // max(1, len(amount)))
     return column(np.bincount(sent.ways.link, np.repeat(of_way, np.diff(sent.ways.start)), n_links), np.float64)
 
 
-def _last(sent: _Sent, r: int, taken: F64) -> float:
+def _last(sent: _MessageCounts, r: int, taken: F64) -> float:
     """Return when the last message of a round arrives, if each waits for all that cross the busiest of its links."""
     waits = np.maximum.reduceat(taken[sent.ways.link], sent.ways.start[:-1]) + sent.ways.head_fs
     return float(waits[np.repeat(sent.number[r], sent.copies) > 0].max(initial=0.0))
 
 
-def _least(sent: Sequence[_Sent], rate: F64) -> float:
+def _least(sent: Sequence[_MessageCounts], rate: F64) -> float:
     """Return a lower bound of the time when all messages have arrived.
 
     The bound is, for a latency, the largest time that a link takes for the messages that cross it on routes of that latency or

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from emu.fabric.engine.check import check, order
+from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
@@ -26,8 +26,8 @@ def run(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline
         InputError: The graph or an event is invalid, or a task ends beyond the clock (9223 s).
         RunError: A task never leaves, because a link lost its capacity for good.
     """
-    check(graph)
-    in_order, events = order(graph), tuple(capacity_events)
+    check_graph(graph)
+    in_order, events = order_tasks(graph), tuple(capacity_events)
     shorter = None if events else sweep(graph, in_order) or quotient(graph, in_order)
     if shorter is not None:
         return shorter

@@ -12,9 +12,9 @@ import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
-from emu.fabric.lowering.domain import Domain, Move
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import Asked, Ways, shared_ways
+from emu.fabric.lowering.domain import Domain, SymmetryMove
+from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.kept import kept
 from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology
@@ -26,7 +26,7 @@ _MOST_WAYS = 64  # placed schedules of a topology whose routes are cached
 Keeps = Callable[[I64], bool]  # says whether a permutation of nodes keeps something
 
 
-def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps | None = None) -> Domain | None:
+def domain_of(topology: Topology, npus: I64, laid: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
     """Return the ranks of a job that stand for all; None where no rank stands for another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
@@ -43,7 +43,7 @@ def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps 
     return found[0] if found is not None and all(_keeps_routes(each, *found) for each in laid) else None
 
 
-def fewest_of(topology: Topology, npus: I64, laid: Sequence[Laid]) -> Domain | None:
+def fewest_of(topology: Topology, npus: I64, laid: Sequence[PlacedSchedule]) -> Domain | None:
     """Return the ranks that would stand for all if routes kept every symmetry; quick, because routes are not compared.
 
     `domain_of` returns the same or None.
@@ -53,8 +53,8 @@ def fewest_of(topology: Topology, npus: I64, laid: Sequence[Laid]) -> Domain | N
 
 
 def _supposed(
-    topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps | None = None
-) -> tuple[Domain, tuple["Power", ...]] | None:
+    topology: Topology, npus: I64, laid: Sequence[PlacedSchedule], alike: Keeps | None = None
+) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
     """Return the domain and the powers of symmetries for which `domain_of` compares routes."""
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
@@ -62,11 +62,11 @@ def _supposed(
     powers = powers_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
     if not powers:
         return None
-    _, _, nodes, links = _tried(topology, powers)
+    _, _, nodes, links = _moves_and_orbits(topology, powers)
     return Domain(nodes, links), powers
 
 
-class Power(NamedTuple):
+class SymmetryPower(NamedTuple):
     """A power of a declared symmetry of a topology."""
 
     which: int  # number of the declared symmetry
@@ -74,16 +74,16 @@ class Power(NamedTuple):
     length: int  # number of times after which the first rank is back at its place
 
 
-def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[Power, ...]:
+def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[SymmetryPower, ...]:
     """Return, for each declared symmetry of a topology, its least power for which `keeps` is true, where there is one."""
     found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_images(topology).symmetries)))
     return tuple(power for power in found if power is not None)
 
 
-def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Power | None:
+def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> SymmetryPower | None:
     """Return the least power of a symmetry that moves the first rank, maps links onto links and satisfies `keeps`."""
     length = _length(_images(topology).symmetries[which], first)
-    powers = (Power(which, k, length // k) for k in range(1, length) if length % k == 0)
+    powers = (SymmetryPower(which, k, length // k) for k in range(1, length) if length % k == 0)
     return next((p for p in powers if keeps(_node(topology, which, p.k)) and move(topology, p) is not None), None)
 
 
@@ -93,10 +93,10 @@ def _node(topology: Topology, which: int, k: int) -> I64:
     return column(_power(_images(topology).symmetries[which], k), np.int64)
 
 
-def move(topology: Topology, power: Power) -> Move | None:
+def move(topology: Topology, power: SymmetryPower) -> SymmetryMove | None:
     """Return where a power of a declared symmetry brings every node and link; None if it does not map links onto links."""
     node, link = _node(topology, power.which, power.k), _link(topology, power.which, power.k)
-    return None if link is None else Move(node, link)
+    return None if link is None else SymmetryMove(node, link)
 
 
 @kept(32)
@@ -105,7 +105,9 @@ def _link(topology: Topology, which: int, k: int) -> I64 | None:
 
 
 @kept(8)
-def _tried(topology: Topology, powers: tuple[Power, ...]) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
+def _moves_and_orbits(
+    topology: Topology, powers: tuple[SymmetryPower, ...]
+) -> tuple[tuple[SymmetryMove, ...], tuple[SymmetryMove, ...], Orbits, Orbits]:
     """Return the moves of some powers, products of their random powers, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
     moves = tuple(each for each in found if each is not None)
@@ -113,7 +115,7 @@ def _tried(topology: Topology, powers: tuple[Power, ...]) -> tuple[tuple[Move, .
     return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
 
 
-def _keeps_routes(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> bool:
+def _keeps_routes(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
     """Return whether routes keep a domain's symmetry, and if so note the routes in the domain.
 
     The result is cached by the pairs, because a job sends many sizes between the same pairs.
@@ -128,7 +130,7 @@ def _keeps_routes(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> bool
 
 
 @kept(1)
-def _known_ways(topology: Topology) -> LRUCache[object, Ways | None]:
+def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
     """Return the cache of a topology's routes over orbits, by symmetries and pairs.
 
     An entry has a number or two for each hop.
@@ -136,19 +138,19 @@ def _known_ways(topology: Topology) -> LRUCache[object, Ways | None]:
     return LRUCache(_MOST_WAYS)
 
 
-def _ways_kept(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> Ways | None:
+def _ways_kept(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
     """Return the routes of a placed schedule over orbits of links; None where the symmetries do not keep them."""
     topology, copies = laid.topology, laid.copies(domain)
-    moves, products, _, _ = _tried(topology, powers)
+    moves, products, _, _ = _moves_and_orbits(topology, powers)
     asked = laid.asked(copies.first)
     hops = _hops_kept(topology, asked, (*moves, *products))
-    ways = None if hops is None else shared_ways(topology, asked, copies, domain.links)
+    ways = None if hops is None else shared_routes(topology, asked, copies, domain.links)
     if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
         return ways
     return ways if _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None else None
 
 
-def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int | None:
+def _hops_kept(topology: Topology, asked: RoutePairs, moves: tuple[SymmetryMove, ...]) -> int | None:
     """Return the number of hops of the routes of some pairs.
 
     None unless each move maps them onto the routes of the moved pairs.
@@ -213,7 +215,7 @@ def _power(permutation: I64, k: int) -> I64:
     return found
 
 
-def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
+def _products(moves: tuple[SymmetryMove, ...], lengths: list[int]) -> list[SymmetryMove]:
     """Return moves made of random powers of all moves; the seed is fixed.
 
     `lengths` says after how many times each move is back.
@@ -221,5 +223,5 @@ def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):
         powers = [[_power(c, k) for c in move] for move, k in zip(moves, random.integers(1, lengths), strict=True)]
-        products.append(Move(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))
+        products.append(SymmetryMove(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))
     return products

@@ -4,7 +4,7 @@ import pytest
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import Piece, lower
+from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.parts.star import star
@@ -185,7 +185,7 @@ def test_no_overhead_adds_no_task():
     assert charged.graph.n_tasks - plain.graph.n_tasks == len(plain.receiver) == 24
 
 
-def held(piece: Piece, participant: int, until_fs: int) -> Piece:
+def held(piece: LoweredSchedule, participant: int, until_fs: int) -> LoweredSchedule:
     """The same piece, one participant of which enters only then."""
     piece.graph.ready_fs[piece.entry[participant]] = until_fs
     return piece

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
-from emu.fabric.lower import lowered
+from emu.fabric.lower import lower_placed
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
@@ -38,7 +38,7 @@ def laid(line, name, served, ranks, size):
 
 def both(line, name, served, ranks, size):
     each = laid(line, name, served, ranks, size)
-    return rounds_of([each], 31), run(lowered(each).graph), each
+    return rounds_of([each], 31), run(lower_placed(each).graph), each
 
 
 @pytest.mark.parametrize("size", [1, 4000])

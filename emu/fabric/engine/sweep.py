@@ -12,8 +12,8 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool
 from emu.compiled.function import compiled, compiled_making_arrays
 from emu.compiled.kinds import BOOL_OUT, F64_OUT, I64_OUT
-from emu.fabric.engine.layout import Columns, columns
-from emu.fabric.engine.solver.admit import carried
+from emu.fabric.engine.solver.admit import link_bytes
+from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.units import MAX_TICKS, TICKS_PER_S
@@ -42,7 +42,7 @@ def sweep(graph: Graph, order: I32) -> Timeline | None:
     s = _Pass(start, left, end, np.zeros(n_links, np.bool_), since, until, np.zeros(n_links))
     if not _time(g, capacity, order, s) or (s.met.any() and not _verify(g, capacity, s.start, s.left, s.met)):
         return None
-    return Timeline(s.start, s.left, s.end, carried(g, n_links), "sweep")
+    return Timeline(s.start, s.left, s.end, link_bytes(g, n_links), "sweep")
 
 
 @compiled

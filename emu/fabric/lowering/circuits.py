@@ -15,7 +15,7 @@ class TornError(InputError):
     """The error of a round that needs an optical switch in two states at once: this topology cannot carry that schedule."""
 
 
-class Turns(NamedTuple):
+class SwitchTurns(NamedTuple):
     """The turns of optical switches, as pairs of tasks of which one waits for the other."""
 
     total: int  # number of turns, T
@@ -23,7 +23,7 @@ class Turns(NamedTuple):
     after: tuple[I32, I32]  # message, and turn that it waits for
 
 
-def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
+def turns_of(message: I32, when: I32, switch: I64, state: I64) -> SwitchTurns:
     """Return the turns of every switch, in the order of the rounds that need it; its first state costs nothing.
 
     Args:
@@ -55,7 +55,7 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
     return _turns(period, number, opens, by)
 
 
-def _turns(period: I64, number: I64, opens: I64, by: I32) -> Turns:
+def _turns(period: I64, number: I64, opens: I64, by: I32) -> SwitchTurns:
     """Return turns that wait for all uses of the period before, and for which all uses of their own period wait."""
     opened = np.full(len(period) and int(period[-1]) + 2, -1)
     opened[period[opens]] = number[opens]
@@ -63,4 +63,4 @@ def _turns(period: I64, number: I64, opens: I64, by: I32) -> Turns:
     following = opened[period + 1]  # the turn that ends it
     ends, waits = np.flatnonzero(following >= 0), np.flatnonzero(own >= 0)
     before = column(following[ends], np.int32), by[ends]
-    return Turns(len(opens), before, (by[waits], column(own[waits], np.int32)))
+    return SwitchTurns(len(opens), before, (by[waits], column(own[waits], np.int32)))

@@ -19,11 +19,20 @@ import numpy as np
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
-from emu.fabric.lowering.circuits import Turns, turns_of
+from emu.fabric.lowering.circuits import SwitchTurns, turns_of
+from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.messages import Accesses, Messages, Queues, Rows, accesses_of, messages_of, queues_of, rows_of
+from emu.fabric.lowering.message_table import (
+    Accesses,
+    MessageTable,
+    Queues,
+    RowTable,
+    accesses_of,
+    messages_of,
+    queues_of,
+    rows_of,
+)
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS
-from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
 
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
 
@@ -48,7 +57,7 @@ class Tasks(NamedTuple):
 class Classes(NamedTuple):
     """The classes of tasks of a schedule, and what each waits for."""
 
-    messages: Messages
+    messages: MessageTable
     origin: I32  # [M] the first row of each message in the schedule
     queues: Queues
     tasks: Tasks
@@ -106,7 +115,7 @@ def classes_of(
     return Classes(messages, origin, queues, tasks, *edges)
 
 
-def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[Rows, Messages]:
+def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTable]:
     """Return the rows that carry bytes, and the messages that they make."""
     if not schedule.translate:
         sizes = np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)])).astype(np.int64)
@@ -117,7 +126,7 @@ def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[Rows, Messages]:
     return rows, messages_of(rows._replace(slot=column(code, np.int32)), slot_bytes[slots])
 
 
-def _turns(messages: Messages, queues: Queues, needs: Needs | None) -> Turns:
+def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> SwitchTurns:
     """Return the turns of optical switches; none where no switch turns."""
     message, none = queues.message, np.zeros((0, 0), np.int64)
     if needs is None:
@@ -130,7 +139,7 @@ def _number(*counts: int) -> Tasks:
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
-def _total(messages: Messages, tasks: Tasks) -> int:
+def _total(messages: MessageTable, tasks: Tasks) -> int:
     return len(messages.src) + sum(map(len, tasks))
 
 
@@ -144,7 +153,7 @@ class _Places(NamedTuple):
     back: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
 
     @staticmethod
-    def of(schedule: Schedule, rows: Rows, messages: Messages) -> "_Places":
+    def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Places":
         n = schedule.n_participants
         if not schedule.translate:
             n_slots = schedule.n_slots + len(schedule.temps)
@@ -159,7 +168,7 @@ class _Places(NamedTuple):
         return _Places(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
 
 
-def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, turns: Turns) -> Predecessors:
+def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
     """Return the predecessors of all tasks. Where a message has a delay, the delay waits for all but the message's queue.
 
     Where a class stands for several messages, the one that leaves a place has the number of its class. The one that arrives
@@ -177,7 +186,7 @@ def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Ta
     where, when = accesses.places, accesses.when
     reversed_places = np.roll(where, 2, axis=1)
 
-    def emit_all(out: Out) -> None:
+    def emit_all(out: EdgeSink) -> None:
         wait_for_others(where, when, (reads, arrives), False, out)
         wait_for_others(reversed_places, when[::-1], (writes, read), True, out)
         wait_for_overwrites(where, when, accesses.reduce, (writes, arrives), out)
@@ -187,7 +196,7 @@ def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Ta
     return columns_of(emit_all, n_tasks + (n_messages if apart else 0), len(read) + len(queues.message))
 
 
-def _given(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
+def _given(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
     """Yield the edges of delays, entries and exits.
 
     `first` is the task that begins each message, and the offset of the numbers of arriving messages.
@@ -213,7 +222,7 @@ def _given(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, fi
         yield Edges.of(leaving[meets] + apart, tasks.entries[places.dst[meets]])
 
 
-def _turning(tasks: Tasks, turns: Turns, leaving: I32) -> Iterable[Edges]:
+def _turning(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)
     yield Edges.of(leaving[later], tasks.turns[awaited])

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emu.arrays import I64
-from emu.fabric.lowering.ways import Ways
+from emu.fabric.lowering.message_routes import MessageRoutes
 from emu.topology.orbits import Orbits
 
 
-class Move(NamedTuple):
+class SymmetryMove(NamedTuple):
     """One symmetry, as a permutation of nodes and of links."""
 
     node: I64  # [n_nodes] image of each node
@@ -24,10 +24,10 @@ class Domain:
 
     nodes: Orbits
     links: Orbits
-    ways: dict[object, Ways] = field(default_factory=dict)  # routes of each placed schedule that was tested
+    ways: dict[object, MessageRoutes] = field(default_factory=dict)  # routes of each placed schedule that was tested
 
     @staticmethod
-    def of(moves: tuple[Move, ...]) -> "Domain":
+    def of(moves: tuple[SymmetryMove, ...]) -> "Domain":
         """Return the domain of one or more symmetries."""
         nodes, links = map(list, zip(*moves, strict=True))
         return Domain(Orbits.of(len(nodes[0]), nodes), Orbits.of(len(links[0]), links))

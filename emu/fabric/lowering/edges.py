@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool, column
-from emu.fabric.lowering.waits import Out, drop_repeats, wait_for_given
+from emu.fabric.lowering.dependencies import EdgeSink, drop_repeats, wait_for_given
 
 Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Graph
 
@@ -32,12 +32,12 @@ class Edges(NamedTuple):
         task, pred, left = (np.concatenate(c) for c in zip(*parts, strict=True))
         return Edges(column(task, np.int32), column(pred, np.int32), column(left, np.bool_))
 
-    def write(self, out: Out) -> None:
+    def write(self, out: EdgeSink) -> None:
         """Count or write the edges into `out`."""
         wait_for_given(self.task, self.pred, self.left, out)
 
 
-def columns_of(write: Callable[[Out], None], n_tasks: int, most_joins: int = 0) -> Predecessors:
+def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int = 0) -> Predecessors:
     """Return the columns of the edges that `write` emits; equal edges are kept once.
 
     Args:
@@ -46,10 +46,10 @@ def columns_of(write: Callable[[Out], None], n_tasks: int, most_joins: int = 0) 
         most_joins: The largest number of joins that `write` may add.
     """
     count, joins = np.zeros(n_tasks + most_joins, np.int64), np.array([n_tasks])
-    write(Out(count, np.empty(0, np.int32), np.empty(0, np.bool_), joins))
+    write(EdgeSink(count, np.empty(0, np.int32), np.empty(0, np.bool_), joins))
     start = np.zeros(joins[0] + 1, np.int64)
     np.cumsum(count[: joins[0]], out=start[1:])
     pred, left = np.empty(start[-1], np.int32), np.empty(start[-1], np.bool_)
-    write(Out(start[:-1].copy(), pred, left, np.array([n_tasks])))
+    write(EdgeSink(start[:-1].copy(), pred, left, np.array([n_tasks])))
     end = drop_repeats(start, pred, left, np.zeros(len(start), np.int64))
     return start, pred[:end], left[:end]

@@ -7,16 +7,16 @@ import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.fabric.graph import Graph
+from emu.fabric.lowering.copies import spread_edges, spread_hops
 from emu.fabric.lowering.edges import Predecessors
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.spread import spread_edges, spread_hops
-from emu.fabric.lowering.ways import Ways
+from emu.fabric.lowering.message_routes import MessageRoutes
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits
 
 _CHUNK = 2**20  # translated copies that are held at one time
 
 
-def graph_of(laid: Laid, copies: Orbits, ways: Ways) -> Graph:
+def graph_of(laid: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Graph:
     """Return the graph of a placed schedule.
 
     Args:
@@ -43,7 +43,7 @@ def graph_of(laid: Laid, copies: Orbits, ways: Ways) -> Graph:
     return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
 
 
-def _predecessors(laid: Laid, copies: Orbits) -> Predecessors:
+def _predecessors(laid: PlacedSchedule, copies: Orbits) -> Predecessors:
     """Return the predecessors of the tasks of all copies; the predecessor of a task may be in another copy."""
     classes, size = laid.classes, len(copies.first)
     if classes.away is None and size == 1:
@@ -60,7 +60,7 @@ def _predecessors(laid: Laid, copies: Orbits) -> Predecessors:
     return begin, *spread_edges(*edges, there, size, begin)
 
 
-def _copies_away(laid: Laid, copies: Orbits, away: I64) -> I32:
+def _copies_away(laid: PlacedSchedule, copies: Orbits, away: I64) -> I32:
     """Return [U, D] the copy that stands for the one at each distance from each copy that stands for others."""
     step = max(1, _CHUNK // len(copies.first))
     chunks = (laid.who(away[i : i + step], copies.first) for i in range(0, len(away), step))

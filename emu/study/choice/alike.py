@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.fabric.lowering.domain import Move
-from emu.fabric.symmetric import Power, move
+from emu.fabric.lowering.domain import SymmetryMove as Move
+from emu.fabric.symmetric import SymmetryPower as Power
+from emu.fabric.symmetric import move
 from emu.topology.facts.spread import some_pairs, spreads
 from emu.topology.kept import kept
 from emu.topology.topology import Topology

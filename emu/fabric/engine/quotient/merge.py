@@ -10,8 +10,8 @@ import numpy as np
 from emu.arrays import I32, I64
 from emu.compiled.function import compiled
 from emu.compiled.kinds import I32_OUT, I64_OUT
-from emu.fabric.engine.layout import Columns, columns
 from emu.fabric.engine.quotient.refine import U64
+from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph
 
 _MAX_WEIGHT = 2**31 - 1
@@ -28,7 +28,7 @@ class _Partition(NamedTuple):
     ready: I64_OUT  # [C]
 
 
-class _Merged(NamedTuple):
+class _MergedGraph(NamedTuple):
     """The hops and predecessors of the quotient."""
 
     hop_start: I64_OUT  # [C + 1]
@@ -38,7 +38,7 @@ class _Merged(NamedTuple):
     pred: I32_OUT  # [E] 2 c + 1: until a task of class c has left; 2 c: until it has ended
 
 
-class _Seen(NamedTuple):
+class _ClassMarks(NamedTuple):
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
     room: I64_OUT  # [H + 1] where the crossings of each hop begin
@@ -67,7 +67,7 @@ def _number(colour: U64, order: I32, table: I32_OUT, of: I32_OUT, first: I32_OUT
 
 
 @compiled
-def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I32_OUT, to: _Merged) -> None:
+def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I32_OUT, to: _MergedGraph) -> None:
     """Write down the links and tasks that the first task of each class [C] needs.
 
     `crossed` [K] and `awaited` [2 C] hold the last class that needed each.
@@ -99,7 +99,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OU
 
 
 @compiled
-def _cross(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
+def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
     """Return whether a task crosses exactly the classes of links that its class needs, and count it on each link."""
     start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
     at, n = start, 0
@@ -119,7 +119,7 @@ def _cross(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
 
 
 @compiled
-def _wait(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
+def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
     """Return whether a task waits for exactly the classes of tasks that its class needs."""
     start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
     at, n = start, 0
@@ -133,7 +133,7 @@ def _wait(g: Columns, p: _Partition, seen: _Seen, to: _Merged, v: int) -> bool:
 
 
 @compiled
-def _verify(g: Columns, p: _Partition, seen: _Seen, to: _Merged) -> bool:
+def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> bool:
     """Return whether every task equals its class, and count all tasks on their links."""
     for v in range(len(p.task)):
         c = p.task[v]
@@ -145,7 +145,7 @@ def _verify(g: Columns, p: _Partition, seen: _Seen, to: _Merged) -> bool:
 
 
 @compiled
-def _weigh(seen: _Seen, weight: I32_OUT) -> bool:
+def _weigh(seen: _ClassMarks, weight: I32_OUT) -> bool:
     """Return whether each class crosses all links of a class equally often, and write that number as the weight of the hop."""
     for h in range(len(weight)):
         weight[h] = seen.crossings[seen.room[h]]
@@ -198,7 +198,7 @@ def _places(of: I32, counts: I64) -> I32:
     return place
 
 
-def _merged(g: Columns, first: I32, p: _Partition) -> _Merged | None:
+def _merged(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
     """Return the hops and predecessors of a partition; None if the members of a class are not equal."""
     to = _declared(g, first, p)
     room = np.append(0, np.cumsum(p.links[to.hop_link]))
@@ -206,15 +206,15 @@ def _merged(g: Columns, first: I32, p: _Partition) -> _Merged | None:
         return None
     by_hop, by_pred = np.full(len(to.hop_link), -1, np.int32), np.full(len(to.pred), -1, np.int32)
     steps = np.array([_MAX_STEPS * (len(g.hop_link) + len(g.pred))])
-    seen = _Seen(by_hop, by_pred, room, np.zeros(room[-1], np.int32), steps)
+    seen = _ClassMarks(by_hop, by_pred, room, np.zeros(room[-1], np.int32), steps)
     return to if _verify(g, p, seen, to) and _weigh(seen, to.hop_weight) else None
 
 
-def _declared(g: Columns, first: I32, p: _Partition) -> _Merged:
+def _declared(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
     """Return the hops and predecessors of the first task of each class, without weights."""
     n, n_hops, n_preds = len(first), np.diff(g.hop_start)[first].sum(), np.diff(g.pred_start)[first].sum()
     hop_start, pred_start, none = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.empty(0, np.int32)
-    to = _Merged(hop_start, np.empty(n_hops, np.int32), none, pred_start, np.empty(n_preds, np.int32))
+    to = _MergedGraph(hop_start, np.empty(n_hops, np.int32), none, pred_start, np.empty(n_preds, np.int32))
     _declare(g, first, p, np.full(len(p.links), -1, np.int32), np.full(2 * n, -1, np.int32), to)
     hop_link = to.hop_link[: hop_start[-1]]
-    return _Merged(hop_start, hop_link, np.empty_like(hop_link), pred_start, to.pred[: pred_start[-1]])
+    return _MergedGraph(hop_start, hop_link, np.empty_like(hop_link), pred_start, to.pred[: pred_start[-1]])

@@ -11,10 +11,10 @@ import numpy as np
 
 from emu.arrays import I32
 from emu.errors import InputError
-from emu.fabric.engine.layout import columns
 from emu.fabric.engine.quotient.merge import Quotient, merge
 from emu.fabric.engine.quotient.refine import refine
 from emu.fabric.engine.solver.state import State
+from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from emu.arrays import F64, I32, I64, column
 from emu.compiled.function import compiled
 from emu.compiled.kinds import OUT
-from emu.fabric.engine.layout import Columns
+from emu.fabric.engine.state_layout import Columns
 
 U64 = NDArray[np.uint64]
 U64_OUT = Annotated[U64, OUT]

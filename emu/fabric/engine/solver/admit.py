@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64
 from emu.compiled.function import compiled, compiled_making_arrays
-from emu.fabric.engine.layout import FLOWING, LEFT, LINKS, TASKS, U32, Columns
+from emu.fabric.engine.state_layout import FLOWING, LEFT, LINKS, TASKS, U32, Columns
 
 
 @compiled
@@ -68,7 +68,7 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
 
 
 @compiled_making_arrays
-def carried(g: Columns, n_links: int) -> F64:
+def link_bytes(g: Columns, n_links: int) -> F64:
     """Return the bytes [L] that each link carries."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):

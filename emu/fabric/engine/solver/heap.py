@@ -5,7 +5,7 @@ The caller of `push` and `replace_first` keeps the count. The heap of events fin
 
 from emu.compiled.function import compiled
 from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT
-from emu.fabric.engine.layout import EVENTS, NEVER, Engine
+from emu.fabric.engine.state_layout import EVENTS, NEVER, Engine
 
 
 @compiled

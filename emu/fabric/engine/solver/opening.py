@@ -8,8 +8,8 @@ rounds below the rate at which it is opened still hold, and of its slower flows 
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.layout import FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine
 from emu.fabric.engine.solver.heap import push, replace_first
+from emu.fabric.engine.state_layout import FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine
 
 
 @compiled

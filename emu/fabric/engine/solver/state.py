@@ -9,8 +9,12 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.errors import InputError, RunError, must_be
-from emu.fabric.engine.check import check, order
-from emu.fabric.engine.layout import (
+from emu.fabric.engine.graph_check import check_graph, order_tasks
+from emu.fabric.engine.solver.admit import count_waits, link_bytes, place_members, successors
+from emu.fabric.engine.solver.event_loop import advance, begin, let_go
+from emu.fabric.engine.solver.opening import open_link
+from emu.fabric.engine.solver.transfer import transfer_tasks
+from emu.fabric.engine.state_layout import (
     EVENTS,
     FLOWING,
     KEPT,
@@ -25,15 +29,11 @@ from emu.fabric.engine.layout import (
     TOO_LATE,
     TRIAL,
     Engine,
-    aligned,
+    align_records,
     columns,
 )
-from emu.fabric.engine.solver.admit import carried, count_waits, place_members, successors
-from emu.fabric.engine.solver.kernel import advance, begin, let_go
-from emu.fabric.engine.solver.moved import carried_on
-from emu.fabric.engine.solver.opening import open_link
 from emu.fabric.graph import Graph
-from emu.fabric.named import TaskError
+from emu.fabric.task_error import TaskError
 from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
@@ -50,8 +50,8 @@ class State:
 
     def __init__(self, capacity_Bps: F64) -> None:
         self._graph = _no_tasks(capacity_Bps)
-        check(self._graph)
-        self._tasks, self._links = aligned(0, TASK), aligned(self._graph.n_links, LINK)
+        check_graph(self._graph)
+        self._tasks, self._links = align_records(0, TASK), align_records(self._graph.n_links, LINK)
         self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
         self._links["next_left"], self._links["staying"] = NEVER, -1
         self._reg = np.zeros(N_REG, np.int64)
@@ -140,14 +140,14 @@ class State:
         """
         if not np.array_equal(graph.capacity_Bps, self._graph.capacity_Bps):
             raise InputError("graph: capacity_Bps must be that of the state it is added to; a change in time is set_capacity's")
-        check(graph, self._graph.n_tasks)
-        order(graph, self._graph.n_tasks)
+        check_graph(graph, self._graph.n_tasks)
+        order_tasks(graph, self._graph.n_tasks)
         return self.admit(graph, held)
 
     def admit(self, graph: Graph, held: I64 | None = None) -> int:
-        """Add tasks that have passed `check` and `order`, and return the number of the first."""
+        """Add tasks that have passed `check_graph` and `order_tasks`, and return the number of the first."""
         first, before = self._graph.n_tasks, self._tasks
-        self._tasks = aligned(first + graph.n_tasks, TASK)
+        self._tasks = align_records(first + graph.n_tasks, TASK)
         self._tasks[:first] = before
         self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
         self._graph = joined = _joined(self._graph, graph) if first else graph
@@ -176,7 +176,7 @@ class State:
         number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # the last is of -1
         tasks = self._tasks[kept]
         tasks["next"] = number[tasks["next"]]
-        self._tasks = aligned(len(tasks), TASK)
+        self._tasks = align_records(len(tasks), TASK)
         self._tasks[:] = tasks
         self._graph = _some(self._graph, kept, number)
         self._start_time = self._start_time[: len(tasks)].copy()
@@ -199,7 +199,7 @@ class State:
             RunError: The tasks are not the same.
         """
         other, now_fs, n = State(graph.capacity_Bps), self.now_fs, len(self._tasks)
-        other._tasks, other._graph = carried_on(self._tasks, now_fs, self._graph, graph, anew)
+        other._tasks, other._graph = transfer_tasks(self._tasks, now_fs, self._graph, graph, anew)
         if held is not None:
             other._tasks["state"][held] += 1
         other._reg[NOW] = now_fs
@@ -255,7 +255,7 @@ class State:
             self._explain_unfinished()
         left = np.ascontiguousarray(tasks["left"])
         end = left + np.where(np.diff(graph.hop_start) > 0, graph.alpha_fs, 0)
-        start, load = np.ascontiguousarray(tasks["start"]), carried(columns(graph), graph.n_links)
+        start, load = np.ascontiguousarray(tasks["start"]), link_bytes(columns(graph), graph.n_links)
         return Timeline(start, left, end, load, "solver")
 
     def _explain_unfinished(self) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims, Request
-from emu.fabric.lower import launched, lowered
+from emu.fabric.lower import delay_entries, lower_placed
 from emu.fabric.run import run
 from emu.study.training.composed import once
 from emu.study.training.composed.once import time_once
@@ -45,7 +45,7 @@ def timed(line, parts, known=None):
 @pytest.mark.parametrize(("line", "name", "served", "ranks"), ASKS)
 def test_each_kind_of_groups_timed_once_is_what_all_of_them_take_at_once(line, name, served, ranks):
     topology, asked = build_topology(line), part(name, served, ranks)
-    piece = launched(lowered(lay_request(asked.what, topology, ranks)), LAUNCH_FS)
+    piece = delay_entries(lower_placed(lay_request(asked.what, topology, ranks)), LAUNCH_FS)
     graph = piece.graph
     whole, found = run(graph), timed(line, [asked])
     leaves = whole.end_fs[piece.exit.reshape(len(ranks), -1)[:, 0 if served else 1 : ranks.shape[1]]]  # who takes a message

@@ -115,7 +115,7 @@ def columns(graph: Graph) -> Columns:
     return taken._replace(hop_link=taken.hop_link.view(np.uint32))
 
 
-def aligned(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
+def align_records(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
     """Return records [n] of zeros that begin where a cache line does."""
     room = np.zeros(n * kind.itemsize + LINE, np.uint8)
     first = -room.ctypes.data % LINE

@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64
 from emu.collective.schedule import Schedule
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece, lay, lowered
+from emu.fabric.lower import LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.laid import Laid
 from emu.fabric.lowering.names import message_name
-from emu.fabric.named import named
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
+from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
 
@@ -34,7 +34,7 @@ def time_alone(
     The arguments are those of `lay`.
 
     Raises:
-        InputError: See `lay` and `lowered`; or a message ends beyond the clock.
+        InputError: See `lay` and `lower_placed`; or a message ends beyond the clock.
     """
     piece = lower_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
     timeline = run_named(piece.graph, piece.schedule, name)
@@ -50,13 +50,13 @@ def lower_alone(
     key: int = 0,
     send_overhead_fs: int = 0,
     name: str = "schedule",
-) -> Piece:
+) -> LoweredSchedule:
     """Return a schedule as few tasks as its symmetry and the topology's allow.
 
     The arguments and errors are those of `time_alone`.
     """
     laid = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
-    return lowered(laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None)
+    return lower_placed(laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None)
 
 
 def lay_alone(
@@ -68,7 +68,7 @@ def lay_alone(
     key: int = 0,
     send_overhead_fs: int = 0,
     name: str = "schedule",
-) -> Laid:
+) -> PlacedSchedule:
     """Return the schedule on its nodes, without joins; the arguments are those of `time_alone`.
 
     Raises:
@@ -84,5 +84,5 @@ def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:
     Raises:
         InputError: A task cannot be timed. The message begins with `name` and says which message of the schedule it is.
     """
-    with named(name, partial(message_name, schedule, graph)):
+    with name_tasks(name, partial(message_name, schedule, graph)):
         return run(graph)

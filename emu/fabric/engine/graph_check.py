@@ -9,7 +9,7 @@ from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled, compiled_making_arrays
 from emu.errors import must_be
 from emu.fabric.graph import Graph
-from emu.fabric.named import TaskError
+from emu.fabric.task_error import TaskError
 
 _LENGTHS = (
     ("V", "alpha_fs", 0),
@@ -21,7 +21,7 @@ _LENGTHS = (
 )
 
 
-def check(graph: Graph, n_before: int = 0) -> None:
+def check_graph(graph: Graph, n_before: int = 0) -> None:
     """Check that a graph can be run; its predecessors may also be `n_before` earlier tasks.
 
     Raises:
@@ -91,7 +91,7 @@ def _crossed_twice(hop_start: I64, hop_link: I32, n_links: int) -> int:
     return -1
 
 
-def order(graph: Graph, n_before: int = 0) -> I32:
+def order_tasks(graph: Graph, n_before: int = 0) -> I32:
     """Return the tasks so that predecessors come first; empty where they stand in such an order.
 
     Raises:

@@ -13,10 +13,10 @@ from emu.topology.orbits import Orbits
 from emu.topology.topology import Routes, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
-Asked = tuple[I64, I64, I64]  # [P] source, destination, key
+RoutePairs = tuple[I64, I64, I64]  # [P] source, destination, key
 
 
-class Ways(NamedTuple):
+class MessageRoutes(NamedTuple):
     """The routes of pairs, over links or over orbits of links."""
 
     capacity_Bps: F64  # [L or O] bandwidth of each
@@ -26,18 +26,20 @@ class Ways(NamedTuple):
     weight: I32  # [H] number of copies of the route that cross one link of the orbit
 
 
-def ways_of(topology: Topology, asked: Asked) -> Ways:
+def routes_of_pairs(topology: Topology, asked: RoutePairs) -> MessageRoutes:
     """Return the routes of pairs over links.
 
     Raises:
-        InputError: No route joins a pair; or see `heads`.
+        InputError: No route joins a pair; or see `head_times`.
     """
     found, links = topology.routes(*asked), topology.links
     once = np.ones(len(found.link), np.int32)
-    return Ways(links.bandwidth_Bps, heads(topology, asked, found), found.start, column(found.link, np.int32), once)
+    return MessageRoutes(
+        links.bandwidth_Bps, head_times(topology, asked, found), found.start, column(found.link, np.int32), once
+    )
 
 
-def shared_ways(topology: Topology, asked: Asked, copies: Orbits, links: Orbits) -> Ways | None:
+def shared_routes(topology: Topology, asked: RoutePairs, copies: Orbits, links: Orbits) -> MessageRoutes | None:
     """Return the routes of pairs over orbits of links.
 
     None where their images do not cross all links of an orbit equally often.
@@ -57,10 +59,10 @@ def shared_ways(topology: Topology, asked: Asked, copies: Orbits, links: Orbits)
         return None
     start = column(np.searchsorted(pair, np.arange(len(found.start))), np.int64)
     rate = column(topology.links.bandwidth_Bps[links.first], np.float64)
-    return Ways(rate, heads(topology, asked, found), start, column(link, np.int32), column(weight, np.int32))
+    return MessageRoutes(rate, head_times(topology, asked, found), start, column(link, np.int32), column(weight, np.int32))
 
 
-def heads(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I64:
+def head_times(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I64:
     """Return the ticks [P] of each route's latency, plus the time that the software takes for a message.
 
     Args:

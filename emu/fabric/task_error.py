@@ -18,7 +18,7 @@ class TaskError(InputError):
 
 
 @contextmanager
-def named(where: str, name: Callable[[int], str]) -> Iterator[None]:
+def name_tasks(where: str, name: Callable[[int], str]) -> Iterator[None]:
     """Reword errors about tasks that are raised within: begin with `where`, and call a task `name(task)`.
 
     Raises:

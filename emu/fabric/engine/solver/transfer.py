@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from emu.arrays import I64, Bool, column
 from emu.errors import RunError
-from emu.fabric.engine.layout import FLOWING, LEFT, TASK, aligned
+from emu.fabric.engine.state_layout import FLOWING, LEFT, TASK, align_records
 from emu.fabric.graph import Graph
 
 Tasks = NDArray[np.void]
 
 
-def carried_on(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | None) -> tuple[Tasks, Graph]:
+def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | None) -> tuple[Tasks, Graph]:
     """Return the tasks as they are on the links of a new graph, and that graph for the rest of their work.
 
     Args:
@@ -39,7 +39,7 @@ def carried_on(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | N
     size, alpha = new.size_bytes.copy(), np.where(on_its_way, old.alpha_fs, new.alpha_fs)
     passed = tasks["rate"] * (now_fs - tasks["since"])
     size[flows] = np.maximum(1, np.ceil(tasks["remaining"] - passed)[flows])
-    moved = aligned(len(tasks), TASK)
+    moved = align_records(len(tasks), TASK)
     moved["start"] = np.maximum(new.ready_fs, now_fs)
     moved[begun] = tasks[begun]
     moved["left"][begun] = _left(moved["left"][begun], now_fs, old.alpha_fs[begun], new.alpha_fs[begun])

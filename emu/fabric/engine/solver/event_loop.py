@@ -6,22 +6,10 @@ Letters: V tasks, L links, H hops.
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.layout import (
-    EVENTS,
-    FLOWING,
-    FRESH,
-    LEFT,
-    NEVER,
-    NOW,
-    OPENED,
-    READY,
-    STARTS,
-    TOO_LATE,
-    Engine,
-)
 from emu.fabric.engine.solver.fair import NEAR_FULL, solve
 from emu.fabric.engine.solver.heap import expect, push, replace_first
 from emu.fabric.engine.solver.opening import open_link
+from emu.fabric.engine.state_layout import EVENTS, FLOWING, FRESH, LEFT, NEVER, NOW, OPENED, READY, STARTS, TOO_LATE, Engine
 
 
 @compiled

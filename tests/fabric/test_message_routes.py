@@ -10,14 +10,14 @@ import pytest
 from emu.arrays import digest
 from emu.collective.algorithm import schedule, stored
 from emu.compiled.function import Compiled
-from emu.fabric.alone import time_alone
-from emu.fabric.engine.check import check, order
-from emu.fabric.engine.layout import columns
+from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient import refine as quotient_refine
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.quotient.refine import refine
+from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
+from emu.fabric.isolated import time_alone
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
@@ -57,8 +57,8 @@ def parts(value: Any) -> Iterable[object]:
 
 
 def timed(graph: Graph) -> Iterable[object]:
-    check(graph)
-    tasks = order(graph)
+    check_graph(graph)
+    tasks = order_tasks(graph)
     yield tasks
     for way in (sweep, quotient):
         yield from parts(way(graph, tasks))

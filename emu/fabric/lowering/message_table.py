@@ -13,7 +13,7 @@ from emu.collective.schedule import Schedule
 from emu.fabric.lowering.sort import group_rows, mark_queues, meeting_places, stable_order, take
 
 
-class Rows(NamedTuple):
+class RowTable(NamedTuple):
     """The rows that carry bytes, as columns [S]."""
 
     when: I32
@@ -26,7 +26,7 @@ class Rows(NamedTuple):
     number: I32  # number of the row in the schedule
 
 
-class Messages(NamedTuple):
+class MessageTable(NamedTuple):
     """The messages of a schedule, as columns [M]; a local row is a message that goes nowhere."""
 
     of_row: I32  # [S] message of each row
@@ -57,25 +57,25 @@ class Queues(NamedTuple):
     tail: I32  # [R] the last message of each pair
 
 
-def rows_of(schedule: Schedule, sizes: I64) -> Rows:
+def rows_of(schedule: Schedule, sizes: I64) -> RowTable:
     """Return the rows of a schedule, without those of empty slots."""
     kept = slice(None) if sizes.all() else np.flatnonzero(sizes[schedule.slot])
     number = np.arange(schedule.n_rows, dtype=np.int32)
     named = (schedule.src, schedule.dst, schedule.channel, schedule.slot, schedule.written_slot)
     when, src, dst, channel, slot, written = (column(c[kept], np.int32) for c in (schedule.round_column(), *named))
     reduce, own = column(schedule.reduce[kept], np.bool_), column(number[kept], np.int32)
-    return Rows(when, src, dst, channel, slot, written, reduce, own)
+    return RowTable(when, src, dst, channel, slot, written, reduce, own)
 
 
-def messages_of(rows: Rows, sizes: I64) -> Messages:
+def messages_of(rows: RowTable, sizes: I64) -> MessageTable:
     """Return the messages that the rows make."""
     keys = (rows.when, rows.src, rows.dst, rows.channel, rows.slot)
     of_row, size_bytes, first = group_rows(keys, column(sizes, np.int64))
     when, src, dst, channel = (column(c[first], np.int32) for c in (rows.when, rows.src, rows.dst, rows.channel))
-    return Messages(of_row, size_bytes, first, when, src, dst, channel)
+    return MessageTable(of_row, size_bytes, first, when, src, dst, channel)
 
 
-def accesses_of(rows: Rows, messages: Messages, n_slots: int, n_participants: int) -> Accesses:
+def accesses_of(rows: RowTable, messages: MessageTable, n_slots: int, n_participants: int) -> Accesses:
     """Return the reads and the writes of each slot of each participant."""
     by_read = stable_order(rows.slot, n_slots, rows.src, n_participants)
     by_write = stable_order(rows.written, n_slots, rows.dst, n_participants)
@@ -89,12 +89,12 @@ def accesses_of(rows: Rows, messages: Messages, n_slots: int, n_participants: in
     )
 
 
-def _messages_at(messages: Messages, rows: I32) -> I32:
+def _messages_at(messages: MessageTable, rows: I32) -> I32:
     alone = len(messages.first) == len(messages.of_row)  # each row is a message of its own
     return column(rows if alone else take(messages.of_row, rows), np.int32)
 
 
-def queues_of(messages: Messages, n_participants: int) -> Queues:
+def queues_of(messages: MessageTable, n_participants: int) -> Queues:
     """Return the queues of a schedule's messages, with the marks of each message."""
     remote = column(np.flatnonzero(messages.src != messages.dst), np.int32)
     all_remote = len(remote) == len(messages.src)

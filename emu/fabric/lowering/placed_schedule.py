@@ -11,13 +11,13 @@ from emu.arrays import I64, column, digest
 from emu.collective.schedule import Schedule
 from emu.fabric.lowering.classes import Classes
 from emu.fabric.lowering.domain import Domain
-from emu.fabric.lowering.ways import Asked
+from emu.fabric.lowering.message_routes import RoutePairs
 from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Topology
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Laid:
+class PlacedSchedule:
     """A schedule on the nodes of one group, or of several equal groups, with its classes of tasks.
 
     A copy is one instance of the classes. Where the schedule declares translations a copy belongs to a rank: its classes are
@@ -66,7 +66,7 @@ class Laid:
         group, by = np.divmod(copies, n)
         return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
 
-    def asked(self, copies: I64) -> Asked:
+    def asked(self, copies: I64) -> RoutePairs:
         """Return the source, destination and key [R D] of each pair in each of some copies [D]."""
         src, dst, channel = self.classes.pairs
         ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))

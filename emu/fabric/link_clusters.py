@@ -12,19 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64, column, digest
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import ways_of
+from emu.fabric.lowering.message_routes import routes_of_pairs
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import components
 
 
-class Cluster(NamedTuple):
+class LinkCluster(NamedTuple):
     """Groups that share links with one another, but with no other group."""
 
     kind: str  # equal for clusters whose routes are equal, whatever is sent on them
     link: I64  # [K] links, in the order in which its routes come to them
 
 
-def clusters_of(laid: Sequence[Laid]) -> tuple[I64, list[Cluster]]:
+def link_clusters_of(laid: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
     """Return the cluster of each group [G], and the clusters; the groups of the schedules are numbered one after another.
 
     Args:
@@ -49,7 +49,7 @@ class _Crossing:
     link: I64  # [H] links of the routes, one after another
 
     @staticmethod
-    def of(laid: Sequence[Laid]) -> "_Crossing":
+    def of(laid: Sequence[PlacedSchedule]) -> "_Crossing":
         """Return the routes of all pairs of all placed schedules."""
         several, firsts = [_ways(each) for each in laid], np.cumsum([0, *(len(each.nodes) for each in laid)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
@@ -60,10 +60,10 @@ class _Crossing:
         return _Crossing(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
 
 
-def _ways(laid: Laid) -> tuple[I64, I64, I64, I64]:
+def _ways(laid: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
     """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
     n = len(laid.copies(None).first)
-    ways = ways_of(laid.topology, laid.asked(np.arange(n)))
+    ways = routes_of_pairs(laid.topology, laid.asked(np.arange(n)))
     group = np.arange(n) // (laid.schedule.n_participants if laid.by_rank else 1)
     return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), column(ways.link, np.int64)
 
@@ -76,7 +76,7 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[Cluster]:
+def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
     """Return each cluster, named by a digest that tells its routes from others, with its links in the order of its routes."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)
@@ -90,7 +90,7 @@ def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[Cluster
     every = np.arange(crossing.cluster.max(initial=-1) + 2)
     bounds = np.stack([np.searchsorted(each, every) for each in (of_pair, of_hop, of_link)], axis=1)
     slices = zip(bounds[:-1, -1].tolist(), bounds[1:, -1].tolist(), strict=True)
-    return [Cluster(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
+    return [LinkCluster(kind, link[slice(*span)]) for kind, span in zip(_kinds(columns, bounds), slices, strict=True)]
 
 
 def _kinds(columns: Sequence[I64], bounds: I64) -> list[str]:

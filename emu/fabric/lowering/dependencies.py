@@ -13,7 +13,7 @@ from emu.compiled.function import compiled
 from emu.compiled.kinds import BOOL_OUT, I32_OUT, I64_2D, I64_OUT
 
 
-class Out(NamedTuple):
+class EdgeSink(NamedTuple):
     """The arrays that edges are written to."""
 
     fill: I64_OUT  # [V] index of the next edge of each task; or, while counting, its number of edges
@@ -22,7 +22,7 @@ class Out(NamedTuple):
     join: I64_OUT  # [1] number of the next join
 
 
-class Run(NamedTuple):
+class TaskRange(NamedTuple):
     """A range of a list of tasks."""
 
     task: I32
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 @compiled
-def _emit(out: Out, task: int, pred: int, left: bool) -> None:
+def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
     at = out.fill[task]
     if at < len(out.pred):
         out.pred[at], out.left[at] = pred, left
@@ -39,7 +39,7 @@ def _emit(out: Out, task: int, pred: int, left: bool) -> None:
 
 
 @compiled
-def _emit_runs(out: Out, waiting: Run, others: Run, left: bool) -> None:
+def _emit_runs(out: EdgeSink, waiting: TaskRange, others: TaskRange, left: bool) -> None:
     """Let each task of one run wait for each task of another, by a join where that makes fewer edges."""
     k, m = others.high - others.low, waiting.high - waiting.low
     if k * m <= k + m:
@@ -56,7 +56,7 @@ def _emit_runs(out: Out, waiting: Run, others: Run, left: bool) -> None:
 
 
 @compiled
-def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: Out) -> None:
+def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: EdgeSink) -> None:
     """Let each waiting task wait for the last others of earlier rounds; these imply all others of earlier rounds.
 
     Each of the others in turn waits for the waiting tasks of rounds before its own. So the last round of others implies those
@@ -85,12 +85,12 @@ def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32]
             while j > b_first and k >= first and b[low] < a[k]:
                 low += 1
             if j > low:
-                _emit_runs(out, Run(task[0], i, end), Run(task[1], low, j), left)
+                _emit_runs(out, TaskRange(task[0], i, end), TaskRange(task[1], low, j), left)
             i = end
 
 
 @compiled
-def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: Out) -> None:
+def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: EdgeSink) -> None:
     """Let an add wait for the last overwrite before it, and an overwrite for all writes since; a read may imply some of these.
 
     Args:
@@ -114,7 +114,7 @@ def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, tas
                 over |= not reduce[end]
                 stop = j if not reduce[end] else high if low >= since else begin
                 if stop > begin:
-                    _emit_runs(out, Run(task[0], end, end + 1), Run(task[1], begin, stop), False)
+                    _emit_runs(out, TaskRange(task[0], end, end + 1), TaskRange(task[1], begin, stop), False)
                 end += 1
             if over:
                 low, high = j, end
@@ -122,7 +122,7 @@ def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, tas
 
 
 @compiled
-def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: Out) -> None:
+def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: EdgeSink) -> None:
     """Let each message wait until the round before its own in its queue has left.
 
     Args:
@@ -137,19 +137,19 @@ def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: Out) -> None:
         while end < len(src) and src[end] == src[i] and channel[end] == channel[i] and when[end] == when[i]:
             end += 1
         if i > 0 and src[i - 1] == src[i] and channel[i - 1] == channel[i]:
-            _emit_runs(out, Run(queue, i, end), Run(queue, low, i), True)
+            _emit_runs(out, TaskRange(queue, i, end), TaskRange(queue, low, i), True)
         low, i = i, end
 
 
 @compiled
-def wait_for_given(task: I32, pred: I32, left: Bool, out: Out) -> None:
+def wait_for_given(task: I32, pred: I32, left: Bool, out: EdgeSink) -> None:
     """Add the edges of three columns."""
     for e in range(len(task)):
         _emit(out, task[e], pred[e], left[e])
 
 
 @compiled
-def wait_for_columns(start: I64, pred: I32, left: Bool, out: Out) -> None:
+def wait_for_columns(start: I64, pred: I32, left: Bool, out: EdgeSink) -> None:
     """Add the edges of the columns of a graph."""
     for t in range(len(start) - 1):
         for e in range(start[t], start[t + 1]):
