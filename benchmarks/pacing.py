@@ -33,7 +33,7 @@ from emu.fabric.build import Builder
 from emu.fabric.lower import lower_placed
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
-from emu.topology.live.fault import Fault
+from emu.topology.fault_injection.fault import Fault
 from emu.trace.meet.batch import What
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.replay.replay import lay_request

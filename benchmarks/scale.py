@@ -26,8 +26,8 @@ from emu.fabric.lower import lower
 from emu.fabric.lowering.message_routes import head_times
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
+from emu.topology.builders.clos import Tier, clos
 from emu.topology.catalogue import build_topology
-from emu.topology.parts.clos import Tier, clos
 from emu.topology.placement import by_axes, place
 from emu.topology.topology import Links, Routes, Topology
 from emu.units import TICKS_PER_S, format_time

@@ -3,8 +3,8 @@
 Source: InfiniteHBD (SIGCOMM 2025), 6.1: Big-Switch.
 """
 
+from emu.topology.builders.clos import Tier, clos
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.parts.clos import Tier, clos
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 

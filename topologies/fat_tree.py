@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from emu.errors import must_be
+from emu.topology.builders.clos import Tier, bisection, clos, count
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.clos import Tier, bisection, clos, count
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
+from emu.topology.paths.shortest import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 

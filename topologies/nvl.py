@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from emu.errors import must_be
+from emu.topology.builders.clos import Tier, bisection, clos, count
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.parts.clos import Tier, bisection, clos, count
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import shortest
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Box, Drawing, Topology
 from emu.units import format_bandwidth, format_time, seconds
 

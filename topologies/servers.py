@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.switch_adding import SwitchAdding
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.parts.adding import Adding
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
+from emu.topology.paths.shortest import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.usable import in_units
+from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"
@@ -30,7 +30,7 @@ Network = Annotated[str, one_of("spine", "rails", "switch")]
 
 
 @dataclass(frozen=True)
-class Hops(Adding):
+class Hops(SwitchAdding):
     """The settings of hops: their latencies, and whether NVSwitches add."""
 
     latency: Latency = _LATENCY  # latency of a hop within a server

@@ -9,9 +9,9 @@ bandwidth.
 from math import factorial, prod
 
 from emu.errors import must_be
+from emu.topology.builders.grid import Dimension, grid
+from emu.topology.builders.star import star
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.grid import Dimension, grid
-from emu.topology.parts.star import star
 from emu.topology.topology import Topology
 
 _SOURCE = "Dally and Towles, Principles and Practices of Interconnection Networks (2004)"

@@ -11,12 +11,12 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest, shortest
+from emu.topology.paths.shortest import or_shortest, shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.usable import in_whole_units
+from emu.topology.usable_npus import in_whole_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"

@@ -19,8 +19,8 @@ from emu.arrays import F64
 from emu.errors import RunError
 from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.run import run
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import shortest
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, ticks
 

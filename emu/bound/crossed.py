@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.bound.network import Network
 from emu.bound.symmetry import Symmetry
-from emu.topology.path.quickest import quickest
+from emu.topology.paths.bellman_ford import least_weights
 
 _DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
 
@@ -27,7 +27,7 @@ def at_prices(net: Network, alike: Symmetry, price: F64) -> float:
         alike: Its symmetry.
         price: [A] 0 or more, equal for arcs of one kind.
     """
-    away = quickest((net.src, net.dst), price, net.n_nodes, alike.ranks[:, None])[:, net.ranks]
+    away = least_weights((net.src, net.dst), price, net.n_nodes, alike.ranks[:, None])[:, net.ranks]
     return float(alike.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
 
 

@@ -10,7 +10,7 @@ from emu.bound.network import Network
 from emu.bound.sets import ALL_PAIRS
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
-from emu.topology.path.quickest import quickest
+from emu.topology.paths.bellman_ford import least_weights
 
 _WORK = 2**18  # arcs that all searches together may visit, about
 _ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})  # each rank has something for each other
@@ -75,7 +75,7 @@ def message_fs(net: Network, *, helpers: bool) -> int:
 
 def _quickest_fs(net: Network, sources: I64) -> I64:
     """Return [D, V] the ticks of the quickest path to each node from the nearest of the sources [D, S] of each search."""
-    found = quickest((net.src, net.dst), net.latency_fs, net.n_nodes, sources)
+    found = least_weights((net.src, net.dst), net.latency_fs, net.n_nodes, sources)
     reached, ticks = np.isfinite(found), np.full(found.shape, np.iinfo(np.int64).max)
     ticks[reached] = found[reached]
     return ticks

@@ -12,8 +12,8 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.bound.network import Network, sums
+from emu.topology.builders.route_parts import mix
 from emu.topology.orbits import orbits
-from emu.topology.parts.routing import mix
 from emu.topology.topology import Topology
 
 _TIERS = 8  # tiers of switches that a hash reaches; switches that differ only further away get one hash

@@ -15,9 +15,9 @@ from emu.arrays import I64, Bool, column
 from emu.fabric.lowering.domain import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.kept import kept
 from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology
+from emu.topology.topology_cache import cached_by_topology
 
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
 _PROVED = 2**21  # up to this many hops, the routes of all copies are compared
@@ -88,7 +88,7 @@ def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Sy
 
 
 # The functions below are cached: a step calls them for each of its many collectives.
-@kept(256)
+@cached_by_topology(256)
 def _node(topology: Topology, which: int, k: int) -> I64:
     return column(_power(_images(topology).symmetries[which], k), np.int64)
 
@@ -99,12 +99,12 @@ def move(topology: Topology, power: SymmetryPower) -> SymmetryMove | None:
     return None if link is None else SymmetryMove(node, link)
 
 
-@kept(32)
+@cached_by_topology(32)
 def _link(topology: Topology, which: int, k: int) -> I64 | None:
     return _images(topology).links_by(_node(topology, which, k))
 
 
-@kept(8)
+@cached_by_topology(8)
 def _moves_and_orbits(
     topology: Topology, powers: tuple[SymmetryPower, ...]
 ) -> tuple[tuple[SymmetryMove, ...], tuple[SymmetryMove, ...], Orbits, Orbits]:
@@ -129,7 +129,7 @@ def _keeps_routes(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPo
     return ways is not None
 
 
-@kept(1)
+@cached_by_topology(1)
 def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
     """Return the cache of a topology's routes over orbits, by symmetries and pairs.
 
@@ -164,7 +164,7 @@ def _hops_kept(topology: Topology, asked: RoutePairs, moves: tuple[SymmetryMove,
     return len(found.link)
 
 
-@kept(1)
+@cached_by_topology(1)
 def _images(topology: Topology) -> "_Images":
     links = topology.links
     ends = links.src.astype(np.int64) * topology.n_nodes + links.dst

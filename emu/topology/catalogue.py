@@ -12,13 +12,13 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 from emu.errors import InputError, must_be
 from emu.registry import Registry, check_settings, parse_call
-from emu.topology.read.file import is_file, read_file
+from emu.topology.description.topology_file import is_file, read_file
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingKind:
     """The way in which a setting is read from the command line and shown."""
 
     read: Callable[[str, str], object]  # (text, name of the setting) -> value
@@ -44,7 +44,7 @@ def _read_latency(text: str, name: str) -> int:
     return parse_time(text, name)
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> SettingKind:
     """Return the kind of a setting whose value is one of some words."""
 
     def read(text: str, name: str) -> str:
@@ -52,7 +52,7 @@ def one_of(*words: str) -> Kind:
             raise must_be("topology", name, " or ".join(words), text)
         return text
 
-    return Kind(read, str)
+    return SettingKind(read, str)
 
 
 def _show_dims(dims: tuple[int, ...]) -> str:
@@ -67,10 +67,10 @@ def _show_bandwidth(bandwidth_Bps: float) -> str:
     return format_bandwidth(bandwidth_Bps).replace(" ", "")
 
 
-Count = Annotated[int, Kind(_read_count, str)]
-Dims = Annotated[tuple[int, ...], Kind(_read_dims, _show_dims)]
-Bandwidth = Annotated[float, Kind(parse_bandwidth, _show_bandwidth)]  # bytes per second, one direction
-Latency = Annotated[int, Kind(_read_latency, _show_latency)]  # ticks of one link
+Count = Annotated[int, SettingKind(_read_count, str)]
+Dims = Annotated[tuple[int, ...], SettingKind(_read_dims, _show_dims)]
+Bandwidth = Annotated[float, SettingKind(parse_bandwidth, _show_bandwidth)]  # bytes per second, one direction
+Latency = Annotated[int, SettingKind(_read_latency, _show_latency)]  # ticks of one link
 
 Build = Callable[..., Topology]
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Blueprint:
     examples: tuple[str, ...]  # settings of small instances; the first is shown in help
     full: tuple[str, ...]  # settings of the sizes in its source
     invariants: Callable[..., Invariants]  # takes the settings
-    kinds: tuple[tuple[str, Kind], ...]  # name and kind of each setting
+    kinds: tuple[tuple[str, SettingKind], ...]  # name and kind of each setting
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
@@ -171,7 +171,7 @@ def topology(
     return file
 
 
-def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Parameter, Kind]]:
+def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Parameter, SettingKind]]:
     """Yield each setting and its kind; the fields of a dataclass come where the argument is."""
     hints = get_type_hints(takes, include_extras=True)
     for parameter in inspect.signature(takes).parameters.values():
@@ -179,7 +179,7 @@ def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Pa
         if isinstance(hint, type) and is_dataclass(hint):
             yield from _kinds(name, hint)
             continue
-        kind = next((k for k in getattr(hint, "__metadata__", ()) if isinstance(k, Kind)), None)
+        kind = next((k for k in getattr(hint, "__metadata__", ()) if isinstance(k, SettingKind)), None)
         if kind is None:
             raise must_be(name, f"the annotation of {parameter.name}", "Count, Dims, Bandwidth or Latency", hint)
         yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY), kind

@@ -5,11 +5,11 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, Bool, column
 from emu.errors import InputError, must_be
-from emu.topology.kept import kept
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology
 
 
-@kept(1)
+@cached_by_topology(1)
 def order(topology: Topology) -> I32:
     """Return the NPUs in the order in which ranks take them where none is faulty.
 

@@ -70,24 +70,24 @@ class Circuits:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class FailedParts:
     """The failed parts of a machine, by their numbers in the whole machine."""
 
     nodes: tuple[int, ...] = ()  # NPUs and switches
     cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, both ways; none of a failed node
 
-    def beyond(self, other: "Broken") -> "Broken":
+    def beyond(self, other: "FailedParts") -> "FailedParts":
         """Return the parts that have failed here and work in `other`.
 
         A cable of a node that has failed in `other` does not work there.
         """
         nodes = tuple(node for node in self.nodes if node not in other.nodes)
         cables = (pair for pair in self.cables if pair not in other.cables and not set(pair) & set(other.nodes))
-        return Broken(nodes, tuple(cables))
+        return FailedParts(nodes, tuple(cables))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Mended:
+class Repair:
     """The machine after its system has reacted to failed parts, and the time that the reaction takes."""
 
     topology: "Topology"  # the topology after the reaction
@@ -97,7 +97,7 @@ class Mended:
 
 
 Mender = Callable[
-    ["Topology", Broken, int, Broken], Mended
+    ["Topology", FailedParts, int, FailedParts], Repair
 ]  # (whole machine, failed parts, ranks of the job, parts that had failed before); an InputError where it is impossible
 
 

@@ -7,7 +7,7 @@ from emu.fabric.ideal import ideal
 from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
-from emu.topology.parts.star import star
+from emu.topology.builders.star import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
 
 MS = 10**12

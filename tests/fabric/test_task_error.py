@@ -11,8 +11,8 @@ from emu.errors import InputError
 from emu.fabric.isolated import lower_alone, run_named, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.lowering.names import message_name
+from emu.topology.builders.star import star
 from emu.topology.catalogue import build_topology
-from emu.topology.parts.star import star
 from emu.topology.topology import Circuits
 
 HOUR = 3600 * 10**15  # ticks

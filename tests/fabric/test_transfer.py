@@ -13,7 +13,7 @@ from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
 from emu.fabric.lower import lower_placed
 from emu.topology.catalogue import build_topology
-from emu.topology.faults import without
+from emu.topology.removal import remove_parts
 from emu.trace.meet.batch import What
 from emu.trace.replay.replay import lay_request
 
@@ -118,7 +118,7 @@ def test_other_tasks_are_refused() -> None:
 def test_a_link_that_is_gone_is_led_round_from_the_moment_on() -> None:
     ring = build_topology("torus:dims=8,bandwidth=50GB/s,latency=500ns")
     what = What(0, AlgorithmOnDims("at-once"), "all_to_all", 8, 0, 80 * MB, 40 * MB, b"")
-    gone = without(ring, links=np.flatnonzero((ring.links.src == 0) & (ring.links.dst == 1)))
+    gone = remove_parts(ring, links=np.flatnonzero((ring.links.src == 0) & (ring.links.dst == 1)))
     whole, left = (lower_placed(lay_request(what, each, np.arange(8)[None])).graph for each in (ring, gone))
     ends = [max(moved_at(time_us * US, whole, left)) for time_us in (0, 300, 600, 10**6)]
     alone = State(left.capacity_Bps)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from emu.topology.catalogue import build_topology
-from emu.topology.live.fault import parse_fault
-from emu.topology.live.mended import WHOLE, fabric
+from emu.topology.fault_injection.fault import parse_fault
+from emu.topology.fault_injection.machine_state import WHOLE, machine_state
 
 GRID = "railx:torus:m=2,n=1,nodes=5x3"  # 5 nodes along X, 3 along Y; node (X, Y) is number 5 Y + X, and has four chips
 
@@ -15,7 +15,7 @@ def node(x, y):
 
 
 def mended(ranks, *faults):
-    return fabric(build_topology(GRID), [parse_fault(f"{each} at step 1") for each in faults], ranks, WHOLE)
+    return machine_state(build_topology(GRID), [parse_fault(f"{each} at step 1") for each in faults], ranks, WHOLE)
 
 
 @pytest.mark.parametrize(

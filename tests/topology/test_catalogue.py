@@ -5,6 +5,7 @@ import pytest
 from emu.errors import InputError
 from emu.registry import Registry
 from emu.topology import catalogue
+from emu.topology.builders.star import star
 from emu.topology.catalogue import (
     TOPOLOGIES,
     Bandwidth,
@@ -15,7 +16,6 @@ from emu.topology.catalogue import (
     read_topology,
     topology,
 )
-from emu.topology.parts.star import star
 from emu.topology.topology import Topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.switch_adding import SwitchAdding
 from emu.topology.catalogue import Bandwidth, Invariants, Latency
-from emu.topology.parts.adding import Adding
 
 AGGS = 60  # Aggs of a plane: one for each of a ToR's uplinks (6.1)
 UP = 8  # uplinks of an Agg, for 120 downlinks (6.2)
@@ -28,7 +28,7 @@ Joins = Literal["plane", "rail", "all"]  # an Agg joins the ToRs of one plane; o
 
 
 @dataclass(frozen=True)
-class Rates(Adding):
+class Rates(SwitchAdding):
     """The rates of links in bytes per second one way, the latency of a hop, and whether NVSwitches add."""
 
     nvlink: Bandwidth = 200e9  # all NVLinks of a GPU together: 400 GB/s both ways (9, H800; printed there as Gb/s)

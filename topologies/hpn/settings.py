@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from emu.errors import must_be
-from emu.topology.catalogue import Kind, one_of
+from emu.topology.catalogue import SettingKind, one_of
 
 
 def _read_spares(text: str, name: str) -> int:
@@ -13,7 +13,7 @@ def _read_spares(text: str, name: str) -> int:
     return int(text)
 
 
-Spares = Annotated[int, Kind(_read_spares, str)]
+Spares = Annotated[int, SettingKind(_read_spares, str)]
 Way = Annotated[str, one_of("nvlink", "agg")]
 Hash = Annotated[str, one_of("polarised", "independent")]
 Paths = Annotated[str, one_of("disjoint", "hashed")]

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import column
-from emu.topology.live.mended import around
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
-from emu.topology.topology import Broken, Mended, Topology, check_link_count
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.fault_injection.machine_state import detour
+from emu.topology.paths.shortest import or_shortest
+from emu.topology.topology import FailedParts, Repair, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.drawing import draw
 from topologies.hpn.placement import place
@@ -47,14 +47,14 @@ def build(plan: Plan) -> Topology:
     return plan.rates.of(wired, column((node >= switch) & (node < tor), np.bool_))
 
 
-def _mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+def _mended(plan: Plan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction to failed parts: the other port of a NIC, or a backup host.
 
     The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
     The time that a job takes to begin on a backup host is not included.
     """
-    left, new = around(whole, broken, ranks), broken.beyond(was)
-    if new == Broken():
+    left, new = detour(whole, broken, ranks), broken.beyond(was)
+    if new == FailedParts():
         return replace(left, told="what is repaired serves again at once (9.3)")
     if not new.cables and max(new.nodes) < plan.npus:
         return replace(left, told="the host is out, with all its GPUs; the next one takes its ranks, a backup host first (5.1)")

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
+from emu.topology.builders.route_parts import join
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Invariants, Latency, topology
-from emu.topology.parts.routing import join
-from emu.topology.parts.wiring import Cables, wire
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
-from emu.topology.usable import in_blocks
+from emu.topology.usable_npus import in_blocks
 from emu.units import format_time, seconds
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.drawing import draw

@@ -11,7 +11,7 @@ from math import prod
 from typing import Annotated
 
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Kind, Latency
+from emu.topology.catalogue import Bandwidth, Latency, SettingKind
 
 TURN = 70_000_000_000  # ticks: 70 us, the middle of 60-80 us (5.1)
 OCSTRX = 8  # OCSTrx in a bundle (Fig. 4)
@@ -137,5 +137,5 @@ def _show_all(count: int) -> str:
     return str(count or "all")
 
 
-All = Annotated[int, Kind(_read_all, _show_all)]  # 0: all
-Nodes = Annotated[tuple[int, ...], Kind(_read_nodes, _show_nodes)]
+All = Annotated[int, SettingKind(_read_all, _show_all)]  # 0: all
+Nodes = Annotated[tuple[int, ...], SettingKind(_read_nodes, _show_nodes)]

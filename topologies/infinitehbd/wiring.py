@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I16, I64, column
-from emu.topology.faults import without
-from emu.topology.live.mended import around, rows_of
-from emu.topology.parts.routing import join
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.topology import Broken, Mended, Routes, Topology, check_link_count
+from emu.topology.builders.route_parts import join
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.fault_injection.machine_state import detour, rows_of
+from emu.topology.removal import remove_parts
+from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.circuits.fibres import blocked, bundles, fibres
 from topologies.infinitehbd.circuits.orchestration import orchestrate, usable
@@ -100,7 +100,7 @@ def build(plan: Plan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topolo
     )
 
 
-def _mended(plan: Plan, lit_around: _LitAround, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+def _mended(plan: Plan, lit_around: _LitAround, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction to failed parts: fibres that lead further bypass a node of the job with a failed GPU (4.2).
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
@@ -109,17 +109,17 @@ def _mended(plan: Plan, lit_around: _LitAround, whole: Topology, broken: Broken,
     rings, were = (lit_around(whole, passed) if passed else whole for passed in (now, before))
     if now:
         nodes, links = [n for n in broken.nodes if n >= plan.npus], rows_of(rings, broken.cables)
-        left = without(rings, nodes=nodes, links=links)
+        left = remove_parts(rings, nodes=nodes, links=links)
     else:
-        left = around(whole, broken, ranks).topology
+        left = detour(whole, broken, ranks).topology
     if np.array_equal(rings.place(ranks), were.place(ranks)):
-        return Mended(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
+        return Repair(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
     turn_fs = lit_around.turn_fs
     took = format_time(seconds(turn_fs))
-    return Mended(left, turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+    return Repair(left, turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
 
 
-def _passed(plan: Plan, whole: Topology, broken: Broken, ranks: int) -> tuple[int, ...]:
+def _passed(plan: Plan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
     """Return the nodes that rings are lit around: those with a failed GPU, where any of them belongs to the job."""
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.decompose import NONE
 from emu.errors import must_be
-from emu.topology.catalogue import Count, Dims, Invariants, Kind, topology
+from emu.topology.catalogue import Count, Dims, Invariants, SettingKind, topology
 from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.railx.mending import mended
@@ -41,7 +41,7 @@ def _show_rails(split: Split) -> str:
     return "/".join("+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in axis) for axis in split)
 
 
-Rails = Annotated[Split, Kind(_read_rails, _show_rails)]
+Rails = Annotated[Split, SettingKind(_read_rails, _show_rails)]
 
 
 def _finish(system: System, variant: str, router: Callable[[System], Router], *more: str, vcs: int = 0) -> Topology:

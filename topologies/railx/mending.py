@@ -9,17 +9,17 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
-from emu.topology.faults import without
-from emu.topology.live.mended import around
-from emu.topology.topology import Broken, Mended, Topology
+from emu.topology.fault_injection.machine_state import detour
+from emu.topology.removal import remove_parts
+from emu.topology.topology import FailedParts, Repair, Topology
 from emu.units import format_time, seconds
 from topologies.railx.placement import available
 from topologies.railx.wiring import NAME, Group, System, check
 
 
 def mended(
-    system: System, built: Callable[[System], Topology], whole: Topology, broken: Broken, ranks: int, was: Broken
-) -> Mended:
+    system: System, built: Callable[[System], Topology], whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
+) -> Repair:
     """Return the largest grid without a failed node, its rails split again; failed links alone are bypassed by other rails.
 
     Rails that cannot be split so, such as those of an all-to-all whose number of nodes no longer suits them, stay as they are
@@ -33,15 +33,15 @@ def mended(
     took_fs = 0 if same else system.hardware.turning
     told = "messages take the other rails; no optical switch turns" if same else _turned(grid, took_fs)
     if grid.whole(system):
-        left = around(whole, broken, ranks).topology
+        left = detour(whole, broken, ranks).topology
         npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
-        return Mended(replace(left, placer=partial(_stays, npus)), took_fs, told)
+        return Repair(replace(left, placer=partial(_stays, npus)), took_fs, told)
     smaller = built(_of_grid(system, grid))
     of = grid.chips(system)
     failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
     named = replace(smaller, name=f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}")
-    left = without(named, links=_rows(named, broken, of)) if broken.cables else named
-    return Mended(left, took_fs, told, of)
+    left = remove_parts(named, links=_rows(named, broken, of)) if broken.cables else named
+    return Repair(left, took_fs, told, of)
 
 
 class _Grid(NamedTuple):
@@ -60,7 +60,7 @@ class _Grid(NamedTuple):
         return column((nodes[:, None] * chips + np.arange(chips)).ravel(), np.int64)
 
 
-def _grid(system: System, whole: Topology, broken: Broken, ranks: int) -> _Grid:
+def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:
     """Return the grid that is lit: all of it, unless a node of the job has failed and rails can be split around it.
 
     Raises:
@@ -81,7 +81,7 @@ def _grid(system: System, whole: Topology, broken: Broken, ranks: int) -> _Grid:
     return grid
 
 
-def _hit(system: System, whole: Topology, broken: Broken, ranks: int) -> bool:
+def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bool:
     """Return whether a node of the job has failed."""
     chips = system.m**2
     return bool(np.isin(whole.place(ranks) // chips, column(broken.nodes, np.int64) // chips).any())
@@ -117,7 +117,7 @@ def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, .
     return (replace(group, size=nodes),)
 
 
-def _rows(smaller: Topology, broken: Broken, of: I64) -> I64:
+def _rows(smaller: Topology, broken: FailedParts, of: I64) -> I64:
     """Return the failed links, by their numbers in the smaller grid."""
     pairs = {(min(pair), max(pair)) for pair in broken.cables}
     links = smaller.links

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.parts.routing import mix, take_turns
+from emu.topology.builders.route_parts import mix, take_turns
 from emu.topology.topology import Router, Routes
 from topologies.railx.wiring import Group, System, strides
 

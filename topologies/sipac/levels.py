@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
-from emu.topology.parts.grid import Dimension, grid
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.topology import Topology, check_link_count
 
 _MOST_LEVELS = 24  # largest number of levels: more have over 2**24 links, even with two CUs a WSS

@@ -15,11 +15,11 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Kind, Latency, topology
-from emu.topology.faults import without
+from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, SettingKind, topology
 from emu.topology.orbits import components
-from emu.topology.topology import Box, Broken, Drawing, Mended, Topology
-from emu.topology.usable import in_blocks
+from emu.topology.removal import remove_parts
+from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology
+from emu.topology.usable_npus import in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.combs import comb_lines
 from topologies.sipac.jobs import Configuration, initial, moves, reconfigured, sequential
@@ -76,10 +76,10 @@ def _show_sizes(sizes: tuple[int, ...]) -> str:
     return "+".join(map(str, sizes)) or "none"
 
 
-Sizes = Annotated[tuple[int, ...], Kind(_read_sizes, _show_sizes)]
-Earlier = Annotated[tuple[int, ...], Kind(_read_earlier, _show_sizes)]
-Kept = Annotated[int, Kind(_read_kept, str)]
-By = Annotated[str, Kind(lambda text, _: text, str)]
+Sizes = Annotated[tuple[int, ...], SettingKind(_read_sizes, _show_sizes)]
+Earlier = Annotated[tuple[int, ...], SettingKind(_read_earlier, _show_sizes)]
+Kept = Annotated[int, SettingKind(_read_kept, str)]
+By = Annotated[str, SettingKind(lambda text, _: text, str)]
 
 
 def _sipac_invariants(r: int, L: int, w: int, light: Light) -> Invariants:
@@ -214,7 +214,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
     """
     levels, wavelengths = configuration.levels, configuration.wavelengths
     whole, lit = levels.lattice(light.rate, light.latency), wavelengths > 0
-    found = whole if lit.all() else without(whole, links=np.flatnonzero(~lit))
+    found = whole if lit.all() else remove_parts(whole, links=np.flatnonzero(~lit))
     return replace(
         found,
         name=levels.name,
@@ -227,7 +227,9 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
     )
 
 
-def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+def mended(
+    now: Configuration, light: Steered, by: str, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
+) -> Repair:
     """Return the reaction to failed parts (3.C).
 
     Their wavelengths move to other links of the job, or the job moves to other CUs.
@@ -245,17 +247,17 @@ def mended(now: Configuration, light: Steered, by: str, whole: Topology, broken:
     named = replace(
         topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_placed, order)
     )
-    return Mended(named, light.tuning, told) if moved else Mended(named, 0, "what failed goes dark, and no wavelength moves")
+    return Repair(named, light.tuning, told) if moved else Repair(named, 0, "what failed goes dark, and no wavelength moves")
 
 
 @lru_cache(maxsize=16)
-def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> tuple[Configuration, I64]:
+def _steered_around(now: Configuration, broken: FailedParts, ranks: int, by: str) -> tuple[Configuration, I64]:
     """Return the configuration around failed parts, and the CUs in the order in which ranks take them.
 
     Raises:
         InputError: See `mended`.
     """
-    if broken == Broken():
+    if broken == FailedParts():
         return now, np.arange(now.near.n)
     near, n = now.near, now.near.n
     keys = np.minimum(near.src, near.dst) * n + np.maximum(near.src, near.dst)
@@ -270,7 +272,7 @@ def _steered_around(now: Configuration, broken: Broken, ranks: int, by: str) -> 
     return reconfigured(now, jobs, by=by, dark=dark), order
 
 
-def _serve(now: Configuration, cus: I64, broken: Broken, dark: Bool) -> bool:
+def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
     """Return whether none of these CUs has failed and links join them, even if only links that all CUs keep."""
     near = now.near
     if now.keep or np.isin(cus, broken.nodes).any():

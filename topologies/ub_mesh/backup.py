@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.topology import Broken, Mended, Placer, Routes, Topology
+from emu.topology.topology import FailedParts, Placer, Repair, Routes, Topology
 from topologies.ub_mesh.parts import Plan
 from topologies.ub_mesh.routes import recovery
 
@@ -31,7 +31,7 @@ def _place(plan: Plan, backups: I64, n_ranks: int, faulty: I64) -> I64:
     return column(np.setdiff1d(npus, faulty, assume_unique=True), np.int64)
 
 
-def mended(plan: Plan, whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+def mended(plan: Plan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction of a machine with backup NPUs to failed parts.
 
     Messages take other paths, and backup NPUs take the places of failed NPUs.

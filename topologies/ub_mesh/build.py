@@ -6,8 +6,8 @@ R racks of Y boards of X NPUs; racks are in alpha columns and Z rows of a pod.
 from functools import partial
 from math import comb, prod
 
+from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Invariants
-from emu.topology.parts.wiring import wire
 from emu.topology.topology import Topology
 from topologies.ub_mesh.backup import mended, placer
 from topologies.ub_mesh.drawing import draw

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Kind, Latency
+from emu.topology.catalogue import Bandwidth, Count, Latency, SettingKind
 from emu.units import format_bandwidth, format_time, seconds
 
 SOURCE = "Liao et al., UB-Mesh (arXiv:2503.20377)"
@@ -60,7 +60,7 @@ def _read_via(text: str, name: str) -> str:
 class Beyond:
     """The settings of the way to the DCN (3.3.4): NICs on CPU boards, or UB switches."""
 
-    via: Annotated[str, Kind(_read_via, str)] = "nic"  # solution (b), or (a)
+    via: Annotated[str, SettingKind(_read_via, str)] = "nic"  # solution (b), or (a)
     nic_rate: Bandwidth = 25e9  # bytes per second, one direction: 200 Gb/s; not published
 
 

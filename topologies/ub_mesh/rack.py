@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.parts.grid import Dimension, grid
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import known, with_switches
 from topologies.ub_mesh.parts import SOURCE, X4, Inside, Lane, Plan, check, rates

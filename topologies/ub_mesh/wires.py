@@ -3,7 +3,7 @@
 import numpy as np
 
 from emu.arrays import I64
-from emu.topology.parts.wiring import Cables
+from emu.topology.builders.wiring import Cables
 from topologies.ub_mesh.parts import TIERS, X2, X4, Beyond, Plan, pairs
 
 UP, INSIDE, BACKUP = (f"NPU to LRS x{X4}", f"LRS to LRS x{X4}", "LRS to backup NPU")

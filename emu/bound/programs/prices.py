@@ -16,7 +16,7 @@ from emu.bound.crossed import dimensions
 from emu.bound.network import Network, sums
 from emu.bound.programs.flows import solve
 from emu.bound.symmetry import Symmetry
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 
 NEAR = 1e-6  # the search ends when it is this near to the bound of the best prices, as a share
 _LISTS = 60  # the largest number of price lists

@@ -14,9 +14,9 @@ from emu.collective.libraries import LibraryChoice as Pick
 from emu.collective.operation import OPERATIONS
 from emu.study.choice.wanted import item_bytes_of
 from emu.topology.facts.hosts import hosts_of
-from emu.topology.kept import kept
 from emu.topology.placement import order
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology as kept
 from emu.trace.device.dtypes import timed_as
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.topology.facts.flow import Arcs, least_cut
-from emu.topology.path.shortest import UNREACHED, Ways, shortest
+from emu.topology.paths.shortest import UNREACHED, ShortestPaths, shortest
 from emu.topology.topology import Topology
 
 _EXACT_WORK = 2**24  # link-words that a breadth-first step may touch; above this the diameter is sampled
@@ -78,12 +78,12 @@ def _sample(n: int, most: int) -> I64:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
-def _anyhow(topology: Topology) -> Ways:
+def _anyhow(topology: Topology) -> ShortestPaths:
     """Return all shortest paths, whichever nodes relay and however fast links are."""
     return shortest(topology.links, topology.n_nodes, cost=np.ones(len(topology.links)))
 
 
-def _hops_to(ways: Ways, target: int) -> I64:
+def _hops_to(ways: ShortestPaths, target: int) -> I64:
     """Return [nodes] the links on the shortest path from each node to `target`; -1: there is no path."""
     found = ways.grades(np.array([target]))[0]
     return np.where(found < UNREACHED, found, -1)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 
 _MOST_BY_HAND = 2**12  # arcs between classes; above this number scipy finds the flow
 

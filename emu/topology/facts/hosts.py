@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
-from emu.topology.kept import kept
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology
 
 _AS_FAST = 1 - 1e-9  # share of the fastest port's rate from which a port counts as equally fast
 
@@ -24,7 +24,7 @@ class Hosts:
     between_Bps: F64  # [n] bandwidth out of a node over its other ports
 
 
-@kept(1)
+@cached_by_topology(1)
 def hosts_of(topology: Topology) -> Hosts:
     """Return the hosts of a topology."""
     links, n = topology.links, topology.n_nodes

@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import must_be
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 from emu.topology.topology import Topology
 
 MOST = 2**13  # largest number of NPUs: 67 million pairs take about a minute
@@ -16,7 +16,7 @@ _WAYS = 4  # largest number of routes of a pair
 _CHANNELS = 64  # channels from which those of a pair are drawn
 
 
-def exchanged(topology: Topology) -> float:
+def exchange_rate(topology: Topology) -> float:
     """Return the largest rate (B/s) at which each NPU can send, all at once, without any link over its bandwidth.
 
     Each pair sends on up to four channels that a hash draws, so that paths of equal length are used.

@@ -13,7 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 
 FIRST_PORT = 49152  # first of the ports that a host may use freely (RFC 6335)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.topology.parts.routing import join, mix
+from emu.topology.builders.route_parts import join, mix
 from emu.topology.topology import CHANNELS, Routes
 from topologies.hpn.plan import Plan
 

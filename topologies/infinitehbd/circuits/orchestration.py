@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from emu.topology.usable import in_whole_units
+from emu.topology.usable_npus import in_whole_units
 from topologies.infinitehbd.circuits.fibres import blocked
 from topologies.infinitehbd.plan import Plan
 

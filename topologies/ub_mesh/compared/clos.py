@@ -11,10 +11,10 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.route_parts import between_npus, join, take_turns
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.parts.routing import between_npus, join, take_turns
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import shortest
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Routes, Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.parts.routing import join
+from emu.topology.builders.route_parts import join
 from emu.topology.topology import CHANNELS, Router, Routes
 from topologies.ub_mesh.routes.apr import Ways, ways
 from topologies.ub_mesh.routes.strategy import STRATEGIES

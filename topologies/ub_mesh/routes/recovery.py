@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.topology.faults import without
-from emu.topology.live.mended import around
-from emu.topology.path.quickest import quickest
-from emu.topology.topology import Broken, Mended, Routes, Topology
+from emu.topology.fault_injection.machine_state import detour
+from emu.topology.paths.bellman_ford import least_weights
+from emu.topology.removal import remove_parts
+from emu.topology.topology import FailedParts, Repair, Routes, Topology
 from emu.units import format_time, seconds
 
 _NEVER = np.iinfo(np.int64).max
@@ -61,21 +61,21 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
         raise must_be(topology.name, "a failed link", f"one of 0..{len(links) - 1}", failed)
     ends = int(links.src[failed]), int(links.dst[failed])
     back = int(np.flatnonzero((links.src == ends[1]) & (links.dst == ends[0]))[0])
-    left = without(topology, links=[failed, back])
+    left = remove_parts(topology, links=[failed, back])
     broken = users(topology, src, installed)
     nodes = np.union1d(broken[failed], broken[back])
     delays = [_told(left, end, nodes) for end in ends]
     return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flooded(left, ends, nodes, act_fs))
 
 
-def mended(whole: Topology, broken: Broken, ranks: int, was: Broken) -> Mended:
+def mended(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction to failed parts: routes round them, and backup NPUs in the place of failed NPUs (3.3.2, 4.1, 4.2).
 
     Both ends of each link that has failed or is back tell the NPUs of all ranks directly, although only those must hear whose
     paths change: the time is an upper limit. A failed NPU tells nobody; its neighbours do. The paper does not print the time
     that a node needs to act on a notice, or the backup NPU to take over.
     """
-    left, links = around(whole, broken, ranks), whole.links
+    left, links = detour(whole, broken, ranks), whole.links
     used = left.topology.place(ranks, [node for node in broken.nodes if node < whole.n_npus])
     cables, nodes = list[tuple[int, int]](), list[int]()
     for changed in (broken.beyond(was), was.beyond(broken)):
@@ -112,5 +112,5 @@ def _told(left: Topology, end: int, nodes: I64) -> I64:
 
 def _flooded(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
     """Return [M] the ticks until a notice that every node passes on to all its neighbours, by one cable each, is acted on."""
-    heard = quickest((left.links.src, left.links.dst), left.links.latency_fs + act_fs, left.n_nodes, [np.array(ends)])[0]
+    heard = least_weights((left.links.src, left.links.dst), left.links.latency_fs + act_fs, left.n_nodes, [np.array(ends)])[0]
     return column(heard[nodes] + act_fs, np.int64)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.topology.parts.routing import between_npus, take_turns
-from emu.topology.path.shortest import shortest
+from emu.topology.builders.route_parts import between_npus, take_turns
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.parts import SPARES, Plan, pair
 from topologies.ub_mesh.routes.apr import Ways, ways

@@ -3,7 +3,7 @@
 from typing import Annotated, NamedTuple
 
 from emu.errors import must_be
-from emu.topology.catalogue import Kind
+from emu.topology.catalogue import SettingKind
 
 
 class Strategy(NamedTuple):
@@ -29,7 +29,7 @@ def _read(text: str, name: str) -> str:
     return text
 
 
-Routing = Annotated[str, Kind(_read, str)]
+Routing = Annotated[str, SettingKind(_read, str)]
 
 
 def without_hrs(name: str, routing: str) -> str:

@@ -25,8 +25,8 @@ from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.parts import Part
-from emu.topology.kept import kept
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology as kept
 from emu.trace.meet.batch import What
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
