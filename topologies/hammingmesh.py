@@ -26,7 +26,7 @@ _LATENCY = 300_000_000  # ticks: 300 ns between nodes, RailX 6.4
 _NEAR = 10_000_000  # ticks: 10 ns on a board or package, RailX 6.4
 
 
-class _Way(NamedTuple):
+class _LineDirection(NamedTuple):
     """The lines of one direction: X along rows of chips, Y along columns."""
 
     boards: int  # boards on a line, each with two ends
@@ -59,8 +59,8 @@ class _Mesh(NamedTuple):
     side: int  # a
     rows: int  # rows of boards
     columns: int
-    x: _Way
-    y: _Way
+    x: _LineDirection
+    y: _LineDirection
 
     @property
     def npus(self) -> int:
@@ -87,23 +87,23 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     return _Mesh(side, rows, columns, x, y)
 
 
-def _way(boards: int, lines: int, radix: int) -> _Way:
+def _way(boards: int, lines: int, radix: int) -> _LineDirection:
     """Return the lines of a direction, each with one switch or a full fat tree of two tiers.
 
     Half of a leaf's ports lead down; the spines have as many ports as there are ends.
     """
     ends = 2 * boards
     if ends <= radix:
-        return _Way(boards, lines, 1, 0, 0)
+        return _LineDirection(boards, lines, 1, 0, 0)
     leaves, spines = 2 * ends // radix, ends // radix
     if radix % 4 or ends % radix or (radix // 2) % spines:
         half = radix // 2
         what = f"at most {half} (a switch a line)" + f", or {half} times a divisor of it (two tiers)" * (radix % 4 == 0)
         raise must_be("hammingmesh", "boards on a line", what, boards)
-    return _Way(boards, lines, leaves, spines, radix // 2 // spines)
+    return _LineDirection(boards, lines, leaves, spines, radix // 2 // spines)
 
 
-def _reach(side: int, way: _Way) -> int:
+def _reach(side: int, way: _LineDirection) -> int:
     """Return the links between the two chips of a line that are farthest apart."""
     edge = [min(i, side - 1 - i) for i in range(side)]
     if way.boards > 1:
@@ -213,13 +213,13 @@ def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, in
     return [*boards, *edges, *rises]
 
 
-def _leaf(way: _Way, line: I64, board: I64) -> I64:
+def _leaf(way: _LineDirection, line: I64, board: I64) -> I64:
     """Return the switch at the ends of a board on a line."""
     found: I64 = way.switch + line * way.leaves + board * way.leaves // way.boards
     return found
 
 
-def _rises(way: _Way) -> tuple[I64, I64]:
+def _rises(way: _LineDirection) -> tuple[I64, I64]:
     """Return leaves and spines of cables; a cable is ((line * leaves + leaf) * spines + spine) * parallel + which."""
     shape = (way.lines, way.leaves, way.spines, way.parallel)
     line, leaf, spine, _ = np.indices(shape).reshape(4, -1)
@@ -256,7 +256,7 @@ def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
     return join([*along_x, *_along(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
 
 
-def _along(way: _Way, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
+def _along(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
     """Return links over the board where that is as short, else to an edge, through the line's switches, and in from an edge."""
     (out, exit_steps), (back, entry_steps) = _edge(side, a.place, chance % 2), _edge(side, b.place, chance // 2 % 2)
     stays = (a.board == b.board) & (abs(a.place - b.place) <= exit_steps + 2 + entry_steps)
@@ -283,7 +283,7 @@ def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
     return np.where(place == far, coin, place > far).astype(np.int64), np.minimum(place, far)
 
 
-def _walk(way: _Way, side: int, lane: I64, here: I64, there: I64) -> I64:
+def _walk(way: _LineDirection, side: int, lane: I64, here: I64, there: I64) -> I64:
     """Return [P, a - 1] the links over a board."""
     step = np.arange(side - 1)
     up = (there > here)[:, None]

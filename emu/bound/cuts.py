@@ -18,25 +18,25 @@ from emu.topology.facts.flow import Arcs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Cut:
+class NetworkCut:
     """A set of nodes, with the ratio of what it has to send to the capacity that leaves it."""
 
     inside: Bool  # [V] whether each node is in the set
     ratio: Fraction  # blocks per unit of capacity
 
 
-def best_of(cuts: list[Cut]) -> Cut:
+def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
     """Return the first of the cuts that have the largest ratio."""
     return max(cuts, key=lambda cut: cut.ratio)
 
 
-def least_cut(net: Network, source: int, sink: int) -> Cut:
+def least_cut(net: Network, source: int, sink: int) -> NetworkCut:
     """Return the set with the source and without the sink that the least capacity leaves; it has one block to send."""
     nodes = np.arange(net.n_nodes)
     return _between(net, nodes == source, nodes == sink)
 
 
-def parting(net: Network, ranks: Bool) -> Cut:
+def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
     """Return the set with some ranks, given by their nodes [V], and no other ranks, that the least capacity leaves.
 
     It has one block to send.
@@ -44,19 +44,19 @@ def parting(net: Network, ranks: Bool) -> Cut:
     return _between(net, ranks, net.has_rank & ~ranks)
 
 
-def _between(net: Network, source: Bool, sink: Bool) -> Cut:
+def _between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
-    return Cut(inside, Fraction(1, net.out_of(inside)))
+    return NetworkCut(inside, Fraction(1, net.out_of(inside)))
 
 
-def densest(net: Network, sinks: I64) -> Cut:
+def densest_cut(net: Network, sinks: I64) -> NetworkCut:
     """Return the set, without some sink, with the largest ratio, where each of its ranks has one block to send.
 
     Args:
         net: A network with at least two ranks.
         sinks: Nodes with a rank.
     """
-    best = best_of([_all_but(net, int(sink)) for sink in sinks])
+    best = largest_cut([_all_but(net, int(sink)) for sink in sinks])
     for sink in sinks:
         denser = _denser(net, int(sink), best.ratio)
         while denser is not None and denser.ratio > best.ratio:
@@ -65,16 +65,16 @@ def densest(net: Network, sinks: I64) -> Cut:
     return best
 
 
-def sending(net: Network, inside: Bool) -> Cut:
+def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
     """Return a set of nodes as a cut in which each of its ranks has one block to send."""
-    return Cut(inside, Fraction(int(net.has_rank[inside].sum()), net.out_of(inside)))
+    return NetworkCut(inside, Fraction(int(net.has_rank[inside].sum()), net.out_of(inside)))
 
 
-def _all_but(net: Network, sink: int) -> Cut:
-    return sending(net, np.arange(net.n_nodes) != sink)
+def _all_but(net: Network, sink: int) -> NetworkCut:
+    return cut_of_nodes(net, np.arange(net.n_nodes) != sink)
 
 
-def _denser(net: Network, sink: int, ratio: Fraction) -> Cut | None:
+def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
     """Return a set without the sink whose ratio is above `ratio`; None: there is none.
 
     Every rank is given the capacity that one block needs, `1 / ratio`. Where not all of it can flow to the sink, the set that
@@ -89,4 +89,4 @@ def _denser(net: Network, sink: int, ratio: Fraction) -> Cut | None:
     inside = flow.least_cut(arcs, nodes == source, nodes == sink)
     if arcs.leaving(inside) >= wanted or not inside[:source].any():
         return None
-    return sending(net, inside[:source])
+    return cut_of_nodes(net, inside[:source])

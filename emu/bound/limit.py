@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.bound.crossed import count, crossed
-from emu.bound.cuts import Cut, best_of, densest, least_cut, parting
+from emu.bound.cuts import NetworkCut, densest_cut, largest_cut, least_cut, separating_cut
 from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
+from emu.bound.link_prices import best_simple_price, count_price_lists
 from emu.bound.network import Network, network
-from emu.bound.sets import ALL_PAIRS, Groups, groups, tried
+from emu.bound.sets import ALL_PAIRS, RankGroups, groups, sampled_cut
 from emu.bound.symmetry import Symmetry, symmetry
 from emu.collective.operation import Operation
 from emu.topology.topology import Topology
@@ -81,7 +81,7 @@ class Limit:
         return max(times, key=lambda found: found[0])
 
 
-class _Asked(NamedTuple):
+class _LimitSearch(NamedTuple):
     """One search for a limit: the network, the operation and the effort."""
 
     net: Network
@@ -110,7 +110,7 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
     if op.n_ranks < 2:
         return Limit(())
     net, alike = _network_of(topology, npus)
-    asked = _Asked(net, alike, op, topology.dims, helpers, effort)
+    asked = _LimitSearch(net, alike, op, topology.dims, helpers, effort)
     terms = (Term(0.0, least_latency_fs(net, asked.alike, op), LATENCY), *_terms(asked))
     in_a_row, trees = (_in_a_row(asked), _trees(asked)) if op.name == "all_reduce" else (None, None)
     return Limit(terms, trees, in_a_row, tuple(_left_out(asked)))
@@ -123,7 +123,7 @@ def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Sym
     return net, symmetry(net, topology)
 
 
-def _terms(asked: _Asked) -> Iterator[Term]:
+def _terms(asked: _LimitSearch) -> Iterator[Term]:
     net, op, helpers = asked.net, asked.op, asked.helpers
     cut, by = _cut(asked)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
@@ -133,11 +133,11 @@ def _terms(asked: _Asked) -> Iterator[Term]:
         yield Term(net.seconds(_messages(asked)), message_fs(net, helpers=False), MESSAGES)
 
 
-def _exchange(asked: _Asked) -> Iterator[Term]:
+def _exchange(asked: _LimitSearch) -> Iterator[Term]:
     """Yield the bounds of an exchange over all paths at once."""
     net, alike, least_fs = asked.net, asked.alike, message_fs(asked.net, helpers=asked.helpers)
-    if _searched(asked) * count(net) <= asked.effort.arcs:
-        yield Term(net.seconds(crossed(net, alike)), least_fs, CROSSED)
+    if _searched(asked) * count_price_lists(net) <= asked.effort.arcs:
+        yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
     if asked.effort.programs and _searched(asked) <= _MOST_PATHS:
         yield Term(net.seconds(_program("flows").exchange(net, alike)), least_fs, PATHS)
     elif asked.effort.programs and _searched(asked) <= _MOST_PRICED:
@@ -149,26 +149,26 @@ def _program(name: str) -> ModuleType:
     return importlib.import_module(f"emu.bound.programs.{name}")
 
 
-def _searched(asked: _Asked) -> int:
+def _searched(asked: _LimitSearch) -> int:
     """Return the number of arcs that searches from one rank of each kind visit."""
     return len(asked.alike.ranks) * len(asked.net.src)
 
 
-def _cut(asked: _Asked) -> tuple[Cut, str]:
+def _cut(asked: _LimitSearch) -> tuple[NetworkCut, str]:
     """Return the cut that limits most, and the name that says whether all sets were searched."""
     net, alike, op, effort = asked.net, asked.alike, asked.op, asked.effort
     if not asked.affords(_flows(asked)):
         most_sets = min(effort.flows, effort.arcs // (len(net.src) + _held(op)))
-        return tried(net, alike, op, asked.dims, most_sets=most_sets), TRIED
+        return sampled_cut(net, alike, op, asked.dims, most_sets=most_sets), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
-        "all_gather": lambda: densest(net, alike.ranks),
-        "reduce_scatter": lambda: _turned(densest(back, alike.ranks)),
-        "gather": lambda: densest(net, np.array([root])),
-        "scatter": lambda: _turned(densest(back, np.array([root]))),
+        "all_gather": lambda: densest_cut(net, alike.ranks),
+        "reduce_scatter": lambda: _turned(densest_cut(back, alike.ranks)),
+        "gather": lambda: densest_cut(net, np.array([root])),
+        "scatter": lambda: _turned(densest_cut(back, np.array([root]))),
         "broadcast": lambda: _least(net, root),
         "reduce": lambda: _turned(_least(back, root)),
-        "all_reduce": lambda: best_of([_least(net, root), _turned(_least(back, root))]),
+        "all_reduce": lambda: largest_cut([_least(net, root), _turned(_least(back, root))]),
     }
     return found[op.name](), CUT
 
@@ -178,7 +178,7 @@ def _held(op: Operation) -> int:
     return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
 
-def _flows(asked: _Asked) -> int:
+def _flows(asked: _LimitSearch) -> int:
     """Return the number of maximum flows that search all cuts; a number above every effort where they cannot be searched."""
     n, kinds = asked.op.n_ranks, len(asked.alike.ranks)
     known = {"all_gather": kinds, "reduce_scatter": kinds, "gather": 1, "scatter": 1}
@@ -186,17 +186,17 @@ def _flows(asked: _Asked) -> int:
     return known.get(asked.op.name, ALL.flows + 1)
 
 
-def _least(net: Network, source: int) -> Cut:
+def _least(net: Network, source: int) -> NetworkCut:
     """Return the cut with the least capacity between the source and any other rank."""
-    return best_of([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
+    return largest_cut([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
 
 
-def _turned(cut: Cut) -> Cut:
+def _turned(cut: NetworkCut) -> NetworkCut:
     """Return a cut of the network turned round as a cut of the network itself."""
-    return Cut(~cut.inside, cut.ratio)
+    return NetworkCut(~cut.inside, cut.ratio)
 
 
-def _messages(asked: _Asked) -> Fraction:
+def _messages(asked: _LimitSearch) -> Fraction:
     """Return the time of an all_reduce from the number of its messages, in blocks per unit of capacity.
 
     Until one of k participants has the sum of a byte, k - 1 messages with that byte were received. Then each of the others
@@ -212,39 +212,39 @@ def _messages(asked: _Asked) -> Fraction:
     return max(found)
 
 
-def _leaving(net: Network, each: Groups) -> int:
+def _leaving(net: Network, each: RankGroups) -> int:
     """Return the capacity out of all groups together."""
     nodes = np.full(net.n_nodes, -1)
     nodes[net.ranks] = each.of
-    cuts = [parting(net, nodes == one) for one in each.first]
+    cuts = [separating_cut(net, nodes == one) for one in each.first]
     return sum(int(count) * net.out_of(cut.inside) for cut, count in zip(cuts, each.alike, strict=True))
 
 
-def _in_a_row(asked: _Asked) -> float | None:
+def _in_a_row(asked: _LimitSearch) -> float | None:
     """Return the time for each byte of the best reduce_scatter and then the best all_gather; None: beyond the effort."""
     net, alike = asked.net, asked.alike
     if not asked.affords(len(alike.ranks)):
         return None
-    gather = densest(net, alike.ranks).ratio
-    both = gather + (gather if net.both_ways else densest(net.back(), alike.ranks).ratio)
+    gather = densest_cut(net, alike.ranks).ratio
+    both = gather + (gather if net.both_ways else densest_cut(net.back(), alike.ranks).ratio)
     return net.seconds(both / len(net.ranks))
 
 
-def _trees(asked: _Asked) -> float | None:
+def _trees(asked: _LimitSearch) -> float | None:
     """Return the time for each byte of the best trees; None: beyond the effort."""
     if not asked.effort.programs or _size_of_trees(asked) > _MOST_TREES:
         return None
     return asked.net.seconds(_program("trees").all_reduce_by_trees(asked.net, asked.alike))
 
 
-def _size_of_trees(asked: _Asked) -> int:
+def _size_of_trees(asked: _LimitSearch) -> int:
     """Return about how many variables the linear program of trees has."""
     net = asked.net
     n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
     return len(asked.alike.ranks) * (2 * n_hops + len(net.src))
 
 
-def _left_out(asked: _Asked) -> Iterator[str]:
+def _left_out(asked: _LimitSearch) -> Iterator[str]:
     """Yield the names of the searches that were left out and that full effort would make."""
     if asked.effort == ALL:
         return

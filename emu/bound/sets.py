@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.bound.cuts import Cut, best_of, parting
+from emu.bound.cuts import NetworkCut, largest_cut, separating_cut
 from emu.bound.network import Network, sums
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
@@ -21,7 +21,7 @@ ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for eac
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Groups:
+class RankGroups:
     """The groups of ranks that have equal leading digits."""
 
     of: I64  # [N] group of each rank
@@ -38,7 +38,7 @@ class Groups:
         return np.bincount(self.kind)
 
 
-def tried(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> Cut:
+def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
     """Return the cut with the largest ratio of blocks to send to capacity, of those that are tried.
 
     Args:
@@ -48,16 +48,16 @@ def tried(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *
         dims: Shape of the numbering of the NPUs.
         most_sets: The largest number of sets for which maximum flows are computed, besides single ranks.
     """
-    best, both_ways = best_of([_alone(net, op, back=False), _but_one(net, op)]), net.both_ways
+    best, both_ways = largest_cut([_alone(net, op, back=False), _but_one(net, op)]), net.both_ways
     for ranks in _sets(net, alike, op.root, dims, most_sets):
         others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
         there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
-        cut = parting(net, ranks) if there or (back and both_ways) else None
+        cut = separating_cut(net, ranks) if there or (back and both_ways) else None
         if cut and there:
-            best = best_of([best, Cut(cut.inside, there * cut.ratio)])
+            best = largest_cut([best, NetworkCut(cut.inside, there * cut.ratio)])
         if back:
-            turned = Cut(~cut.inside, cut.ratio) if cut and both_ways else parting(net, others)
-            best = best_of([best, Cut(turned.inside, back * turned.ratio)])
+            turned = NetworkCut(~cut.inside, cut.ratio) if cut and both_ways else separating_cut(net, others)
+            best = largest_cut([best, NetworkCut(turned.inside, back * turned.ratio)])
     return best
 
 
@@ -71,7 +71,7 @@ def _to_send(op: Operation, inside: Bool) -> int:
     return int((held & wanted).sum())
 
 
-def _alone(net: Network, op: Operation, *, back: bool) -> Cut:
+def _alone(net: Network, op: Operation, *, back: bool) -> NetworkCut:
     """Return the single rank with the largest ratio of blocks to send to capacity.
 
     In a network turned round (`back`), the blocks are those that the rank gets.
@@ -79,7 +79,7 @@ def _alone(net: Network, op: Operation, *, back: bool) -> Cut:
     amount = np.full(op.n_ranks, op.n_ranks - 1) if op.name == ALL_PAIRS else _sent(op, back=back)
     leaving = np.maximum(net.leaving[net.ranks], 1)  # a rank that nothing leaves has nothing to send
     rank = int(np.argmax(amount / leaving))
-    return Cut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
+    return NetworkCut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
 
 
 def _sent(op: Operation, *, back: bool) -> I64:
@@ -93,20 +93,20 @@ def _sent(op: Operation, *, back: bool) -> I64:
     return sums(have[sent, 0].astype(np.int64), np.ones(int(sent.sum()), np.int64), op.n_ranks)
 
 
-def _but_one(net: Network, op: Operation) -> Cut:
+def _but_one(net: Network, op: Operation) -> NetworkCut:
     """Return the set of all nodes but the rank with the largest ratio of blocks to get to capacity."""
     cut = _alone(net.back(), op, back=True)
-    return Cut(~cut.inside, cut.ratio)
+    return NetworkCut(~cut.inside, cut.ratio)
 
 
-def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[Groups]:
+def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[RankGroups]:
     """Yield the groups of each number of leading dims that gives more than one group and fewer groups than ranks."""
     for axis in range(1, len(dims)):
         group = np.unique(net.ranks // int(np.prod(dims[axis:])), return_inverse=True)[1].astype(np.int64)
         if 1 < group.max(initial=0) + 1 < len(net.ranks):
             of_node = np.full(net.n_nodes, -1)
             of_node[net.ranks] = group
-            yield Groups(group, alike.group_kind(of_node))
+            yield RankGroups(group, alike.group_kind(of_node))
 
 
 def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:

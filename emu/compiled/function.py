@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 @dataclass
-class Interpreted:
+class InterpreterBudget:
     """The number of numbers that this process has processed without machine code."""
 
     elements: int = 0
@@ -39,10 +39,10 @@ class Interpreted:
         return True
 
 
-INTERPRETED = Interpreted()
+INTERPRETED = InterpreterBudget()
 
 
-class Compiled(Generic[P, R]):
+class CompiledFunction(Generic[P, R]):
     """A function that is compiled, or loaded from an earlier compilation, when that pays.
 
     Args:
@@ -76,7 +76,7 @@ class Compiled(Generic[P, R]):
     @cached_property
     def python(self) -> FunctionType:
         """The function as Python, which calls the compiled functions that it uses as Python too."""
-        used = {name: value.python for name, value in _globals_of(self.function).items() if isinstance(value, Compiled)}
+        used = {name: value.python for name, value in _globals_of(self.function).items() if isinstance(value, CompiledFunction)}
         return FunctionType(self.function.__code__, self.function.__globals__ | used, self.function.__name__)
 
     @cached_property
@@ -151,7 +151,7 @@ def _globals_of(function: FunctionType) -> dict[str, object]:
 
 
 def _content_of(value: object, where: str) -> str:
-    if isinstance(value, Compiled):
+    if isinstance(value, CompiledFunction):
         return value.content
     if isinstance(value, int | float | np.generic):
         return repr(value)
@@ -163,11 +163,11 @@ def _content_of(value: object, where: str) -> str:
     return f"{home} {getattr(value, '__name__', '')}"
 
 
-def compiled(function: Callable[P, R]) -> Compiled[P, R]:
+def compiled(function: Callable[P, R]) -> CompiledFunction[P, R]:
     """Return a compiled form of a function that makes no array."""
-    return Compiled(function, makes_arrays=False)
+    return CompiledFunction(function, makes_arrays=False)
 
 
-def compiled_making_arrays(function: Callable[P, R]) -> Compiled[P, R]:
+def compiled_making_arrays(function: Callable[P, R]) -> CompiledFunction[P, R]:
     """Return a compiled form of a function that makes numpy arrays."""
-    return Compiled(function, makes_arrays=True)
+    return CompiledFunction(function, makes_arrays=True)

@@ -1,8 +1,8 @@
 """The kinds of parameters of compiled functions, read from their annotations.
 
 `int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or of their own size. `NDArray[...]` is a contiguous row of
-numbers that is only read, unless a `Layout` says otherwise. A tuple, or a class of `NamedTuple`, is the kinds of its parts.
-Where some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
+numbers that is only read, unless an `ArrayLayout` says otherwise. A tuple, or a class of `NamedTuple`, is the kinds of its
+parts. Where some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool
 
 
-class Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """The difference of an array from one row of numbers that is only read."""
 
     written: bool = False  # whether the function writes to the array
@@ -23,13 +23,13 @@ class Layout(NamedTuple):
     record: np.dtype[np.void] | None = None  # type of the records, for an array of records
 
 
-OUT = Layout(written=True)
+OUT = ArrayLayout(written=True)
 I64_OUT = Annotated[I64, OUT]
 I32_OUT = Annotated[I32, OUT]
 F64_OUT = Annotated[F64, OUT]
 BOOL_OUT = Annotated[Bool, OUT]
-I32_2D = Annotated[I32, Layout(n_dims=2)]
-I64_2D = Annotated[I64, Layout(n_dims=2)]
+I32_2D = Annotated[I32, ArrayLayout(n_dims=2)]
+I64_2D = Annotated[I64, ArrayLayout(n_dims=2)]
 
 
 class Scalar(NamedTuple):
@@ -42,7 +42,7 @@ class Array(NamedTuple):
     """The kind of an array of numbers or records."""
 
     dtype: np.dtype[Any]
-    layout: Layout
+    layout: ArrayLayout
 
 
 class Parts(NamedTuple):
@@ -80,7 +80,7 @@ def kind_of(annotation: Any) -> Kind:
     if get_origin(annotation) is tuple:
         return Parts(tuple(map(kind_of, get_args(annotation))), tuple)
     if get_args(annotation):
-        return Array(np.dtype(_number(annotation)), Layout())
+        return Array(np.dtype(_number(annotation)), ArrayLayout())
     if isinstance(annotation, type) and issubclass(annotation, tuple):
         hints = get_type_hints(annotation, include_extras=True)
         return Parts(tuple(map(kind_of, hints.values())), annotation)

@@ -14,8 +14,8 @@ from numba.core import compiler, runtime, serialize
 from numba.core.caching import NullCache
 
 from emu.arrays import digest
-from emu.compiled import passed
-from emu.compiled.function import Compiled
+from emu.compiled import struct_pointer
+from emu.compiled.function import CompiledFunction
 from emu.compiled.kinds import Array, Kind, Parts
 from emu.store import Store, user_folder
 
@@ -24,19 +24,22 @@ _MOST_BYTES = 64 * 2**20  # limit of stored machine code; a whole engine takes s
 _ENTRY = {"error_model": "numpy", "no_cfunc_wrapper": True}
 _INLINED = _ENTRY | {"no_cpython_wrapper": True, "forceinline": True}
 _VERSIONS = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-_HOW = (*map(inspect.getsource, (sys.modules[__name__], passed)), *_VERSIONS)  # all that decides how functions are compiled
+_HOW = (
+    *map(inspect.getsource, (sys.modules[__name__], struct_pointer)),
+    *_VERSIONS,
+)  # all that decides how functions are compiled
 _FEW = 4  # up to this many parts, a tuple is passed part by part
 _log = logging.getLogger("emu")
 
 
-def entry(compiled: Compiled[..., Any], chosen: int) -> Any:
+def entry(compiled: CompiledFunction[..., Any], chosen: int) -> Any:
     """Return the machine code that Python calls, for one of the signatures."""
     dispatcher = numba.njit(**_ENTRY, _nrt=compiled.makes_arrays)(compiled.function)
-    dispatcher._cache = _Kept(compiled, chosen, dispatcher.targetctx.codegen().magic_tuple())
+    dispatcher._cache = _CodeCache(compiled, chosen, dispatcher.targetctx.codegen().magic_tuple())
     return dispatcher.compile(_types(compiled, chosen))
 
 
-def inlined(compiled: Compiled[..., Any]) -> Any:
+def inline_dispatcher(compiled: CompiledFunction[..., Any]) -> Any:
     """Return the dispatcher that compiled code calls.
 
     It is not stored and Python cannot call it: it is a part of each caller.
@@ -48,7 +51,7 @@ def inlined(compiled: Compiled[..., Any]) -> Any:
     return dispatcher
 
 
-def _types(compiled: Compiled[..., Any], chosen: int) -> tuple[Any, ...]:
+def _types(compiled: CompiledFunction[..., Any], chosen: int) -> tuple[Any, ...]:
     return tuple(map(numba_type, compiled.signatures[chosen].values()))
 
 
@@ -58,17 +61,17 @@ def numba_type(kind: Kind) -> Any:
         parts = [*map(numba_type, kind.parts)]
         if kind.made_by is tuple:
             return numba.types.Tuple(parts)
-        return (passed.Passed if len(parts) > _FEW else numba.types.NamedTuple)(parts, kind.made_by)
+        return (struct_pointer.StructPointer if len(parts) > _FEW else numba.types.NamedTuple)(parts, kind.made_by)
     number = numba.from_dtype(kind.dtype)
     if not isinstance(kind, Array):
         return number
     return numba.types.Array(number, kind.layout.n_dims, "C", readonly=not kind.layout.written)
 
 
-class _Kept(NullCache):
+class _CodeCache(NullCache):
     """The place where numba looks for the machine code of an entry before it compiles, and where it puts it then."""
 
-    def __init__(self, compiled: Compiled[..., Any], chosen: int, processor: object) -> None:
+    def __init__(self, compiled: CompiledFunction[..., Any], chosen: int, processor: object) -> None:
         name = f"{compiled.function.__module__}.{compiled.function.__qualname__}"
         self._name = f"{name}-{digest((compiled.content, chosen, *_HOW, processor))}"
 

@@ -9,7 +9,7 @@ import pytest
 
 from emu.arrays import digest
 from emu.collective.algorithm import schedule, stored
-from emu.compiled.function import Compiled
+from emu.compiled.function import CompiledFunction
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient import refine as quotient_refine
 from emu.fabric.engine.quotient.quotient import quotient
@@ -34,12 +34,12 @@ CASES = [
 ]
 
 
-def as_python(self: Compiled[..., Any], *args: Any) -> Any:
+def as_python(self: CompiledFunction[..., Any], *args: Any) -> Any:
     with np.errstate(all="ignore"):
         return as_machine_code(self, *args) if self.has_records else self.python(*args)
 
 
-def as_machine_code(self: Compiled[..., Any], *args: Any) -> Any:
+def as_machine_code(self: CompiledFunction[..., Any], *args: Any) -> Any:
     return self.machine_code(self.match(args)[0])(*args)
 
 
@@ -47,7 +47,7 @@ def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Iterable[object]]) 
     """The digests of what work gives, each way."""
     digests = []
     for way in (as_python, as_machine_code):
-        monkeypatch.setattr(Compiled, "__call__", way)
+        monkeypatch.setattr(CompiledFunction, "__call__", way)
         digests.append(digest(work()))
     return digests[0], digests[1]
 

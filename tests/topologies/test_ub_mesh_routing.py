@@ -13,7 +13,7 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.paths.deadlock import cycle
-from tests.topologies.ub_mesh_asked import ROWS, asked
+from tests.topologies.ub_mesh_cases import ROWS, asked
 
 
 @pytest.mark.parametrize(

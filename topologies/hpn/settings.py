@@ -20,7 +20,7 @@ Paths = Annotated[str, one_of("disjoint", "hashed")]
 
 
 @dataclass(frozen=True)
-class Hashed:
+class HashSettings:
     """The settings of the choice among equal paths, for networks that were not built for disjoint paths."""
 
     hash: Hash = "polarised"  # whether all switches hash a message's five-tuple in one way (2.2), or each tier in its own
@@ -28,14 +28,14 @@ class Hashed:
 
 
 @dataclass(frozen=True)
-class Chosen(Hashed):
+class HpnHashSettings(HashSettings):
     """The settings of the choice among equal paths for HPN, whose hosts choose disjoint paths by default."""
 
     paths: Paths = "disjoint"
 
 
 @dataclass(frozen=True)
-class Joined(Chosen):
+class HostSettings(HpnHashSettings):
     """The settings of hosts where Aggs join several segments."""
 
     backup: Spares = 0  # backup hosts of a segment

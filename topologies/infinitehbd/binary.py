@@ -21,13 +21,13 @@ from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.usable_npus import in_blocks
 from emu.units import format_time, seconds
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle, bundles, states
-from topologies.infinitehbd.drawing import draw
-from topologies.infinitehbd.plan import TURN, Plan, Rates
-from topologies.infinitehbd.system import SOURCE
-from topologies.infinitehbd.wiring import TIERS, assumptions, bill, dims
+from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.ring_line import SOURCE
+from topologies.infinitehbd.ring_wiring import TIERS, assumptions, bill, dims
+from topologies.infinitehbd.tor_drawing import draw
 
 
-def _known(nodes: int, gpus: int, k: int, rates: Rates, **_: object) -> Invariants:
+def _known(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
     """Return the invariants of a wiring.
 
     A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that the GPU is at.
@@ -43,8 +43,8 @@ def _known(nodes: int, gpus: int, k: int, rates: Rates, **_: object) -> Invarian
     return Invariants(links, (int(at.min()) + 3, int(at.max()) + 3), 2, shortest=False, npus=nodes * gpus, switches=1)
 
 
-def _plan(nodes: int, gpus: int, k: int, rates: Rates) -> Plan:
-    return Plan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
+def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
+    return OcstrxPlan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
 
 
 @topology(
@@ -54,7 +54,7 @@ def _plan(nodes: int, gpus: int, k: int, rates: Rates) -> Plan:
     full=("nodes=1024,gpus=8,k=8", "nodes=32768"),
     invariants=_known,
 )
-def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: Rates) -> Topology:
+def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: OcstrxRates) -> Topology:
     """Join nodes 1, 2, 4 ... 2^(K-1) apart by fibres, for Binary Exchange in groups of 2^K nodes; bundles turn between rounds.
 
     Args:
@@ -85,7 +85,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
     )
 
 
-def _rules(plan: Plan, turn_fs: int) -> tuple[str, ...]:
+def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
     return (
         f"all paths of a bundle are links here, but it lights one at a time and takes {format_time(seconds(turn_fs))} to turn "
         "(60-80 us, 5.1)",
@@ -95,7 +95,7 @@ def _rules(plan: Plan, turn_fs: int) -> tuple[str, ...]:
     )
 
 
-def _cables(plan: Plan) -> list[Cables]:
+def _cables(plan: OcstrxPlan) -> list[Cables]:
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
     latency = plan.rates.latency
     kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, plan.edge, latency)]
@@ -145,7 +145,7 @@ class _Way(NamedTuple):
     ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # the bundle that is lit and its state, on either node
 
 
-def _way(plan: Plan, src: I64, dst: I64, key: I64) -> _Way:
+def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _Way:
     """Return the paths of messages.
 
     Of the two lanes of the bundle that is lit, a message takes the one with fewer GPUs between; within a node it goes the
@@ -173,7 +173,7 @@ def _way(plan: Plan, src: I64, dst: I64, key: I64) -> _Way:
     )
 
 
-def _route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
+def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes to the lanes, over the fibre and on; by the DCN where there is no fibre, and to and from its switch."""
     way = _way(plan, src, dst, key)
     differ, low = way.out.node ^ way.into.node, np.minimum(way.out.node, way.into.node)
@@ -193,7 +193,7 @@ def _route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
     )
 
 
-def _needs(plan: Plan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
+def _needs(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
     """Return [P, 2K] the bundles of both nodes, -1 for those that a message does not meet, and the states that it needs."""
     way, which = _way(plan, src, dst, key), bundles(plan)
     switches, wanted = [], []

@@ -13,10 +13,10 @@ from emu.errors import must_be
 from emu.topology.catalogue import Count, Dims, Invariants, SettingKind, topology
 from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.railx.mending import mended
-from topologies.railx.placement import placer
-from topologies.railx.routing import channels, minimal, minimal_dragonfly, nonminimal
-from topologies.railx.wiring import NAME, Group, Hardware, System, check, links_of, shifts
+from topologies.railx.grid_placement import placer
+from topologies.railx.rail_repair import repair_grid
+from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
+from topologies.railx.rail_wiring import NAME, Group, Hardware, System, check, links_of, shifts
 
 _SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
 
@@ -60,7 +60,7 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
         placer(system),
         partial(_draw, system),
         symmetry=partial(shifts, system),
-        mender=partial(mended, system, lambda kept: _finish(kept, variant, router, *more, vcs=vcs)),
+        mender=partial(repair_grid, system, lambda kept: _finish(kept, variant, router, *more, vcs=vcs)),
     )
 
 

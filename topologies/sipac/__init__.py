@@ -5,6 +5,6 @@ Source: Wu et al., Flexible silicon photonic architecture for accelerating distr
 `assignment` how many wavelengths two of them get, `combs` which ones, `jobs` what a change of jobs moves.
 """
 
-from topologies.sipac import system
+from topologies.sipac import sipac_system
 
-__all__ = ["system"]
+__all__ = ["sipac_system"]

@@ -48,7 +48,7 @@ def distance(t: F64, wavelengths: I64) -> float:
     return float(((wavelengths - t) ** 2).sum())
 
 
-class _Wanted(NamedTuple):
+class _HeuristicTarget(NamedTuple):
     """The target of the heuristic."""
 
     t: F64  # [E] wavelengths to come near to
@@ -71,12 +71,12 @@ def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> 
     """
     found = np.maximum(np.rint(t).astype(np.int64), least)
     for sign in (-1, 1):
-        while _deal(near, _Wanted(t, before, least), w, found, sign):
+        while _deal(near, _HeuristicTarget(t, before, least), w, found, sign):
             pass
     return column(found, np.int64)
 
 
-def _deal(near: Neighbours, wanted: _Wanted, w: int, found: I64, sign: int) -> bool:
+def _deal(near: Neighbours, wanted: _HeuristicTarget, w: int, found: I64, sign: int) -> bool:
     """Take (-1) a wavelength from each link of a CU with too many, or give (1) one to each link with room at both ends.
 
     Return whether any wavelength was taken or given.

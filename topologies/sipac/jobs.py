@@ -46,7 +46,7 @@ def sequential(sizes: Sequence[int]) -> list[I64]:
     return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
 
-def reconfigured(
+def reconfigure(
     now: Configuration,
     jobs: Sequence[ArrayLike],
     traffic: ArrayLike | None = None,

@@ -8,11 +8,11 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.topology.topology import FailedParts, Placer, Repair, Routes, Topology
-from topologies.ub_mesh.parts import Plan
-from topologies.ub_mesh.routes import recovery
+from topologies.ub_mesh.mesh_routes import recovery
+from topologies.ub_mesh.parts import MeshPlan
 
 
-def placer(plan: Plan, failed: Sequence[int] = ()) -> Placer:
+def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:
     """Return the placement: ranks are on the NPUs in order; a rank whose NPU failed is on its rack's one backup NPU.
 
     Args:
@@ -23,7 +23,7 @@ def placer(plan: Plan, failed: Sequence[int] = ()) -> Placer:
     return partial(_place, plan, backups)
 
 
-def _place(plan: Plan, backups: I64, n_ranks: int, faulty: I64) -> I64:
+def _place(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
     npus = np.arange(plan.npus)
     rack, first = np.unique(faulty // plan.rack, return_index=True)
     spared = np.isin(plan.first_backup + rack, backups)
@@ -31,15 +31,15 @@ def _place(plan: Plan, backups: I64, n_ranks: int, faulty: I64) -> I64:
     return column(np.setdiff1d(npus, faulty, assume_unique=True), np.int64)
 
 
-def mended(plan: Plan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def repair_with_backups(plan: MeshPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction of a machine with backup NPUs to failed parts.
 
     Messages take other paths, and backup NPUs take the places of failed NPUs.
     """
-    return recovery.mended(replace(whole, placer=placer(plan, broken.nodes)), broken, ranks, was)
+    return recovery.notify_and_reroute(replace(whole, placer=placer(plan, broken.nodes)), broken, ranks, was)
 
 
-def redirected(topology: Topology, failed: int) -> tuple[I64, Routes]:
+def redirection(topology: Topology, failed: int) -> tuple[I64, Routes]:
     """Return the NPUs that a link joined to a failed one, and the route of each to the backup NPU.
 
     A route is NPU, its board's LRS, the backup's LRS, backup NPU. Where the paper has one LRS ("5-LRS-B", one hop more than

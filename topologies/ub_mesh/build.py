@@ -9,17 +9,17 @@ from math import comb, prod
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Invariants
 from emu.topology.topology import Topology
-from topologies.ub_mesh.backup import mended, placer
-from topologies.ub_mesh.drawing import draw
-from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, Beyond, Plan, npu_lanes, rates
-from topologies.ub_mesh.routes.inside import inside_words
-from topologies.ub_mesh.routes.routing import relays, router
-from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES
-from topologies.ub_mesh.routes.symmetry import shifts
+from topologies.ub_mesh.backup import placer, repair_with_backups
+from topologies.ub_mesh.mesh_routes.inside import inside_words
+from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES
+from topologies.ub_mesh.mesh_routes.symmetry import shifts
+from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates
+from topologies.ub_mesh.rack_drawing import draw
 from topologies.ub_mesh.wires import cables, tiers
 
 
-def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
+def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
     """Return the topology of a plan.
 
     Args:
@@ -47,11 +47,11 @@ def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
         draw(plan),
         symmetry=partial(shifts, plan),
         relays=relays(plan),
-        mender=partial(mended, plan),
+        mender=partial(repair_with_backups, plan),
     )
 
 
-def _ports(plan: Plan) -> tuple[str, ...]:
+def _ports(plan: MeshPlan) -> tuple[str, ...]:
     y, x = plan.dims[-2:]
     used, backup = npu_lanes(plan), plan.inside.backup
     return (
@@ -64,7 +64,7 @@ def _ports(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
+def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
     inside = inside_words(routing)
     if plan.racks == 1:
         return (inside,)
@@ -83,7 +83,7 @@ def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
     )
 
 
-def _dcn(plan: Plan, beyond: Beyond) -> tuple[str, ...]:
+def _dcn(plan: MeshPlan, beyond: DcnSettings) -> tuple[str, ...]:
     ports = plan.planes * SPARES
     via = {
         "nic": f"a rack has one CPU of x{ports * X4}, an x{X4} from each LRS for CPUs, and on it {ports} NICs of "
@@ -106,7 +106,7 @@ _STRATEGY = {
 }
 
 
-def known(plan: Plan, routing: str = BASELINE) -> Invariants:
+def mesh_invariants(plan: MeshPlan, routing: str = BASELINE) -> Invariants:
     """Return the invariants of a plan's topology.
 
     The halves with the least bandwidth between them are pods, else racks of a row or a column, where their number is even.
@@ -131,7 +131,7 @@ def known(plan: Plan, routing: str = BASELINE) -> Invariants:
     )
 
 
-def _diameter(plan: Plan) -> int:
+def _diameter(plan: MeshPlan) -> int:
     """Return the diameter: two links up, the racks, two down; or the two of a rack.
 
     Or, to another SuperPod, up to a spine and down.
@@ -143,7 +143,7 @@ def _diameter(plan: Plan) -> int:
     return 4 + across if plan.racks > 1 else (y > 1) + (x > 1)
 
 
-def _paths(plan: Plan) -> int | None:
+def _paths(plan: MeshPlan) -> int | None:
     """Return the number of shortest paths between the NPUs farthest apart; None unless it is the same for all such pairs."""
     pods, a, z, y, x = plan.five
     exits = plan.planes * x
@@ -157,7 +157,7 @@ def _paths(plan: Plan) -> int | None:
     return 2 if plan.racks == 1 and min(y, x) > 1 else None
 
 
-def _bisection(plan: Plan) -> float | None:
+def _bisection(plan: MeshPlan) -> float | None:
     """Return the bisection bandwidth.
 
     Half of the SuperPods cut all that leads out of them. Half of the pods cut half the cables to HRS. Half of the rows or

@@ -42,7 +42,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class RackSettings:
     """The settings of a rack: its back-planes, and the widths of links."""
 
     planes: Count = 4  # back-planes
@@ -57,7 +57,7 @@ def _read_via(text: str, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class DcnSettings:
     """The settings of the way to the DCN (3.3.4): NICs on CPU boards, or UB switches."""
 
     via: Annotated[str, SettingKind(_read_via, str)] = "nic"  # solution (b), or (a)
@@ -65,7 +65,7 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeshPlan:
     """The sizes and rates of one UB-Mesh.
 
     Nodes are NPUs, then LRS by rack and plane, then HRS by SuperPod, then CPUs and switches of the DCN, then the backup NPUs.
@@ -73,11 +73,11 @@ class Plan:
 
     name: str
     dims: tuple[int, ...]  # the last sizes of SuperPods, pods, alpha, Z, Y, X
-    inside: Inside
+    inside: RackSettings
     lane: Lane
     meshed: bool = True  # whether racks of a row and of a column are linked directly
     uplinks: int = 0  # cables of x4 from each inter-rack LRS to HRS
-    beyond: Beyond | None = None  # None: there is no DCN
+    beyond: DcnSettings | None = None  # None: there is no DCN
 
     @property
     def planes(self) -> int:
@@ -181,7 +181,7 @@ class Plan:
         return found
 
 
-def check(plan: Plan, length: int) -> Plan:
+def check(plan: MeshPlan, length: int) -> MeshPlan:
     """Return the plan, after the check that its ports are enough.
 
     Raises:
@@ -208,7 +208,7 @@ def check(plan: Plan, length: int) -> Plan:
     return plan
 
 
-def _check_beyond(plan: Plan, beyond: Beyond) -> None:
+def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
     out = X4 if beyond.via == "nic" else X2
     left = plan.inside.backup + out
     _within(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
@@ -218,12 +218,12 @@ def _check_beyond(plan: Plan, beyond: Beyond) -> None:
     _within(plan, "ports of a spine of the DCN", plan.leaves, DCN_PORTS, "take fewer SuperPods or planes")
 
 
-def _within(plan: Plan, what: str, lanes: int, limit: int, mend: str) -> None:
+def _within(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
     if lanes > limit:
         raise must_be(plan.name, what, f"at most {limit}", lanes, mend)
 
 
-def npu_lanes(plan: Plan) -> int:
+def npu_lanes(plan: MeshPlan) -> int:
     """Return the number of lanes that an NPU uses."""
     return plan.inside.lanes * (plan.dims[-1] + plan.dims[-2] - 2) + X4 * plan.planes
 

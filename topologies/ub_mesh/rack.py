@@ -10,11 +10,11 @@ from typing import Any
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
-from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import SOURCE, X4, Inside, Lane, Plan, check, rates
-from topologies.ub_mesh.routes.inside import inside_words, mesh_router
-from topologies.ub_mesh.routes.recovery import mended
-from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
+from topologies.ub_mesh.build import mesh_invariants, with_switches
+from topologies.ub_mesh.mesh_routes.inside import inside_words, mesh_router
+from topologies.ub_mesh.mesh_routes.recovery import notify_and_reroute
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
+from topologies.ub_mesh.parts import SOURCE, X4, Lane, MeshPlan, RackSettings, check, rates
 
 _SOURCE = f"{SOURCE}, 3.3.1 and Table 3"
 _SIDE = 8
@@ -31,7 +31,7 @@ def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
         inside_words(routing),
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
-    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing), mender=mended)
+    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing), mender=notify_and_reroute)
 
 
 def _invariants(n_dimensions: int, routing: str, lane: Lane) -> Invariants:
@@ -56,13 +56,13 @@ def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
     return _mesh("ub-mesh:rack", 2, routing, lane)
 
 
-def _plan(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
+def _plan(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
     name = "ub-mesh:rack-full"
-    return check(Plan(name, dims, inside, lane), 2), without_hrs(name, routing)
+    return check(MeshPlan(name, dims, inside, lane), 2), without_hrs(name, routing)
 
 
 def _full_invariants(**settings: Any) -> Invariants:
-    return known(*_plan(**settings))
+    return mesh_invariants(*_plan(**settings))
 
 
 @topology(
@@ -76,6 +76,6 @@ def _full_invariants(**settings: Any) -> Invariants:
     ),
     invariants=_full_invariants,
 )
-def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
     """Add back-planes to the rack: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
     return with_switches(*_plan(dims, inside, routing, lane))

@@ -9,7 +9,7 @@ from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import coo_array, csr_array, hstack, kron, vstack
 
 from emu.arrays import F64, I64
-from emu.bound.crossed import at_prices
+from emu.bound.link_prices import price_bound
 from emu.bound.network import Network
 from emu.bound.symmetry import Symmetry
 from emu.errors import RunError
@@ -30,7 +30,7 @@ def exchange(net: Network, symmetry: Symmetry) -> float:
     fits = hstack([load, csr_array(-capacity[:, None])])
     found = solve(cost, at_most=(fits, np.zeros(len(capacity))), equal=(hstack([balance, no_time]), wanted))
     price = np.maximum(-found.ineqlin.marginals, 0.0) / np.bincount(symmetry.arc_kind)
-    return at_prices(net, symmetry, price[symmetry.arc_kind])
+    return price_bound(net, symmetry, price[symmetry.arc_kind])
 
 
 def conservation(net: Network, source: int) -> tuple[csr_array, I64]:

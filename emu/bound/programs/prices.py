@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
-from emu.bound.crossed import dimensions
+from emu.bound.link_prices import dimensions
 from emu.bound.network import Network, sums
 from emu.bound.programs.flows import solve
 from emu.bound.symmetry import Symmetry

@@ -15,9 +15,9 @@ from emu.topology.fault_injection.fault_check import check_faults, nic_of
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
-from topologies.sipac.jobs import initial, reconfigured
+from topologies.sipac.jobs import initial, reconfigure
 from topologies.sipac.levels import Levels
-from topologies.sipac.system import topology_of
+from topologies.sipac.sipac_system import topology_of
 
 MODEL = "tests/data/two-layers.toml"
 RINGS = tuple(f"{operation}=ring" for operation in ("all_reduce", "all_gather", "reduce_scatter"))
@@ -75,10 +75,10 @@ SYSTEMS = (HBD, RACK, RAIL, HPN, FLEX)
 
 
 def flexed(jobs, dark=()):
-    now = reconfigured(initial(Levels("flex-sipac", 4, 2, 60)), [np.arange(8)])
+    now = reconfigure(initial(Levels("flex-sipac", 4, 2, 60)), [np.arange(8)])
     pairs = {(a, b) for a, b in dark} | {(b, a) for a, b in dark}
     gone = np.array([pair in pairs for pair in zip(now.near.src.tolist(), now.near.dst.tolist(), strict=True)])
-    return topology_of(reconfigured(now, jobs, dark=gone))
+    return topology_of(reconfigure(now, jobs, dark=gone))
 
 
 SURVIVED = [

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 LOOPBACK = 0
 
 
-def bundle(plan: Plan, away: ArrayLike) -> tuple[I64, I64]:
+def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
     """Return the bundle of a node, and its state, that lights the fibre to the node `away` up the line (below 0: down).
 
     -1: none.
@@ -34,13 +34,13 @@ def bundle(plan: Plan, away: ArrayLike) -> tuple[I64, I64]:
     return np.where(joined, np.where(shared, plan.gpus - 1, own), -1), np.where(joined, state, -1)
 
 
-def bundles(plan: Plan) -> I64:
+def bundles(plan: OcstrxPlan) -> I64:
     """Return [K] the bundles that are OCSTrx; the others are copper."""
     away = np.array(plan.reach)
     return np.unique(bundle(plan, np.concatenate((away, -away)))[0])
 
 
-def blocked(plan: Plan) -> int:
+def blocked_distance(plan: OcstrxPlan) -> int:
     """Return the distance of the two fibres, one up and one down, that share a bundle, so that no node uses both.
 
     0: none do.
@@ -48,7 +48,7 @@ def blocked(plan: Plan) -> int:
     return plan.reach[-1] if plan.k % 2 else 0
 
 
-def fibres(plan: Plan) -> I64:
+def fibres(plan: OcstrxPlan) -> I64:
     """Return [F, 2] the places on the line that a fibre of each OCSTrx of a bundle joins, whether it is lit or not.
 
     These are all fibres of the K-hop ring or line.
@@ -59,7 +59,7 @@ def fibres(plan: Plan) -> I64:
     return np.stack((at, there % plan.nodes), axis=-1)[kept | plan.closed]
 
 
-def states(plan: Plan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
     """Return the bundle and its state, at the places `src` and at the places `dst`, that join each two; -1: no fibre does.
 
     A place needs a reconfiguration between two rounds that take one bundle in two states.

@@ -11,16 +11,16 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
 from emu.topology.usable_npus import in_whole_units
-from topologies.infinitehbd.circuits.fibres import blocked
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.circuits.fibres import blocked_distance
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 
-def deploy(plan: Plan) -> I64:
+def deploy(plan: OcstrxPlan) -> I64:
     """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones (Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
-def components(plan: Plan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
+def components(plan: OcstrxPlan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
     """Return the places of sound nodes in the order of the line, and the component of each; a run of K faults ends one.
 
     Args:
@@ -35,12 +35,12 @@ def components(plan: Plan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
     gap = np.diff(at) % plan.nodes
     cut = (gap > plan.k) | (np.diff(np.minimum(at // plan.subline, apart)) != 0)
     if plan.m > 2:
-        far = ~cut & (gap == blocked(plan))
+        far = ~cut & (gap == blocked_distance(plan))
         cut[:-1] |= far[:-1] & far[1:]
     return at, np.concatenate((np.zeros(min(1, len(at)), np.int64), np.cumsum(cut)))
 
 
-def groups(plan: Plan, sound: Bool, constraints: int) -> I64:
+def groups(plan: OcstrxPlan, sound: Bool, constraints: int) -> I64:
     """Return [G, m] the nodes of each group, in the order of the line, under a number of constraints (Algorithms 2 and 4).
 
     The first constraints keep groups within a sub-line, one sub-line each. Further ones count all nodes of a ToR with a fault
@@ -62,7 +62,7 @@ def groups(plan: Plan, sound: Bool, constraints: int) -> I64:
     return order[at[np.arange(len(at)) - first < whole]].reshape(-1, plan.m)
 
 
-def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
+def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
     """Return [G, m] the nodes of each TP group of a job, under as many constraints as leave room for it (Algorithm 5).
 
     Every p consecutive groups make a CP group. Groups that share all their ToRs come first, then the others, by ToR.
@@ -87,7 +87,7 @@ def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
     return _in_order(plan, groups(plan, sound, search(plan, sound, wanted)[0]))[:wanted]
 
 
-def search(plan: Plan, sound: Bool, wanted: int) -> tuple[int, int]:
+def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
     """Return the most constraints that leave room for so many groups, and how many numbers were tried (Algorithm 5).
 
     Args:
@@ -103,7 +103,7 @@ def search(plan: Plan, sound: Bool, wanted: int) -> tuple[int, int]:
     return low, tried
 
 
-def usable(plan: Plan, group: int, faulty: Bool) -> I64:
+def usable(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
     """Return [E] the GPUs that TP groups of `group` GPUs can use in each state, with rings lit around its faults.
 
     A group within a node needs the whole node, whose GPUs are joined by loopback.
@@ -120,12 +120,12 @@ def usable(plan: Plan, group: int, faulty: Bool) -> I64:
     return np.array([group * len(groups(asked, sound[i], 0)) for i in range(len(sound))])
 
 
-def _in_order(plan: Plan, found: I64) -> I64:
+def _in_order(plan: OcstrxPlan, found: I64) -> I64:
     _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
     return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
 
 
-def _sound(plan: Plan, faulty: I64) -> Bool:
+def _sound(plan: OcstrxPlan, faulty: I64) -> Bool:
     if len(faulty) and max(faulty) >= plan.nodes:
         raise InputError(f"{plan.name}: faulty must be nodes of 0..{plan.nodes - 1}, got {max(faulty)}")
     sound = np.ones(plan.nodes, np.bool_)
@@ -133,7 +133,7 @@ def _sound(plan: Plan, faulty: I64) -> Bool:
     return sound
 
 
-def cross_tor(plan: Plan, found: I64) -> float:
+def cross_tor(plan: OcstrxPlan, found: I64) -> float:
     """Return the share of the edges of CP rings that leave a ToR (6.4).
 
     An edge joins nodes with equal places in their TP groups.

@@ -9,10 +9,10 @@ import numpy as np
 from emu.arrays import I64
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle
 from topologies.infinitehbd.circuits.orchestration import deploy
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 
-def lit(plan: Plan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+def bundle_states(plan: OcstrxPlan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
     """Return the bundle and its state [G, m - 1] to the left of all nodes but the first, and to the right of all but the last.
 
     Each joins two neighbouring nodes of a group.
@@ -23,15 +23,15 @@ def lit(plan: Plan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
     return bundle(plan, -away), bundle(plan, away)
 
 
-def settings(plan: Plan, groups: I64) -> I64:
+def settings(plan: OcstrxPlan, groups: I64) -> I64:
     """Return [n, R] the state of every bundle of every node; copper and unused bundles are looped."""
     found = np.full((plan.nodes, plan.gpus), LOOPBACK, np.int64)
-    for nodes, (which, state) in zip((groups[:, 1:], groups[:, :-1]), lit(plan, groups), strict=True):
+    for nodes, (which, state) in zip((groups[:, 1:], groups[:, :-1]), bundle_states(plan, groups), strict=True):
         found[nodes, which] = state
     return found
 
 
-def rings(plan: Plan, groups: I64) -> tuple[I64, I64]:
+def rings(plan: OcstrxPlan, groups: I64) -> tuple[I64, I64]:
     """Return the GPUs of all rings in order, and the bundle by which the ring leaves each: -1 where it goes to another node.
 
     Nodes without a group come last, each a ring of its own.
@@ -53,16 +53,16 @@ def rings(plan: Plan, groups: I64) -> tuple[I64, I64]:
 Strands = tuple[I64, I64, I64, I64]  # node, first GPU, 1 up or -1 down, number of GPUs
 
 
-def _circles(plan: Plan, nodes: I64) -> Strands:
+def _circles(plan: OcstrxPlan, nodes: I64) -> Strands:
     ones = np.ones(len(nodes), np.int64)
     return nodes, 0 * ones, ones, plan.gpus * ones
 
 
-def _strands(plan: Plan, groups: I64) -> Strands:
+def _strands(plan: OcstrxPlan, groups: I64) -> Strands:
     """Return 2m - 2 strands a group: the nodes from left to right, and those between the ends back."""
     if plan.m == 1:
         return _circles(plan, groups.ravel())
-    left, right = (which for which, _ in lit(plan, groups))
+    left, right = (which for which, _ in bundle_states(plan, groups))
     x, y = left[:, :-1], right[:, 1:]  # [G, m - 2] of the nodes between
     odd = np.arange(1, plan.m - 1) % 2 == 1  # nodes that a ring enters by upper lanes and leaves by lower
     there = np.where(odd, x, x + 1), np.where(odd, (x - y) % plan.gpus, (y - x) % plan.gpus)
