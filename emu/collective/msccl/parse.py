@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import NoReturn
 
-from emu.collective.msccl.buffers import OPERATIONS_OF, BufferLayout, Spot
+from emu.collective.msccl.gpu_buffers import OPERATIONS_OF, BufferLayout, Spot
 from emu.errors import InputError, must_be
 
 _MOST_CHUNKS = 2**24  # as many rows as a schedule may have

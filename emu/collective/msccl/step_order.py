@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from emu.collective.msccl.buffers import Spot
+from emu.collective.msccl.gpu_buffers import Spot
 from emu.collective.msccl.parse import RECEIVES, SENDS, MscclProgram, ProgramStep
 from emu.errors import InputError, must_be
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from emu.collective.msccl.buffers import COLLS, BufferLayout, Spot
+from emu.collective.msccl.gpu_buffers import COLLS, BufferLayout, Spot
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 

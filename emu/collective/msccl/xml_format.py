@@ -6,7 +6,7 @@ own value is added at its own rank's place. Reading loses the order of unrelated
 begins with noise: an add (`rrc`) to a chunk that nothing was written to is refused in both directions.
 """
 
-from emu.collective.msccl.buffers import COLLS
+from emu.collective.msccl.gpu_buffers import COLLS
 from emu.collective.msccl.parse import parse
 from emu.collective.msccl.rows import schedule_of
 from emu.collective.msccl.step_order import order_steps

@@ -71,7 +71,9 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
     check_faults(said, topology, ranks, steps, clock=clock)
     rates = [_rates(text) for text in texts if _is_drawn(text)]
     if not clock and any("every" in each for each in rates):
-        raise InputError("fault: every of random faults must be left out, as there is no clock here; they are then at steps")
+        raise InputError(
+            "fault: `every` of random faults must be left out, as there is no clock here; without it they are at steps"
+        )
     found = (*said, *(fault for each in rates for fault in _drawn(each, topology, ranks, steps)))
     check_clocks(found)
     return found

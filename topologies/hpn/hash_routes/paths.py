@@ -2,7 +2,8 @@
 
 Source: HPN 6.1 and appendix B. A host knows the switches' hash (RePaC, Zhang et al., USENIX ATC 2021). So it can find source
 ports whose connections part at the ToR, which has U uplinks; `hash_routing` gives the channels of a pair such
-connections in turn. Then each message goes to the connection with the fewest bytes under way. In a schedule a message names its channel itself.
+connections in turn. Then each message goes to the connection with the fewest bytes under way. In a schedule a message names its
+channel itself.
 """
 
 from collections.abc import Sequence
