@@ -71,7 +71,7 @@ class Builder:
         graph = piece.graph
         if graph.n_links != len(self._capacity):
             raise InputError(
-                f"builder: a graph on {graph.n_links} links cannot be added to one on {len(self._capacity)}; take the same links"
+                f"builder: a graph on {graph.n_links} links cannot be added to one on {len(self._capacity)}; take equal links"
             )
         # A join's owner is -1: it takes the last entry.
         owners, origins = (column(np.append(who, -1)[graph.owner], np.int32) for who in (owner, origin))

@@ -72,5 +72,5 @@ def test_nothing_added_is_an_empty_graph():
 
 def test_a_piece_on_other_links_is_refused():
     builder = Builder(star("star", 2, 1e9, 0).links.bandwidth_Bps)
-    with pytest.raises(InputError, match="builder: a graph on 8 links cannot be added to one on 4; take the same links"):
+    with pytest.raises(InputError, match="builder: a graph on 8 links cannot be added to one on 4; take equal links"):
         builder.piece(ping(0, 1), owner=[0, 1], origin=[-1, -1])
