@@ -115,6 +115,10 @@ class Algorithm:
         return replace(self, name=f"{self.name}@{k}", build=build, claim=claim, default=False)
 
     def _built(self, shape: Shape) -> Schedule:
+        """Return the schedule that the builder returns for a shape.
+
+        The message of an error names the algorithm and the builder's line.
+        """
         where = f"{self.operation} {self.name} on {show_shape(shape)} ranks"
         try:
             built = self.build(shape)
@@ -128,6 +132,7 @@ class Algorithm:
 
 
 def _parted(build: Build, k: int, shape: Shape) -> Schedule:
+    """Return the schedule that `build` returns, with each channel split into k."""
     return on_channels(build(shape), k)
 
 
@@ -346,4 +351,5 @@ def operation_of(asked: str) -> str:
 
 
 def _default(operation: str) -> str:
+    """Return the name of the default algorithm of an operation."""
     return next(a.name for _, a in ALGORITHMS if a.operation == operation and a.default)

@@ -59,6 +59,7 @@ def check_routing(name: str, experts: ArrayLike) -> I64:
 
 
 def _refuse(name: str, what: str, bad: Bool, table: I64, expected: str) -> None:
+    """Raise the error for the first entry of the routing [N, T, k] that is marked in `bad`, if there is one."""
     if bad.any():
         s, t, i = np.argwhere(bad)[0].tolist()
         raise must_be(name, f"{what} of token {t} of rank {s}", expected, int(table[s, t, i]))

@@ -33,17 +33,24 @@ def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> N
 
 
 class _Memory(NamedTuple):
+    """The values in some slots of all participants, P participants and k slots."""
+
     value: I64  # [P, k]
     filled: Bool  # [P, k]
 
 
 def _some_slots(schedule: Schedule) -> Iterator[range]:
+    """Yield ranges of slots that are checked together, so that memory stays small; all slots at once where some are renamed."""
     names = schedule.n_slots + len(schedule.temps)
     step = names if schedule.dst_slot is not None else max(1, _CELLS // schedule.n_participants)
     return (range(low, min(low + step, names)) for low in range(0, names, step))
 
 
 def _check_slots(schedule: Schedule, operation: Operation, slots: range, generator: np.random.Generator) -> None:
+    """Run a schedule on random numbers in some slots, and check the results.
+
+    Every wanted slot must end with the sum of the numbers that its holders had.
+    """
     shape = (schedule.n_participants, len(slots))
     limits = np.iinfo(np.int64)
     noise = generator.integers(limits.min, limits.max, shape, endpoint=True)

@@ -93,6 +93,7 @@ class Operation:
         return self._most[0]
 
     def _blocks_of_largest(self) -> int:
+        """Return the number of blocks in the largest buffer of a rank, before or after the operation."""
         if callable(self.having):  # of so many blocks every rank has and wants as many
             return self.n_blocks // self.n_ranks
         per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]
@@ -124,6 +125,7 @@ class Operation:
 
 
 def _blocks_of(rows: I32, rank: int) -> I32:
+    """Return the blocks of one rank, from pairs (rank, block) sorted by rank."""
     low, high = np.searchsorted(rows[:, 0], (rank, rank + 1))
     return rows[low:high, 1]
 
@@ -143,6 +145,7 @@ def _table(ranks: ArrayLike, blocks: ArrayLike) -> I32:
 
 
 def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
+    """Return the pairs (rank, block) [K, 2] as a table that cannot be written to, sorted by rank and then by block."""
     table = _table(ranks, blocks)
     sorted_rows = np.ascontiguousarray(table[np.lexsort((table[:, 1], table[:, 0]))])
     sorted_rows.setflags(write=False)
@@ -150,21 +153,25 @@ def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
 
 
 def _all_reduce(n: int, root: int) -> Operation:
+    """Return the operation all_reduce: every rank has one block and wants the sum."""
     ranks = np.arange(n)
     return Operation("all_reduce", n, 1, _pairs(ranks, 0), _pairs(ranks, 0))
 
 
 def _reduce_scatter(n: int, root: int) -> Operation:
+    """Return the operation reduce_scatter: every rank has n blocks, and rank r wants the sum of block r."""
     ranks = np.arange(n)
     return Operation("reduce_scatter", n, n, _table(ranks[:, None], ranks), _pairs(ranks, ranks))
 
 
 def _all_gather(n: int, root: int) -> Operation:
+    """Return the operation all_gather: rank r has block r, and every rank wants all blocks."""
     ranks = np.arange(n)
     return Operation("all_gather", n, n, _pairs(ranks, ranks), _table(ranks[:, None], ranks))
 
 
 def _all_to_all(n: int, root: int) -> Operation:
+    """Return the operation all_to_all: every rank has a block for every rank."""
     return Operation("all_to_all", n, n * n, partial(_items, n, of_source=True), partial(_items, n, of_source=False))
 
 
@@ -176,19 +183,23 @@ def _items(n: int, *, of_source: bool) -> I32:
 
 
 def _broadcast(n: int, root: int) -> Operation:
+    """Return the operation broadcast: the root has one block, and every rank wants it."""
     return Operation("broadcast", n, 1, _pairs([root], 0), _pairs(np.arange(n), 0), root)
 
 
 def _reduce(n: int, root: int) -> Operation:
+    """Return the operation reduce: every rank has one block, and the root wants the sum."""
     return Operation("reduce", n, 1, _pairs(np.arange(n), 0), _pairs([root], 0), root)
 
 
 def _scatter(n: int, root: int) -> Operation:
+    """Return the operation scatter: the root has n blocks, and rank r wants block r."""
     ranks = np.arange(n)
     return Operation("scatter", n, n, _pairs(root, ranks), _pairs(ranks, ranks), root)
 
 
 def _gather(n: int, root: int) -> Operation:
+    """Return the operation gather: rank r has block r, and the root wants all blocks."""
     ranks = np.arange(n)
     return Operation("gather", n, n, _pairs(ranks, ranks), _pairs(root, ranks), root)
 
@@ -217,10 +228,12 @@ def routed_operation(name: str, experts: ArrayLike) -> Operation:
 
 
 def _dispatch(n: int, root: int) -> Operation:
+    """Return the operation dispatch by the standard routing: tokens go to their experts."""
     return routed_operation("dispatch", standard_routing(n))
 
 
 def _combine(n: int, root: int) -> Operation:
+    """Return the operation combine by the standard routing: the values of experts return to the ranks of their tokens."""
     return routed_operation("combine", standard_routing(n))
 
 

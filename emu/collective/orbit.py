@@ -86,5 +86,6 @@ def _maps(blocks: Translations, pairs: I32) -> bool:
 
 
 def _first_blocks(operation: Operation, count: int) -> Operation:
+    """Return the operation without the blocks from `count` on."""
     have, want = (pairs[pairs[:, 1] < count] for pairs in (operation.have, operation.want))
     return Operation(operation.name, operation.n_ranks, count, have, want, operation.root)

@@ -167,6 +167,10 @@ class _State:
             self.held[target[now]] = self._sum(self.held[target[now]], value[now], row[now]) if low else value[now]
 
     def _sum(self, a: U64, b: U64, row: I64) -> U64:
+        """Return the contributions of sums a + b of some rows, with the order of adding.
+
+        A contribution that both have is refused.
+        """
         twice = (a[:, :-1] & b[:, :-1]).any(axis=1)
         if twice.any():
             at = int(np.argmax(twice))
@@ -216,6 +220,7 @@ class _State:
         return not len(other)
 
     def _refuse_second_write(self, row: I64, target: I64, adds: Bool) -> None:
+        """Check that each cell is written once in a round, or only by rows that add."""
         written = np.zeros(self.piece.n_cells, np.int64)
         np.add.at(written, target, 1)
         clash = np.flatnonzero((written[target] > 1) & ~adds)
@@ -239,12 +244,14 @@ class _State:
             raise empty_add_error("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
 
     def _empty(self, row: int) -> ProofError:
+        """Return the error for a row that sends an empty slot."""
         s = self.schedule
         return empty_send_error(
             "proof", ScheduleFault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks
         )
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
+        """Return the error for a row whose sum has a contribution twice."""
         fault = self._written(row)
         within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
         return ProofError(
@@ -254,15 +261,19 @@ class _State:
         )
 
     def _moment(self, fault: ScheduleFault) -> str:
+        """Return the round and the place of a fault in words."""
         return _moment(fault, self.schedule.n_ranks)
 
     def _written(self, row: int) -> ScheduleFault:
+        """Return the fault at the cell that a row writes."""
         return ScheduleFault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _round(self, row: int) -> int:
+        """Return the round of a row."""
         return int(np.searchsorted(self.schedule.round_end, row, "right"))
 
     def _place(self, rank: int, slot: int) -> str:
+        """Return a participant and a slot in words."""
         return _place(rank, slot, self.schedule.n_ranks)
 
     def _named(self, slot: int, held: U64) -> str:
@@ -279,10 +290,12 @@ class _State:
 
 
 def _moment(fault: ScheduleFault, n_ranks: int) -> str:
+    """Return the round and the place of a fault in words."""
     return f"round {fault.round}: {_place(fault.rank, fault.slot, n_ranks)}"
 
 
 def _place(rank: int, slot: int, n_ranks: int) -> str:
+    """Return a participant and a slot in words; participants from `n_ranks` on are helpers."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 
@@ -294,6 +307,7 @@ def _spans(ranks: I64) -> str:
 
 
 def _one_bit(bit: I64) -> U64:
+    """Return words of 64 bits with one bit set each, at `bit` modulo 64."""
     return np.uint64(1) << (bit % 64).astype(np.uint64)
 
 

@@ -65,6 +65,7 @@ class _Holders:
 
     @staticmethod
     def of(pairs: I32, n_blocks: int) -> "_Holders":
+        """Return the holders of each block, from pairs (rank, block)."""
         counts = np.bincount(pairs[:, 1], minlength=n_blocks + 1)
         order = np.argsort(pairs[:, 1], kind="stable")
         return _Holders(np.concatenate(([0], np.cumsum(counts))), pairs[order, 0].astype(np.int64))
@@ -90,6 +91,7 @@ class _Cutter:
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation) -> "_Cutter":
+        """Return the cutter of a schedule whose slots are sorted by group."""
         group = _groups(schedule)
         order = np.argsort(group, kind="stable")
         position = np.empty_like(order)

@@ -220,6 +220,7 @@ class Schedule:
         self._check_translation()
 
     def _check_parts(self) -> None:
+        """Check that the shares cut all slots into parts, and that spare slots are copies of existing slots."""
         parts = max(1, len(self.shares))
         if any(s < 0 for s in self.shares) or (self.shares and not sum(self.shares)) or self.n_slots % parts:
             raise InputError(f"schedule: shares {self.shares} do not cut {self.n_slots} slots into parts")
@@ -227,6 +228,7 @@ class Schedule:
             raise InputError(f"schedule: spare slots {self.temps} are copies of slots that must be 0..{self.n_slots - 1}")
 
     def _check_translation(self) -> None:
+        """Check that declared translations fit the ranks and the slots, and that only the rows of rank 0 are stored."""
         if not self.translate:
             return
         if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits:
@@ -285,6 +287,7 @@ def _sorted(table: I32) -> I32:
 
 
 def _check_range(values: I32 | I16, end: int, what: str) -> None:
+    """Check that a column of rows is within 0..end-1."""
     if len(values) and not 0 <= values.min() <= values.max() < end:
         row = int(np.flatnonzero((values < 0) | (values >= end))[0])
         raise InputError(f"schedule: row {row} names {what} {values[row]}, it must be 0..{end - 1}")

@@ -65,6 +65,7 @@ def named_shape(name: str, dims: tuple[int, ...]) -> str:
 
 
 def _ranges(members: tuple[int, ...]) -> str:
+    """Return numbers in words, with consecutive ones as a range: `0-3,8`."""
     runs: list[list[int]] = []
     for m in members:
         if runs and runs[-1][-1] == m - 1:

@@ -48,4 +48,5 @@ class Translations:
         return np.asarray(np.ravel_multi_index(back, self.dims))
 
     def _digits(self, rank: ArrayLike) -> tuple[I64, ...]:
+        """Return the digits of ranks over the grid, one array for each dimension."""
         return tuple(np.asarray(digit) for digit in np.unravel_index(np.asarray(rank, np.int64), self.dims))

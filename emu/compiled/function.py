@@ -128,7 +128,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def _inlined(self) -> Any:
-        return _machine().inlined(self)
+        return _machine().inline_dispatcher(self)
 
 
 def _machine() -> Any:

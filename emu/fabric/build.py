@@ -90,6 +90,7 @@ class Builder:
         return Graph(self._capacity, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
 
     def _predecessors(self) -> Predecessors:
+        """Return the predecessors of all tasks: those within each graph, and the waits that were added between graphs."""
         waits = Edges.joined(self._waits)
         first = np.cumsum([0, *(g.n_tasks for g in self._graphs)])
         own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])
@@ -102,6 +103,7 @@ class Builder:
         return columns_of(write, self.n_tasks)
 
     def _append(self, graph: Graph, owner: I32, origin: I32) -> I64:
+        """Append the tasks of a graph with their owners and origins, and return their numbers."""
         first = self.n_tasks
         self._graphs.append(graph)
         self._owners.append(owner)
@@ -110,8 +112,10 @@ class Builder:
         return np.arange(first, self.n_tasks)
 
     def _starts(self, name: str) -> I64:
+        """Return the offsets of the joined graph, from those of each graph in the column `name`."""
         sizes = [np.diff(getattr(g, name)) for g in self._graphs]
         return np.concatenate(([0], np.cumsum(np.concatenate(sizes)))).astype(np.int64)
 
     def _joined(self, name: str) -> Any:
+        """Return the columns `name` of all graphs, one after another."""
         return np.concatenate([getattr(g, name) for g in self._graphs])

@@ -175,6 +175,7 @@ def busiest_fs(laid: PlacedSchedule, domain: Domain | None = None) -> float:
 
 
 def _ways(laid: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
+    """Return the routes of a placed schedule's pairs: over links, or over orbits of links where a symmetry is given."""
     if domain is None:
         return routes_of_pairs(laid.topology, laid.asked(copies.first))
     ways = domain.ways.get(laid) or shared_routes(laid.topology, laid.asked(copies.first), copies, domain.links)
@@ -246,6 +247,7 @@ def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
 
 
 def _check_count(laid: PlacedSchedule, copies: int) -> None:
+    """Check that the copies of a placed schedule have at most 2**24 messages together."""
     messages = len(laid.classes.messages.src) * copies
     if messages > MAX_ROWS:
         standing = f"{copies} {'ranks' if laid.by_rank else 'groups'}"

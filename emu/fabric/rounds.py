@@ -105,6 +105,7 @@ def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
 
 
 def _sent(laid: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
+    """Return the messages of a placed schedule, counted by round and pair."""
     copies, queues = laid.copies(None).first, laid.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)

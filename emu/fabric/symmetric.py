@@ -90,6 +90,7 @@ def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Sy
 # The functions below are cached: a step calls them for each of its many collectives.
 @cached_by_topology(256)
 def _node(topology: Topology, which: int, k: int) -> I64:
+    """Return the permutation of nodes that the k-th power of a declared symmetry makes."""
     return column(_power(_images(topology).symmetries[which], k), np.int64)
 
 
@@ -101,6 +102,10 @@ def move(topology: Topology, power: SymmetryPower) -> SymmetryMove | None:
 
 @cached_by_topology(32)
 def _link(topology: Topology, which: int, k: int) -> I64 | None:
+    """Return the permutation of links that the k-th power of a declared symmetry makes.
+
+    None where it does not map links to links.
+    """
     return _images(topology).links_by(_node(topology, which, k))
 
 
@@ -166,6 +171,7 @@ def _hops_kept(topology: Topology, asked: RoutePairs, moves: tuple[SymmetryMove,
 
 @cached_by_topology(1)
 def _images(topology: Topology) -> "_Images":
+    """Return the tables with which a topology's symmetries are applied to its links."""
     links = topology.links
     ends = links.src.astype(np.int64) * topology.n_nodes + links.dst
     order = np.argsort(ends, kind="stable")
@@ -208,6 +214,7 @@ def _length(node: I64, first: int) -> int:
 
 
 def _power(permutation: I64, k: int) -> I64:
+    """Return the k-th power of a permutation."""
     found, square = permutation if k % 2 else np.arange(len(permutation)), permutation
     while k := k // 2:
         square = square[square]

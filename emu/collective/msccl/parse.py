@@ -68,6 +68,7 @@ def parse(text: str) -> MscclProgram:
 
 
 def _layout(root: ET.Element) -> BufferLayout:
+    """Return the buffers of the program that the outermost element describes."""
     coll = root.get("coll", "")
     if coll not in OPERATIONS_OF:
         raise must_be("msccl", "coll", f"one of {', '.join(OPERATIONS_OF)}", coll, "rooted and custom ones are not read")
@@ -81,6 +82,7 @@ def _layout(root: ET.Element) -> BufferLayout:
 
 
 def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[ProgramStep]:
+    """Return the steps of one GPU, by threadblock."""
     where = f"msccl: gpu {rank}"
     scratch = _number(gpu, "s_chunks", where, 0, _MOST_CHUNKS, default=0)
     sizes = {"i": layout.inputs, "o": layout.outputs, "s": scratch}
@@ -115,6 +117,7 @@ class _Block:
 
     @staticmethod
     def read(element: ET.Element, layout: BufferLayout, rank: int, number: int, sizes: dict[str, int]) -> "_Block":
+        """Return the threadblock of a `tb` element, after a check of its peers and its channel."""
         where = f"msccl: gpu {rank}, threadblock {number}"
         sends_to, receives_from = (_number(element, way, where, -1, layout.n) for way in ("send", "recv"))
         if rank in (sends_to, receives_from):
@@ -130,6 +133,7 @@ class _Block:
         return found
 
     def _step(self, index: int, step: ET.Element) -> ProgramStep:
+        """Return one step of the threadblock."""
         where, kind = f"{self.where}, step {index}", step.get("type", "")
         _number(step, "s", where, index, index + 1)
         if kind not in KINDS:
@@ -153,6 +157,7 @@ class _Block:
         )
 
     def _chunks(self, step: ET.Element, side: str, where: str) -> tuple[Spot, ...]:
+        """Return the chunks that a step reads (`src`) or writes (`dst`), as the places where the layout keeps them."""
         buffer = step.get(f"{side}buf", "")
         if buffer not in self.sizes:
             _refuse(where, f"{side}buf", "i, o or s", buffer)
@@ -164,6 +169,7 @@ class _Block:
 
 
 def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, default: int | None = None) -> int:
+    """Return a whole number from an attribute of an element, after the check that it is within low..end-1."""
     text = element.get(name, None if default is None else str(default))
     try:
         value = int(text if text is not None else "")
@@ -175,4 +181,5 @@ def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, d
 
 
 def _refuse(where: str, name: str, what: str, got: str) -> NoReturn:
+    """Raise the error for an attribute with a wrong value."""
     raise must_be(where, name, what, got)

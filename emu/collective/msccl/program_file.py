@@ -40,6 +40,7 @@ def file_program(path: Path) -> Algorithm:
 
 
 def _text(path: Path) -> str:
+    """Return the text of the file that `--import` names."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -29,6 +29,8 @@ class _Edge(NamedTuple):
 
 @dataclass(slots=True)
 class _Row:
+    """A row of the schedule that is being made; it is complete once its receiver is known."""
+
     src: int
     slot: int
     channel: int
@@ -124,28 +126,34 @@ class _Reader:
             self._fill(row, rank, slot, adds=False)
 
     def _hold(self, rank: int, spot: Spot, slot: int) -> None:
+        """Note that a chunk of a rank has its value in a slot."""
         self.name[rank, spot] = slot
         self.held[rank, slot] += 1
 
     def _release(self, rank: int, spot: Spot) -> None:
+        """Note that a chunk no longer has its value in a slot."""
         if (rank, spot) in self.name:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
     def _slot(self, step: ProgramStep, spot: Spot) -> int:
+        """Return the slot that has the value of the chunk a step reads."""
         if (step.gpu, spot) not in self.name:
             raise InputError(f"{step.place}: it reads {spot[0]}[{spot[1]}], which nothing wrote")
         return self.name[step.gpu, spot]
 
     def _alias(self, step: ProgramStep, source: Spot, target: Spot) -> None:
+        """Let a target chunk have its value in the slot of the source chunk: a copy within a rank needs no row."""
         slot = self._slot(step, source)
         if source != target:
             self._release(step.gpu, target)
             self._hold(step.gpu, target, slot)
 
     def _read(self, step: ProgramStep, spot: Spot, channel: int) -> int:
+        """Add the row of a step that sends a chunk, and return the row's number."""
         return self._row(step.gpu, self._slot(step, spot), channel, step.place)
 
     def _row(self, rank: int, slot: int, channel: int, place: str) -> int:
+        """Add a row that sends a slot of a rank after the writes to that slot, and return its number."""
         row = len(self.rows)
         self.rows.append(_Row(rank, slot, channel, place))
         touched = self.touched[rank, slot]
@@ -217,6 +225,7 @@ def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
 
 
 def _refuse_early(rows: list[_Row], moments: I64, later: I64, due: I64) -> None:
+    """Raise the error for the first row whose `emu_round` is before the round that its predecessors allow."""
     early = np.flatnonzero(moments[later] < due)
     if len(early):
         row = later[early[0]]

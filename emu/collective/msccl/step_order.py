@@ -62,6 +62,10 @@ def _before(steps: list[ProgramStep]) -> list[list[int]]:
 
 
 def _match(steps: list[ProgramStep], step: ProgramStep, sends: list[int], taken: int) -> int:
+    """Return the number of the send that a receiving step of a lane takes.
+
+    The lane's first `taken` sends have receivers already.
+    """
     if taken >= len(sends):
         raise InputError(f"{step.place}: gpu {step.receives_from} sends nothing for it on channel {step.channel}")
     sender = steps[sends[taken]]
@@ -97,6 +101,7 @@ def _refuse_races(steps: list[ProgramStep], before: list[list[int]], order: list
 
 
 def _race(step: ProgramStep, other: ProgramStep, spot: Spot) -> InputError:
+    """Return the error for two steps that use a chunk without a fixed order."""
     return InputError(
         f"{step.place}: {spot[0]}[{spot[1]}] is also used by {other.place.removeprefix('msccl: ')}, before or after; one must "
         "await the other with depid and deps"

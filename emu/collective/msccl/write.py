@@ -57,6 +57,7 @@ def write(schedule: Schedule, wanted: Operation, name: str) -> str:
 
 
 def _element(tag: str, attributes: dict[str, str | int]) -> ET.Element:
+    """Return an XML element with attributes written as text."""
     return ET.Element(tag, {key: str(value) for key, value in attributes.items()})
 
 
@@ -116,6 +117,10 @@ class _Gpu:
         self._add(kind, (-1, run.src, run.channel), source, run.target, run.count, moment)
 
     def _add(self, kind: str, seat: Seat, source: Spot, target: Spot, count: int, moment: int | None) -> None:
+        """Append a step to a threadblock, and note what it reads and writes.
+
+        A step awaits at most one other; where it must await several, empty steps before it await the others.
+        """
         steps = self.blocks.setdefault(seat, [])
         awaited = self._awaited(seat, kind, source, target, count)
         for other in awaited[:-1]:  # a step awaits one other
@@ -168,4 +173,5 @@ class _Gpu:
 
 
 def _spots(first: Spot, count: int) -> list[Spot]:
+    """Return `count` consecutive chunks of a buffer."""
     return [(first[0], first[1] + i) for i in range(count)]

@@ -46,6 +46,7 @@ def from_xml(text: str) -> tuple[Schedule, Operation]:
 
 
 def _refuse_unsayable(schedule: Schedule) -> None:
+    """Check that MSCCL XML can express a schedule."""
     said = {
         "helpers that begin at zero and add": schedule.helpers > 0,
         "unequal shares": len(set(schedule.shares)) > 1,

@@ -36,6 +36,7 @@ def check_graph(graph: Graph, n_before: int = 0) -> None:
 
 
 def _check_lengths(graph: Graph) -> None:
+    """Check that the columns of a graph have the lengths that belong together."""
     for what, name, more in _LENGTHS:
         if len(getattr(graph, name)) != graph.n_tasks + more:
             raise must_be("graph", f"the length of {name}", f"{what} = {graph.n_tasks + more}", len(getattr(graph, name)))
@@ -49,6 +50,7 @@ def _check_lengths(graph: Graph) -> None:
 
 
 def _check_links(graph: Graph) -> None:
+    """Check that the bandwidth of every link is finite and above 0."""
     bad = ~(np.isfinite(graph.capacity_Bps) & (graph.capacity_Bps > 0))
     if bad.any():
         link = int(bad.argmax())
@@ -56,6 +58,7 @@ def _check_links(graph: Graph) -> None:
 
 
 def _check_tasks(graph: Graph, n_before: int) -> None:
+    """Check that sizes, times, links and predecessors of tasks are within their ranges."""
     n_links, n_tasks = graph.n_links, graph.n_tasks + n_before
     for name in ("size_bytes", "alpha_fs", "ready_fs"):
         values = getattr(graph, name)
@@ -107,6 +110,7 @@ def order_tasks(graph: Graph, n_before: int = 0) -> I32:
 
 @compiled
 def _in_order(pred_start: I64, pred: I32, n_before: int) -> bool:
+    """Return whether every predecessor has a lower number than its task."""
     for v in range(len(pred_start) - 1):
         for i in range(pred_start[v], pred_start[v + 1]):
             if pred[i] >= v + n_before:

@@ -23,6 +23,8 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
+    """The times that one sweep over the tasks computes, and what is on each link so far; V tasks and L links."""
+
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
     end: I64_OUT  # [V]

@@ -136,10 +136,12 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
 
 
 def _number(*counts: int) -> Tasks:
+    """Return the numbers of the classes of each kind, which follow one another; `counts` has the messages first."""
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
 def _total(messages: MessageTable, tasks: Tasks) -> int:
+    """Return the number of classes, messages included."""
     return len(messages.src) + sum(map(len, tasks))
 
 
@@ -154,6 +156,7 @@ class _Places(NamedTuple):
 
     @staticmethod
     def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Places":
+        """Return the places of a schedule: all participants, or one for all where it declares translations."""
         n = schedule.n_participants
         if not schedule.translate:
             n_slots = schedule.n_slots + len(schedule.temps)
@@ -223,6 +226,7 @@ def _given(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks
 
 
 def _turning(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
+    """Yield the edges around turns: messages before a turn, and messages that wait for a turn."""
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)
     yield Edges.of(leaving[later], tasks.turns[awaited])

@@ -32,6 +32,7 @@ class TaskRange(NamedTuple):
 
 @compiled
 def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
+    """Write the edge from a task to a predecessor, or only count it where there is no room for edges."""
     at = out.fill[task]
     if at < len(out.pred):
         out.pred[at], out.left[at] = pred, left

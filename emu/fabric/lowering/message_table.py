@@ -90,6 +90,7 @@ def accesses_of(rows: RowTable, messages: MessageTable, n_slots: int, n_particip
 
 
 def _messages_at(messages: MessageTable, rows: I32) -> I32:
+    """Return the message of each of some rows."""
     alone = len(messages.first) == len(messages.of_row)  # each row is a message of its own
     return column(rows if alone else take(messages.of_row, rows), np.int32)
 

@@ -19,6 +19,8 @@ _MAX_STEPS = 32  # steps of search for each hop and predecessor: enough unless e
 
 
 class _Partition(NamedTuple):
+    """The classes of tasks and of links, with what the tasks of one class have in common."""
+
     task: I32_OUT  # [V] class of each task; those of its predecessors have lower numbers
     link: I32_OUT  # [L] class of each link
     place: I32_OUT  # [L] number of the link within its class
@@ -39,6 +41,8 @@ class _MergedGraph(NamedTuple):
 
 
 class _ClassMarks(NamedTuple):
+    """Working arrays with which the members of one class are compared; H hops and E predecessors of the quotient."""
+
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
     room: I64_OUT  # [H + 1] where the crossings of each hop begin

@@ -125,6 +125,7 @@ def _leave(e: Engine, link: int, now: int) -> None:
 
 @compiled
 def _start(e: Engine, v: int, now: int) -> None:
+    """Start the body of a task: put it on its links, with a rate still to be found."""
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):

@@ -16,6 +16,7 @@ NEAR_FULL = 1 - 2.0**-20  # a link loaded above this share is solved anew; one t
 
 @compiled
 def _pop(e: Engine) -> None:
+    """Remove the link with the lowest fair rate from the heap of levels."""
     e.reg[LEVELS] -= 1
     n = e.reg[LEVELS]
     replace_first(e.level_key, e.level_node, n, e.level_key[n], e.level_node[n])
@@ -159,6 +160,7 @@ def _fill(e: Engine, n_first: int) -> None:
 
 @compiled
 def _set_rate(e: Engine, v: int, now: int) -> None:
+    """Give a task its new rate from `now` on, and compute from it when the task leaves."""
     f = e.tasks[v]
     f.remaining = max(0.0, f.remaining - f.rate * (now - f.since))
     f.since, f.rate, f.left = now, f.new_rate, NEVER

@@ -34,12 +34,14 @@ def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | 
 
 @compiled
 def _seat(e: Engine, at: int, time: int, link: int) -> None:
+    """Put an event of a link at a place of the heap."""
     e.event_time[at], e.event_link[at] = time, link
     e.event_place[link] = at
 
 
 @compiled
 def _sift(e: Engine, at: int, time: int, link: int) -> None:
+    """Put an event at a place of the heap and move it up or down until the heap is in order."""
     n = e.reg[EVENTS]
     while at > 0 and e.event_time[(at - 1) >> 1] > time:
         _seat(e, at, e.event_time[(at - 1) >> 1], e.event_link[(at - 1) >> 1])

@@ -31,6 +31,7 @@ def open_link(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _push(e: Engine, key: float, node: int) -> None:
+    """Put a node with its key on the heap of levels."""
     push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
     e.reg[LEVELS] += 1
 
@@ -60,6 +61,7 @@ def _enter_held(e: Engine, v: int) -> None:
 
 @compiled
 def _weight(e: Engine, v: int, link: int) -> int:
+    """Return how often a task's route crosses a link."""
     h = e.graph.hop_start[v]
     while e.graph.hop_link[h] != link:
         h += 1

@@ -259,6 +259,9 @@ class State:
         return Timeline(start, left, end, load, "solver")
 
     def _explain_unfinished(self) -> None:
+        """Raise the error that says why a task has not left: more time is needed, a link lost its capacity, or the clock ends
+        first.
+        """
         if self.now_fs < NEVER:
             task = int((~self.has_left).argmax())
             raise RunError(f"solver: task {task} has not left at {self.now_fs} fs; advance further")
@@ -270,10 +273,12 @@ class State:
         raise self._too_late(int(flowing[0]) if len(flowing) else int((~self.has_left).argmax()))
 
     def _refuse_late(self) -> None:
+        """Check that no task ends beyond the clock."""
         if self._reg[TOO_LATE] >= 0:
             raise self._too_late(int(self._reg[TOO_LATE]))
 
     def _too_late(self, task: int) -> TaskError:
+        """Return the error for a task that ends beyond the clock, with what makes it take so long."""
         graph, start_s = self._graph, seconds(self._tasks["start"][task])
         hops = slice(graph.hop_start[task], graph.hop_start[task + 1])
         rates = graph.capacity_Bps[graph.hop_link[hops]] / graph.hop_weight[hops]
@@ -301,6 +306,7 @@ class State:
 
 
 def _no_tasks(capacity_Bps: F64) -> Graph:
+    """Return a graph of links without tasks."""
     n, n32, zero = column([], np.int64), column([], np.int32), column([0], np.int64)
     return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
 
